@@ -264,7 +264,7 @@ def probes(settings: ProbeSettings) -> None:
 
 def _labelled(settings: ProbeSettings, stored: Stored) -> Labelled:
     from albert_tf.inspection import models, probes
-    from albert_tf.tasks.table import TableColumns
+    from albert_tf.tasks.table import TableSettings
 
     config = stored.config()
     length, most = _length(settings, config), settings.max_examples
@@ -275,7 +275,7 @@ def _labelled(settings: ProbeSettings, stored: Stored) -> Labelled:
         return probes.of_neighbours(models.texts(files.list_files(settings.input_file)), *how)
     if settings.task == "conllu":
         return probes.of_words(settings.input_file, settings.column, *how)
-    columns = TableColumns(settings.text_column, label=settings.label_column)
+    columns = TableSettings(text_column=settings.text_column, label_column=settings.label_column)
     return probes.of_table(settings.input_file, columns, *how, settings.group_column)
 
 

@@ -17,7 +17,7 @@ from albert_tf.inspection.models import Row
 from albert_tf.model.albert import AlbertModel
 from albert_tf.tasks import conll, sequence_features, table
 from albert_tf.tasks.conll import TokenExample
-from albert_tf.tasks.table import TableColumns
+from albert_tf.tasks.table import TableSettings
 from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text.tokenization import Tokenizer
 
@@ -127,7 +127,7 @@ def of_neighbours(
 
 def of_table(
     path: str,
-    columns: TableColumns,
+    columns: TableSettings,
     tokenizer: Tokenizer,
     max_seq_length: int,
     most: int,

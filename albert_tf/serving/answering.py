@@ -21,7 +21,7 @@ from albert_tf.tasks.question_answering import (
 )
 from albert_tf.tasks.registry import SquadSettings
 from albert_tf.tasks.squad_text import read_squad
-from albert_tf.tasks.table import TableColumns
+from albert_tf.tasks.table import TableSettings
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.types import Features
 
@@ -102,7 +102,7 @@ class QuestionAnswerer(ServedModel):
                     f"{self.max_seq_length} (`max_seq_length`), got {beam[0]} and {beam[1]}"
                 )
 
-    def evaluation(self, path: str, columns: TableColumns) -> Evaluation:
+    def evaluation(self, path: str, columns: TableSettings) -> Evaluation:
         examples = read_squad(path)
         if not is_labelled(examples):
             raise ValueError(f"{path} has no answers to compare with: give another file")

@@ -18,7 +18,7 @@ from albert_tf.tasks.classification import (
     MultipleChoiceTask,
     SequenceClassificationTask,
 )
-from albert_tf.tasks.table import LABEL_SEPARATOR, TableColumns
+from albert_tf.tasks.table import LABEL_SEPARATOR, TableSettings
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.types import Features
 
@@ -97,8 +97,8 @@ class Classifier(ServedModel):
         self.multilabel = multilabel
         self.text_names = ("text_a", "text_b") if pairs else ("text",)
 
-    def evaluation(self, path: str, columns: TableColumns) -> Evaluation:
-        if self.pairs != bool(columns.text_pair):  # Half of a pair would be left out.
+    def evaluation(self, path: str, columns: TableSettings) -> Evaluation:
+        if self.pairs != bool(columns.text_pair_column):  # Half of a pair would be left out.
             raise ValueError(
                 "the model takes pairs of texts: set `text_pair_column`"
                 if self.pairs
@@ -218,14 +218,18 @@ class Chooser(ServedModel):
         self.num_choices = num_choices
         self.max_qa_length = max_qa_length
 
-    def evaluation(self, path: str, columns: TableColumns) -> Evaluation:
-        if not columns.choices:
+    def evaluation(self, path: str, columns: TableSettings) -> Evaluation:
+        if not columns.choice_columns:
             raise ValueError(
                 "`eval_file` of choose needs `choice_columns`: give a column per ending"
             )
         examples = table.read_choices(path, columns)
         task = MultipleChoiceTask(
-            None, None, self.max_seq_length, columns.choices, max_qa_length=self.max_qa_length
+            None,
+            None,
+            self.max_seq_length,
+            columns.choice_columns,
+            max_qa_length=self.max_qa_length,
         )
         rows = [[each.context, *each.endings] for each in examples]
         return Evaluation(rows, lambda outputs: task.scores(examples, outputs["probabilities"]))

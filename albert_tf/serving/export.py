@@ -33,7 +33,7 @@ def main(settings: ExportSettings) -> None:
             other_formats.check_format(form)
         served = served_tasks.serve(task, settings.stored(settings.model), settings.options(task))
         file = settings.eval_file
-        evaluation = served.evaluation(file, settings.columns) if file else None
+        evaluation = served.evaluation(file, settings) if file else None
         before = evaluation(predict.from_text(served).outputs) if evaluation else {}
         if form == "saved_model":
             saved_model.save(served, directory)

@@ -32,7 +32,7 @@ from albert_tf.serving.graph_text import (
 from albert_tf.serving.settings import TASKS, TASKS_OF
 from albert_tf.storage import files
 from albert_tf.storage.text_files import json_member, read_json_object
-from albert_tf.tasks.table import TableColumns
+from albert_tf.tasks.table import TableSettings
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.words import SPACE_MARK
 from albert_tf.types import Features
@@ -155,7 +155,7 @@ class ServedModel(tf.Module, abc.ABC):
         self.vocabulary_asset = tf.saved_model.Asset(vocabulary.path)
         self.run = tf.function(self._run, input_signature=[self.feature_specs()], autograph=False)
 
-    def evaluation(self, path: str, columns: TableColumns) -> Evaluation:
+    def evaluation(self, path: str, columns: TableSettings) -> Evaluation:
         """Reads the labelled examples that the model is scored on, by the metrics of its task.
 
         Args:

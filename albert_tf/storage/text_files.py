@@ -7,8 +7,10 @@ import math
 import os
 import re
 import reprlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+from absl import logging
 
 from albert_tf.storage import files
 
@@ -44,12 +46,54 @@ def decoded_lines(file: Iterable[bytes], name: str | os.PathLike[str]) -> Iterat
             raise ValueError(f"{name}:{number}: not UTF-8 text") from error
 
 
-def tab_cells(line: str, where: str) -> list[str]:
-    """Returns the cells of the line at `where`; a tab always separates them, quoted or not."""
-    line = line.rstrip("\r\n")
-    if "\r" in line:
-        raise ValueError(f"{where}: {CARRIAGE_RETURN}")
-    return line.split("\t")
+def tab_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yields line numbers from 1, and cells; a tab always separates them, quoted or not."""
+    for number, line in utf8_lines(path):
+        line = line.rstrip("\r\n")
+        if "\r" in line:
+            raise ValueError(f"{path}:{number}: {CARRIAGE_RETURN}")
+        yield number, line.split("\t")
+
+
+def named_cells(
+    rows: Iterable[tuple[int, list[str]]],
+    path: str,
+    wanted: Sequence[str],
+    columns: Sequence[str] | None = None,
+    skips_short_rows: bool = False,
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields the rows of a table as cells by column; empty lines are skipped.
+
+    Args:
+      rows: Line numbers and cells, of the file at `path`.
+      path: For error messages.
+      wanted: The columns that it must have.
+      columns: The names of its columns; by default its first row has them.
+      skips_short_rows: Whether rows that lack cells are skipped, and counted in the log.
+    """
+    skipped = []
+    for number, cells in rows:
+        if columns is None:
+            columns = cells
+            if missing := [name for name in wanted if columns.count(name) != 1]:
+                raise ValueError(
+                    f"{path}:{number}: expected a header with {', '.join(map(repr, missing))}, "
+                    f"each once, got {', '.join(map(repr, columns))}"
+                )
+        elif cells in ([], [""]):
+            continue
+        elif len(cells) == len(columns):
+            yield number, dict(zip(columns, cells, strict=True))
+        elif skips_short_rows and len(cells) < len(columns):
+            skipped.append(number)
+        else:
+            raise ValueError(
+                f"{path}:{number}: expected {len(columns)} cells ({', '.join(columns)}), got "
+                f"{len(cells)}"
+            )
+    if skipped:
+        text = "%s: skipped %d rows with too few cells, the first in line %d"
+        logging.warning(text, path, len(skipped), skipped[0])
 
 
 def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:

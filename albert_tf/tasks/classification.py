@@ -19,7 +19,7 @@ from albert_tf.tasks import losses, metrics, sequence_features, supervised
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
-from albert_tf.tasks.registry import TaskRow, TaskSettings
+from albert_tf.tasks.registry import TASKS, TaskRow, TaskSettings
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.tasks.table import LABEL_SEPARATOR
 from albert_tf.text.tokenization import Tokenizer
@@ -87,18 +87,15 @@ def parse_class_weights(text: str, classes: Sequence[str], labels: Sequence[Any]
                 f"`class_weights` must be {BALANCED}, or list each of {', '.join(classes)} at "
                 f"most once, as in {classes[0]}=1.0,{classes[1]}=2.5; got {part!r}"
             )
-        found[name] = _weight(weight, name)
+        try:
+            found[name] = float(weight)
+        except ValueError:
+            found[name] = math.nan
+        if not 0 < found[name] < math.inf:
+            raise ValueError(
+                f"`class_weights`: the weight of {name} must be positive, got {weight!r}"
+            )
     return np.array([found.get(name, 1.0) for name in classes], np.float32)
-
-
-def _weight(text: str, name: str) -> float:
-    try:
-        weight = float(text)
-    except ValueError:
-        weight = math.nan
-    if not 0 < weight < math.inf:
-        raise ValueError(f"`class_weights`: the weight of {name} must be positive, got {text!r}")
-    return weight
 
 
 class ScoringTask(SupervisedTask[Example, np.ndarray]):
@@ -109,10 +106,7 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
       tokenizer: See SupervisedTask.
       max_seq_length: See SupervisedTask.
       classes: Names of the classes, by id; empty for a regression.
-      key_metric: The metric by which checkpoints are compared.
-      results_file: Name of the file of ids and predicted labels.
-      number_range: Smallest and largest number allowed in a regression's file.
-      prefix: See SupervisedTask.
+      row: The task's row, which tells its metric and its file; by default one of your own tables'.
 
     Attributes:
       class_weights: `<float32>[C]`, factors of the loss of each class's examples, as Keras'
@@ -128,17 +122,13 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         tokenizer: Tokenizer | None,
         max_seq_length: int,
         classes: Sequence[str],
-        key_metric: str = "eval_accuracy",
-        results_file: str = "predictions.tsv",
-        number_range: tuple[float, float] = (-np.inf, np.inf),
-        prefix: str = "",
+        row: TaskRow = TASKS["classification"],
     ) -> None:
         super().__init__(options, tokenizer, max_seq_length)
         self.classes = tuple(classes)
-        self.key_metric = key_metric
-        self.results_file = results_file
-        self.number_range = number_range
-        self.prefix = prefix
+        self.key_metric = row.key_metric or "eval_accuracy"
+        self.row = row
+        self.prefix = row.prefix
         self.loss_names = ("classification_loss",) if classes else ("regression_loss",)
         binary = ("f1", "matthew_corr") if len(classes) == 2 else ()
         names = ("eval_accuracy", "macro_f1", *binary) if classes else ("pearson", "spearman")
@@ -148,9 +138,7 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
     def arguments_of(
         cls, row: TaskRow, settings: TaskSettings, classes: tuple[str, ...]
     ) -> dict[str, Any]:
-        names = ("results_file", "number_range", "prefix")
-        of_row = {name: getattr(row, name) for name in names}
-        return {"classes": classes, "key_metric": row.key_metric or "eval_accuracy", **of_row}
+        return {"classes": classes, "row": row}
 
     def label(self, example: Any) -> np.generic | np.ndarray:
         """Returns an example's label as a feature, named as in `labels`; 0 if it has none."""
@@ -214,39 +202,34 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
     def write(
         self, directory: str, split: str, examples: Sequence[Example], predictions: np.ndarray
     ) -> None:
-        """Writes <split>_probabilities.json and, for a test, test_results.tsv and `results_file`.
+        """Writes <split>_probabilities.json and, for a test, test_results.tsv and the row's file.
 
-        test_results.tsv is as in the release: the probabilities of one example per line.
-        `results_file` is in the format of GLUE's leaderboard: a header, then index and label.
+        test_results.tsv is as in the release: the probabilities of one example per line. The row's
+        file is in the format of GLUE's leaderboard: a header, then index and label.
         """
         self.store(directory, split, examples, predictions)
         if split != "test":
             return
-        rows = ["\t".join(map(str, row)) for row in predictions.tolist()]
-        _write_lines(os.path.join(directory, f"{self.prefix}test_results.tsv"), rows)
         pairs = zip(_ids(examples), self.answers(predictions), strict=True)
-        lines = ["index\tprediction", *("\t".join(pair) for pair in pairs)]
-        _write_lines(os.path.join(directory, self.results_file), lines)
+        for name, rows in (
+            (f"{self.prefix}test_results.tsv", [map(str, row) for row in predictions.tolist()]),
+            (self.row.results_file, [("index", "prediction"), *pairs]),
+        ):
+            lines = "".join("\t".join(row) + "\n" for row in rows)
+            files.replace(os.path.join(directory, name), lines)
 
     def store(
-        self,
-        directory: str,
-        split: str,
-        examples: Sequence[Example],
-        predictions: np.ndarray,
-        several_writers: bool = False,
+        self, directory: str, split: str, examples: Sequence[Example], predictions: np.ndarray
     ) -> None:
         """Writes <split>_probabilities.json, which is for `average`."""
         name = f"{self.prefix}{split}"
-        supervised.write_probabilities(
-            directory, name, _ids(examples), examples, predictions, several_writers
-        )
+        supervised.write_probabilities(directory, name, _ids(examples), examples, predictions)
 
     def answers(self, predictions: np.ndarray) -> list[str]:
-        """Returns what `results_file` tells of each example."""
+        """Returns what the row's file tells of each example."""
         if self.classes:
             return [self.classes[i] for i in predictions.argmax(axis=-1)]
-        return [f"{number:.6f}" for number in np.clip(predictions[:, 0], *self.number_range)]
+        return [f"{number:.6f}" for number in np.clip(predictions[:, 0], *self.row.number_range)]
 
     def average(
         self, directories: Sequence[str], split: str, examples: Sequence[Example]
@@ -488,7 +471,3 @@ class MultipleChoiceTask(ScoringTask[ChoiceExample]):
 
 def _ids(examples: Sequence[Example]) -> list[str]:
     return [example.guid for example in examples]
-
-
-def _write_lines(path: str, lines: Sequence[str]) -> None:
-    files.replace(path, "\n".join(lines) + "\n")

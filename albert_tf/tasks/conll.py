@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import re
 from collections import Counter
@@ -14,7 +13,7 @@ from albert_tf.storage.text_files import (
     JSON_LINES,
     json_lines,
     json_member,
-    tab_cells,
+    tab_rows,
     utf8_lines,
 )
 
@@ -27,7 +26,7 @@ _DOCUMENT = "-DOCSTART-"
 # Not all white space: a word may hold a no-break space.
 _SEPARATOR = re.compile("[ \t]+")
 # What no cell of a column can hold.
-_BETWEEN_CELLS = re.compile("[ \t\r\n]")
+BETWEEN_CELLS = re.compile("[ \t\r\n]")
 # The columns of a word in CoNLL-U. Source: universaldependencies.org/format.html.
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 # What stands in one of them if a word has nothing there, as most have in some.
@@ -98,13 +97,13 @@ def order_tags(counts: Mapping[str, int], path: str) -> tuple[str, ...]:
         return (OUTSIDE, *sorted(found))
     if len(counts) < 2:
         raise ValueError(f"{path}: expected several labels, got only {next(iter(counts))!r}")
-    first = OUTSIDE if OUTSIDE in counts else Counter(counts).most_common(1)[0][0]
+    first = OUTSIDE if OUTSIDE in counts else max(counts, key=counts.__getitem__)
     return (first, *sorted(counts.keys() - {first}))
 
 
 def find_tags(path: str) -> tuple[str, ...]:
     """Returns the tags of a training file in the order of their ids; see order_tags."""
-    counts = collections.Counter(tag for each in _sentences(path, True) for tag in each.tags)
+    counts = Counter(tag for each in _sentences(path, True) for tag in each.tags)
     return order_tags(counts, path)
 
 
@@ -198,7 +197,7 @@ def _of_objects(path: str) -> Iterator[_Sentence]:
                     f"{where}: expected a label for each of {len(words)} tokens, got {len(labels)}"
                 )
             for label in labels:
-                if _BETWEEN_CELLS.search(label):
+                if BETWEEN_CELLS.search(label):
                     raise ValueError(
                         f"{where}: expected labels without spaces, tabs and line ends, as in "
                         f"CoNLL's columns, got {label!r}"
@@ -228,17 +227,16 @@ def conllu_sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], 
     words: list[str] = []
     values: list[str] = []
     empty = valueless = True
-    for number, line in utf8_lines(path):
-        cells = tab_cells(line, f"{path}:{number}")
+    for number, cells in tab_rows(path):
         if cells == [""]:
             if words:
                 yield tuple(words), tuple(values)
             words, values = [], []
-        elif not line.startswith("#"):
+        elif not cells[0].startswith("#"):
             if len(cells) != len(CONLLU_COLUMNS):
                 raise ValueError(
                     f"{path}:{number}: expected the {len(CONLLU_COLUMNS)} columns of CoNLL-U, "
-                    f"between tabs, got {len(cells)}: {line.strip()[:60]!r}"
+                    f"between tabs, got {len(cells)}: {cells[0][:60]!r}"
                 )
             if cells[0].isdecimal():
                 words.append(cells[1])

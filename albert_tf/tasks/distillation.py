@@ -113,8 +113,7 @@ class Teacher:
             predictions = self._predict(devices, split)
             if devices.is_chief:
                 tf.io.gfile.makedirs(folder)
-                # Students may share the folder.
-                self._task.store(folder, "train", split.examples, predictions, True)
+                self._task.store(folder, "train", split.examples, predictions)
             devices.wait_for_all()  # The others wait for the file.
         # As it is stored, so that a later run reads the same numbers.
         stored = self._task.average([folder], "train", split.examples)[:, self._order]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from absl import logging
 
 from albert_tf.storage import files
-from albert_tf.storage.text_files import finite_number, tab_cells, utf8_lines
+from albert_tf.storage.text_files import finite_number, named_cells, tab_rows
 
 _ID_COLUMNS = ("index", "id")
 _SPLITS = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
@@ -134,8 +134,9 @@ def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> l
         wanted.append(task.label)
     examples: list[TextExample] = []
     lines: dict[str, int] = {}
-    rows = _rows(path, task.headless.get(split), wanted, task.skips_short_rows)
-    for number, row in rows:
+    files.check_file(path)
+    columns = task.headless.get(split)
+    for number, row in named_cells(tab_rows(path), path, wanted, columns, task.skips_short_rows):
         named = [row[name] for name in _ID_COLUMNS if name in row]
         # The release counts lines from 0, including the header.
         guid = named[0] if named else f"{split}-{number - 1}"
@@ -165,40 +166,3 @@ def _label(task: GlueTask, text: str, path: str, line: int) -> int | float:
     if label not in task.labels:
         raise ValueError(f"{path}:{line}: label {text!r} is not one of {', '.join(task.labels)}")
     return task.labels.index(label)
-
-
-def _rows(
-    path: str, columns: tuple[str, ...] | None, wanted: list[str], skips_short_rows: bool
-) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields line numbers, and cells by column."""
-    if not files.is_file(path):
-        raise FileNotFoundError(
-            f"{path} does not exist: set `data_dir` to the folder that contains GLUE's tasks"
-        )
-    skipped = []
-    for number, line in utf8_lines(path):
-        cells = tab_cells(line, f"{path}:{number}")
-        if columns is None:
-            columns = tuple(cells)
-            if any(columns.count(name) != 1 for name in wanted):
-                raise ValueError(
-                    f"{path}:{number}: expected a header with the columns {', '.join(wanted)}, "
-                    f"got {', '.join(columns)}"
-                )
-            continue
-        if len(cells) == len(columns):
-            yield number, dict(zip(columns, cells, strict=True))
-        elif skips_short_rows and len(cells) < len(columns):
-            skipped.append(number)
-        else:
-            raise ValueError(
-                f"{path}:{number}: expected {len(columns)} cells separated by tabs, got "
-                f"{len(cells)}"
-            )
-    if skipped:
-        logging.warning(
-            "%s: skipped %d rows with too few cells, the first in line %d",
-            path,
-            len(skipped),
-            skipped[0],
-        )

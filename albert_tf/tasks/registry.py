@@ -110,18 +110,16 @@ def _read_race(settings: TaskSettings, split: str, task: Any) -> list[Any]:
 
 
 def _read_texts(settings: TaskSettings, split: str, task: Any, several: bool = False) -> list[Any]:
-    columns = dataclasses.replace(settings.columns, choices=())
     path = settings.file(split)
-    return table.read_texts(path, columns, task.classes, split != "test", several)
+    return table.read_texts(path, settings, task.classes, split != "test", several)
 
 
 def _find_labels(settings: TaskSettings, several: bool = False) -> tuple[str, ...]:
-    columns = dataclasses.replace(settings.columns, choices=())
-    return table.find_labels(settings.file("train"), columns, several)
+    return table.find_labels(settings.file("train"), settings, several)
 
 
 def _read_choices(settings: TaskSettings, split: str, task: Any) -> list[Any]:
-    return table.read_choices(settings.file(split), settings.columns, split != "test")
+    return table.read_choices(settings.file(split), settings, split != "test")
 
 
 def _choices(settings: TaskSettings) -> tuple[str, ...]:

@@ -240,21 +240,12 @@ def write_probabilities(
     ids: list[str],
     examples: Sequence[Any],
     probabilities: np.ndarray,
-    several_writers: bool = False,
 ) -> None:
-    """Writes the probabilities or numbers of a split's examples, a row for each id.
-
-    Args:
-      directory: Directory to write to.
-      split: The split.
-      ids: Of the rows.
-      examples: The split's.
-      probabilities: A row for each id.
-      several_writers: Whether other runs may write the same file.
-    """
+    """Writes the probabilities or numbers of a split's examples, a row for each id."""
     stored = {"ids": ids, "texts": _digest(examples), "probabilities": probabilities.tolist()}
     path = probabilities_file(directory, split)
-    files.replace(path, json.dumps(stored) + "\n", several_writers)
+    # Several students may share a teacher's.
+    files.replace(path, json.dumps(stored) + "\n", several_writers=True)
 
 
 def mean_probabilities(

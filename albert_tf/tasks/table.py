@@ -18,7 +18,8 @@ from albert_tf.storage.text_files import (
     finite_number,
     json_lines,
     json_member,
-    tab_cells,
+    named_cells,
+    tab_rows,
     utf8_lines,
 )
 from albert_tf.tasks.glue import TextExample
@@ -74,7 +75,8 @@ def table_records(
     elif ending == parquet_files.ENDING:
         rows = _parquet_rows(path, wanted, optional)
     else:
-        rows = _cells(path, ending, wanted)
+        cells = _csv_rows(path) if ending == ".csv" else tab_rows(path)
+        rows = named_cells(cells, path, wanted)
     number = 0
     for number, record in rows:
         yield number, record
@@ -110,26 +112,6 @@ def _joined(value: Any, where: str) -> str:
     return LABEL_SEPARATOR.join(parts)
 
 
-def _cells(path: str, ending: str, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
-    columns: list[str] | None = None
-    for number, cells in _csv_rows(path) if ending == ".csv" else _tsv_rows(path):
-        if columns is None:
-            columns = cells
-            _check_header(path, columns, wanted)
-        elif cells not in ([], [""]):
-            if len(cells) != len(columns):
-                raise ValueError(
-                    f"{path}:{number}: expected {len(columns)} cells as in the header, got "
-                    f"{len(cells)}"
-                )
-            yield number, dict(zip(columns, cells, strict=True))
-
-
-def _tsv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
-    for number, line in utf8_lines(path):
-        yield number, tab_cells(line, f"{path}:{number}")
-
-
 def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
     rows = csv.reader((line for _, line in utf8_lines(path)), strict=True)
     number = 1
@@ -143,38 +125,6 @@ def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
         raise ValueError(f"{path}:{number}: not a row of a .csv file: {reason}") from error
 
 
-def _check_header(path: str, columns: Sequence[str], wanted: Sequence[str]) -> None:
-    missing = [name for name in wanted if columns.count(name) != 1]
-    if missing:
-        raise ValueError(
-            f"{path}:1: expected a header with {', '.join(map(repr, missing))}, each once, got "
-            f"{', '.join(map(repr, columns))}"
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class TableColumns:
-    """Which columns of a table (or keys of its JSON objects) hold what.
-
-    Attributes:
-      text: The text; with choices, the context.
-      text_pair: The second text; with choices, a question that is put before each of them. None
-        if there is none.
-      label: The class, a regression's number, or the right choice: its column or its index from 0.
-      choices: The choices, one column each; empty if the task has none.
-    """
-
-    text: str = "text"
-    text_pair: str | None = None
-    label: str = "label"
-    choices: tuple[str, ...] = ()
-
-    def names(self, labelled: bool) -> list[str]:
-        """Returns all columns required in a file."""
-        pair = [self.text_pair] if self.text_pair else []
-        return [self.text, *pair, *self.choices, *([self.label] if labelled else [])]
-
-
 # Group heading of --help.
 COLUMNS = "Columns of a table"
 _column = functools.partial(setting, group=COLUMNS)
@@ -182,10 +132,10 @@ _column = functools.partial(setting, group=COLUMNS)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSettings(Settings):
-    """The settings of scripts that read a table.
+    """Which columns of a table (or keys of its JSON objects) hold what.
 
     Example:
-        >>> TableSettings(text_column="review").columns.names(labelled=True)
+        >>> TableSettings(text_column="review").columns(labelled=True)
         ['review', 'label']
     """
 
@@ -201,26 +151,21 @@ class TableSettings(Settings):
     )
     choice_columns: tuple[str, ...] = _column((), "Columns of the choices, separated by commas.")
 
-    @property
-    def columns(self) -> TableColumns:
-        """The columns that are named."""
-        return TableColumns(
-            self.text_column, self.text_pair_column, self.label_column, self.choice_columns
-        )
+    def columns(self, labelled: bool) -> list[str]:
+        """Returns the columns that texts, or pairs of them, need in a file."""
+        pair = [self.text_pair_column] if self.text_pair_column else []
+        return [self.text_column, *pair, *([self.label_column] if labelled else [])]
 
 
-def find_labels(path: str, columns: TableColumns, several: bool = False) -> tuple[str, ...]:
+def find_labels(path: str, settings: TableSettings, several: bool = False) -> tuple[str, ...]:
     """Returns the classes of a training file, sorted as numbers if all are, else by name.
 
-    Args:
-      path: See read_texts.
-      columns: See read_texts.
-      several: See read_texts.
+    The arguments are those of read_texts.
     """
-    names = columns.names(labelled=True)
     labels: set[str] = set()
-    for number, row in text_rows(path, names, _of_several(columns, several)):
-        cell = row[columns.label]
+    of_several = [settings.label_column] if several else []
+    for number, row in text_rows(path, settings.columns(labelled=True), of_several):
+        cell = row[settings.label_column]
         if any(each in cell for each in "\t\r\n"):
             raise ValueError(
                 f"{path}:{number}: expected a label without tabs and line ends, which separate "
@@ -230,7 +175,7 @@ def find_labels(path: str, columns: TableColumns, several: bool = False) -> tupl
     if len(labels) < 2:
         found = f"only one label: {labels.pop()!r}" if labels else "no label"
         raise ValueError(
-            f"{path}: expected several labels in column {columns.label!r}, got {found}"
+            f"{path}: expected several labels in column {settings.label_column!r}, got {found}"
         )
     numbers = all(label.isascii() and label.isdigit() for label in labels)
     return tuple(sorted(labels, key=lambda label: (int(label) if numbers else 0, label)))
@@ -238,7 +183,7 @@ def find_labels(path: str, columns: TableColumns, several: bool = False) -> tupl
 
 def read_texts(
     path: str,
-    columns: TableColumns,
+    settings: TableSettings,
     labels: Sequence[str],
     labelled: bool = True,
     several: bool = False,
@@ -250,21 +195,23 @@ def read_texts(
         file (a tab always separates cells, quotes are text) or a .jsonl or .json file (one object
         per line), all in UTF-8, or of a .parquet file. The first line of a .csv or .tsv file names
         the columns.
-      columns: The columns of texts and labels.
+      settings: The columns of texts and labels.
       labels: The classes in the order of their ids; empty for a regression.
       labelled: Whether the file has labels; if not, all are None.
       several: Whether a text may have any number of labels, joined by LABEL_SEPARATOR.
     """
-    label = _labels if several else _label
-    return [
-        TextExample(
-            guid=str(number),
-            text_a=row[columns.text],
-            text_b=row[columns.text_pair] if columns.text_pair else None,
-            label=label(row[columns.label], labels, path, number) if labelled else None,
-        )
-        for number, row in text_rows(path, columns.names(labelled), _of_several(columns, several))
-    ]
+    examples = []
+    of_several = [settings.label_column] if several else []
+    for number, row in text_rows(path, settings.columns(labelled), of_several):
+        text, label = row[settings.text_column], None
+        second = row[settings.text_pair_column] if settings.text_pair_column else None
+        if labelled:
+            cell = row[settings.label_column]
+            parts = _parts(cell) if several else [cell]
+            found = [_label(part, labels, f"{path}:{number}") for part in parts]
+            label = tuple(sorted({int(each) for each in found})) if several else found[0]
+        examples.append(TextExample(str(number), text, second, label))
+    return examples
 
 
 def read_questions(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -303,58 +250,45 @@ def _answers(columns: Any, where: str) -> list[dict[str, Any]]:
     return [{"text": text, "answer_start": start} for text, start in pairs]
 
 
-def read_choices(path: str, columns: TableColumns, labelled: bool = True) -> list[ChoiceExample]:
-    """Reads questions with choices; see read_texts."""
-    return [
-        ChoiceExample(
-            guid=str(number),
-            context=row[columns.text],
-            endings=tuple(_ending(row, columns, choice) for choice in columns.choices),
-            label=_choice(row[columns.label], columns.choices, path, number) if labelled else None,
+def read_choices(path: str, settings: TableSettings, labelled: bool = True) -> list[ChoiceExample]:
+    """Reads questions with choices: the label is the right one's column, or its index from 0."""
+    question, choices = settings.text_pair_column, settings.choice_columns
+    examples = []
+    for number, row in text_rows(path, [*settings.columns(labelled), *choices]):
+        before = f"{row[question]} " if question else ""
+        endings = tuple(f"{before}{row[choice]}" for choice in choices)
+        label = None
+        if labelled:
+            label = _choice(row[settings.label_column], choices, f"{path}:{number}")
+        examples.append(ChoiceExample(str(number), row[settings.text_column], endings, label))
+    return examples
+
+
+def _label(text: str, labels: Sequence[str], where: str) -> int | float:
+    if not labels:
+        return finite_number(text, where)
+    if text not in labels:
+        raise ValueError(
+            f"{where}: label {text!r} is not one of those trained on: {', '.join(labels)}"
         )
-        for number, row in text_rows(path, columns.names(labelled))
-    ]
-
-
-def _label(text: str, labels: Sequence[str], path: str, line: int) -> int | float:
-    if labels:
-        if text not in labels:
-            raise ValueError(
-                f"{path}:{line}: label {text!r} is not one of those trained on: {', '.join(labels)}"
-            )
-        return labels.index(text)
-    return finite_number(text, f"{path}:{line}")
-
-
-def _labels(text: str, labels: Sequence[str], path: str, line: int) -> tuple[int, ...]:
-    found = {_label(part, labels, path, line) for part in _parts(text)}
-    return tuple(sorted(int(label) for label in found))
+    return labels.index(text)
 
 
 def _parts(cell: str) -> list[str]:
     return [part.strip() for part in cell.split(LABEL_SEPARATOR) if part.strip()]
 
 
-def _of_several(columns: TableColumns, several: bool) -> tuple[str, ...]:
-    """Returns the columns whose cells may hold several labels, or none."""
-    return (columns.label,) if several else ()
-
-
-def _choice(text: str, choices: Sequence[str], path: str, line: int) -> int:
-    numbers = [str(number) for number in range(len(choices))]
-    if text in choices and text in numbers and choices.index(text) != numbers.index(text):
+def _choice(text: str, choices: Sequence[str], where: str) -> int:
+    # Its column, its number, or one that is both.
+    found = {i for i, name in enumerate(choices) if text in (name, str(i))}
+    if len(found) > 1:
         raise ValueError(
-            f"{path}:{line}: label {text!r} could mean the column of that name or the choice of "
-            "that number: rename the columns"
+            f"{where}: label {text!r} could mean the column of that name or the choice of that "
+            "number: rename the columns"
         )
-    names = [*choices, *numbers]
-    if text not in names:
+    if not found:
         raise ValueError(
-            f"{path}:{line}: label {text!r} must be a column of choices ({', '.join(choices)}) or "
-            f"a number from 0 to {len(choices) - 1}"
+            f"{where}: label {text!r} must be a column of choices ({', '.join(choices)}) or a "
+            f"number from 0 to {len(choices) - 1}"
         )
-    return names.index(text) % len(choices)
-
-
-def _ending(row: dict[str, str], columns: TableColumns, choice: str) -> str:
-    return f"{row[columns.text_pair]} {row[choice]}" if columns.text_pair else row[choice]
+    return found.pop()

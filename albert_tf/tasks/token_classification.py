@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from keras import ops
 from albert_tf.model import finetuning
 from albert_tf.storage import files
 from albert_tf.tasks import conll, losses, metrics, sequence_features
-from albert_tf.tasks.conll import OUTSIDE, TokenExample, are_entities
+from albert_tf.tasks.conll import BETWEEN_CELLS, OUTSIDE, TokenExample, are_entities
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.metrics import ratio
 from albert_tf.tasks.registry import TaskRow, TaskSettings
@@ -29,8 +28,8 @@ from albert_tf.tasks.supervised import (
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Array, Features
 
-# Tags of sentences.
-Tags = Sequence[Sequence[str]]
+# Tags of sentences; seqeval takes lists only.
+Tags = list[list[str]]
 # Of probabilities stored for ensembles: a set has many words.
 _DIGITS = 7
 # In seqeval's report, beside the types.
@@ -59,10 +58,10 @@ def score_tags(expected: Tags, predicted: Tags, classes: Sequence[str]) -> dict[
     from seqeval.metrics import f1_score, precision_score, recall_score
 
     metrics = {"f1": f1_score, "precision": precision_score, "recall": recall_score}
-    lists = _lists(expected, predicted)
-    return {
-        name: float(score(*lists, zero_division=0)) for name, score in metrics.items()
-    } | accuracy
+    found = {
+        name: float(score(expected, predicted, zero_division=0)) for name, score in metrics.items()
+    }
+    return {**found, **accuracy}
 
 
 def scores_by_type(
@@ -75,10 +74,9 @@ def scores_by_type(
     if are_entities(classes):
         from seqeval.metrics import classification_report
 
-        lists = _lists(expected, predicted)
-        if all(tag == OUTSIDE for tags in lists for sentence in tags for tag in sentence):
+        if {tag for sentence in (*expected, *predicted) for tag in sentence} <= {OUTSIDE}:
             return {}  # It warns.
-        rows = classification_report(*lists, output_dict=True, zero_division=0)
+        rows = classification_report(expected, predicted, output_dict=True, zero_division=0)
         return {name: row for name, row in rows.items() if name not in _MEANS}
     words = confusion_matrix(expected, predicted, classes)
     both, found, true = (
@@ -105,10 +103,6 @@ def confusion_matrix(expected: Tags, predicted: Tags, classes: Sequence[str]) ->
     )
     counts = np.bincount(rows * len(ids) + columns, minlength=len(ids) ** 2)
     return counts.reshape(len(ids), len(ids))
-
-
-def _lists(*tags: Tags) -> list[list[list[str]]]:
-    return [[list(sentence) for sentence in each] for each in tags]
 
 
 class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
@@ -270,7 +264,9 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
         """
         self.store(directory, split, examples, predictions)
         predicted = self._tags(examples, predictions)
-        columns = [[map(_cell, example.words) for example in examples], predicted]
+        # What separates columns or lines becomes _.
+        words = [[BETWEEN_CELLS.sub("_", word) for word in each.words] for each in examples]
+        columns = [words, predicted]
         if is_labelled(examples):
             expected = self._expected(examples)
             columns.insert(1, expected)
@@ -280,16 +276,11 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
         files.replace(prediction_path(directory, split, "predictions.conll"), text)
 
     def store(
-        self,
-        directory: str,
-        split: str,
-        examples: Sequence[TokenExample],
-        predictions: np.ndarray,
-        several_writers: bool = False,
+        self, directory: str, split: str, examples: Sequence[TokenExample], predictions: np.ndarray
     ) -> None:
         """Writes <split>_probabilities.json, which is for `average`."""
         rounded = predictions.round(_DIGITS)
-        write_probabilities(directory, split, _ids(examples), examples, rounded, several_writers)
+        write_probabilities(directory, split, _ids(examples), examples, rounded)
 
     def average(
         self, directories: Sequence[str], split: str, examples: Sequence[TokenExample]
@@ -373,11 +364,6 @@ def is_labelled(examples: Sequence[TokenExample]) -> bool:
 def _ids(examples: Sequence[TokenExample]) -> list[str]:
     """Returns an id for each word."""
     return [f"{example.guid}:{i}" for example in examples for i in range(len(example.words))]
-
-
-def _cell(word: str) -> str:
-    """Returns a word as CoNLL's readers take it: what separates columns or lines becomes _."""
-    return re.sub("[ \t\r\n]", "_", word)
 
 
 def _line(cells: Iterable[str]) -> str:

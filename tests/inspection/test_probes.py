@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from albert_tf.inspection import commands, probes
-from albert_tf.tasks.table import TableColumns
+from albert_tf.tasks.table import TableSettings
 from tests import pretraining_runs as runs
 from tests import tolerances
 from tests.inspection import numpy_albert
@@ -70,7 +70,7 @@ def test_neighbours_are_exchanged_in_every_other_text(tokenizer):
 def test_a_table_gives_texts_and_labels(tmp_path, tokenizer):
     path = tmp_path / "a.tsv"
     path.write_text("text\tera\n" + "old day\tlate\nnew day\tearly\n" * 20)
-    data = probes.of_table(str(path), TableColumns(label="era"), tokenizer, 19, 40, seed=0)
+    data = probes.of_table(str(path), TableSettings(label_column="era"), tokenizer, 19, 40, seed=0)
     assert data.labels.tolist() == [1, 0] * 20
     assert data.rows[1]["input_ids"][1:-1].tolist() == tokenizer.encode("new day")
 
@@ -79,7 +79,7 @@ def test_texts_of_a_group_are_held_out_together(tmp_path, tokenizer):
     path = tmp_path / "table.tsv"
     lines = [f"old day\t{i % 2}\tspeech {i % 7}\n" for i in range(70)]
     path.write_text("text\tlabel\tdocument\n" + "".join(lines))
-    given = (str(path), TableColumns("text"), tokenizer, 9, 63, 1)
+    given = (str(path), TableSettings(), tokenizer, 9, 63, 1)
     data = probes.of_table(*given, group_column="document")
     held_out = probes.held_out(data, 3)
     # One of seven documents; the sample leaves out a few rows.

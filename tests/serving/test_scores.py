@@ -10,13 +10,13 @@ import albert_tf
 from albert_tf import export
 from albert_tf.serving import export as export_command
 from albert_tf.serving import predict
-from albert_tf.tasks.table import TableColumns
+from albert_tf.tasks.table import TableSettings
 from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens, tiny
 from tests.served_tasks import LONG, make
 from tests.tiny import randomise, run_main
 
-COLUMNS = TableColumns()
+COLUMNS = TableSettings()
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,8 @@ def test_texts(served, tmp_path):
     classes = [model.labels[i] for i in [*chosen[:2], 1 - chosen[2]]]
     rows = [[*pair, label] for pair, label in zip(texts, classes, strict=True)]
     path = write_csv(tmp_path / "dev.csv", ["one", "two", "gold"], rows)
-    found = model.evaluation(path, TableColumns("one", "two", "gold"))(predictor.outputs)
+    columns = TableSettings(text_column="one", text_pair_column="two", label_column="gold")
+    found = model.evaluation(path, columns)(predictor.outputs)
     assert found["eval_accuracy"] == pytest.approx(2 / 3)
     assert set(found) == {"eval_accuracy", "macro_f1", "f1", "matthew_corr", "eval_loss"}
 
@@ -78,7 +79,7 @@ def test_choices(served, tmp_path):
     right = [chosen[0], 1 - chosen[1]]
     rows = [[*row, label] for row, label in zip(texts, right, strict=True)]
     path = write_csv(tmp_path / "dev.csv", ["text", "a", "b", "label"], rows)
-    columns = TableColumns(choices=("a", "b"))
+    columns = TableSettings(choice_columns=("a", "b"))
     found = served["choose"].evaluation(path, columns)(predictor.outputs)
     assert found["eval_accuracy"] == 0.5
 
@@ -127,7 +128,7 @@ def test_answers_that_may_be_none(served, tmp_path):
         ("choose", COLUMNS, "", "needs `choice_columns`"),
         (
             "classify",
-            TableColumns(text_pair="b"),
+            TableSettings(text_pair_column="b"),
             "text,b,label\na,b,maybe\n",
             "dev.csv:2: label 'maybe' is not one of those trained on: no, yes",
         ),

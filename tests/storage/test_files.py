@@ -190,7 +190,10 @@ def test_all_paths_may_have_a_scheme(tmp_path, monkeypatch, capsys):
         (lambda root: race.read_race(root, "train", preprocess=str), "race_data"),
         (lambda root: squad_text.read_squad(f"{root}/squad_v2_dev.json"), "squad_v2_dev.json"),
         (lambda root: Tokenizer(vocab_file=f"{root}/vocab.txt").digest, "vocab.txt"),
-        (lambda root: table.read_texts(f"{root}/t.tsv", table.TableColumns(), ("a", "b")), "t.tsv"),
+        (
+            lambda root: table.read_texts(f"{root}/t.tsv", table.TableSettings(), ("a", "b")),
+            "t.tsv",
+        ),
     ],
 )
 def test_readers_take_a_scheme(tmp_path, read, source):

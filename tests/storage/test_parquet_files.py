@@ -17,9 +17,9 @@ from albert_tf.generator.documents import TextSettings
 from albert_tf.storage import files, parquet_files
 from albert_tf.storage.parquet_files import ParquetFile
 from albert_tf.tasks import table
-from albert_tf.tasks.table import TableColumns
+from albert_tf.tasks.table import TableSettings
 
-TEXT = TableColumns("review", None, "mood")
+TEXT = TableSettings(text_column="review", label_column="mood")
 ROWS = {"review": ["so, so", " ü\n", "fine"], "mood": ["meh", "good", "meh"], "id": [7, 8, 9]}
 
 

@@ -19,9 +19,10 @@ from albert_tf.tasks.classification import (
     TextWindows,
 )
 from albert_tf.tasks.feature_table import FeatureTable
-from albert_tf.tasks.glue import GLUE_TASKS, TextExample
+from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
-from albert_tf.tasks.table import TableColumns
+from albert_tf.tasks.registry import TaskSettings
+from albert_tf.tasks.table import TableSettings
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.training import length_buckets
 from tests import goldens, tolerances
@@ -30,9 +31,9 @@ from tests.tiny import randomise
 GLUE_NAME = {"classifier": "mnli", "cola": "cola", "stsb": "sts-b"}
 
 
-def task_of(name: str, **kwargs) -> SequenceClassificationTask:
-    row = GLUE_TASKS[name]
-    return SequenceClassificationTask(None, None, 23, row.labels, row.key_metric, **kwargs)
+def task_of(name: str, tokenizer=None) -> SequenceClassificationTask:
+    settings = TaskSettings(task_name=name, max_seq_length=23)
+    return settings.row.make(settings, None, tokenizer)
 
 
 def examples_of(labels) -> list[TextExample]:
@@ -88,7 +89,7 @@ def test_scores_of_levels():
 
 
 def test_files_of_classes(tmp_path):
-    task = task_of("rte", results_file="RTE.tsv")
+    task = task_of("rte")
     probabilities = np.array([[0.75, 0.25], [0.125, 0.875]])
     task.write(str(tmp_path), "dev", examples_of([0, 1]), probabilities)
     assert [path.name for path in tmp_path.iterdir()] == ["dev_probabilities.json"]
@@ -100,7 +101,7 @@ def test_files_of_classes(tmp_path):
 
 
 def test_files_of_numbers_keep_to_the_range(tmp_path):
-    task = task_of("sts-b", results_file="STS-B.tsv", number_range=(0.0, 5.0))
+    task = task_of("sts-b")
     task.write(str(tmp_path), "test", examples_of([None] * 3), np.array([[-0.5], [2.25], [5.5]]))
     assert (tmp_path / "test_results.tsv").read_text() == "-0.5\n2.25\n5.5\n"
     assert (tmp_path / "STS-B.tsv").read_text() == (
@@ -134,9 +135,8 @@ def test_averages(tmp_path):
 
 @pytest.mark.parametrize(("name", "dtype"), [("rte", np.int32), ("sts-b", np.float32)])
 def test_rows_hold_labels_of_the_right_kind(golden, name, dtype):
-    row = GLUE_TASKS[name]
     tokenizer = Tokenizer(golden / "spm/en_small.model")
-    task = SequenceClassificationTask(None, tokenizer, 23, row.labels)
+    task = task_of(name, tokenizer)
     first, second = task.rows([*examples_of([1]), *examples_of([None])], is_training=True)
     assert first["label_ids"].dtype == dtype
     assert (first["label_ids"], second["label_ids"]) == (1, 0)
@@ -288,7 +288,7 @@ def test_features_are_stored_for_each_stride_and_not_for_each_combination(tokeni
     assert "window_doc_stride" not in task_of_windows(tokenizer, None).settings
 
 
-COLUMNS = TableColumns()
+COLUMNS = TableSettings()
 LABELS = ("art", "law", "war")
 # The labels of four examples, and the probabilities given to them.
 TARGETS = [(0, 2), (), (0,), (1, 2)]
@@ -302,7 +302,7 @@ def examples_of_several(targets) -> list[TextExample]:
 @pytest.fixture
 def task(golden) -> MultiLabelTask:
     tokenizer = Tokenizer(golden / "spm/en_small.model")
-    return MultiLabelTask(None, tokenizer, 23, LABELS, "micro_f1")
+    return MultiLabelTask(None, tokenizer, 23, LABELS)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_a_regression_is_clipped_to_the_range_of_its_own_row():
     new = dataclasses.replace(glue.GLUE_TASKS["sts-b"], folder="New", number_range=(-2.0, 6.0))
     task = task_of("sts-b", registry._glue_row("new", new))
     assert task.answers(numbers) == ["-1.000000", "4.500000", "6.000000"]
-    assert task.results_file == "New.tsv" and task.key_metric == "pearson"
+    assert task.row.results_file == "New.tsv" and task.key_metric == "pearson"
     unbounded = dataclasses.replace(glue.GLUE_TASKS["mrpc"], labels=())
     task = task_of("mrpc", registry._glue_row("new", unbounded))
     assert task.answers(numbers) == ["-1.000000", "4.500000", "7.000000"]

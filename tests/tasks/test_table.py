@@ -1,5 +1,6 @@
 """A user's own tables: three formats, four kinds of task, and everything that can be wrong."""
 
+import dataclasses
 import json
 
 import pytest
@@ -8,12 +9,17 @@ from albert_tf.conversion import labels
 from albert_tf.tasks import table
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
-from albert_tf.tasks.table import TableColumns
+from albert_tf.tasks.table import TableSettings
 from tests import tiny
 
-TEXT = TableColumns("review", None, "mood")
-PAIR = TableColumns("first", "second", "score")
-CHOICE = TableColumns("passage", "question", "answer", ("one", "two", "three"))
+TEXT = TableSettings(text_column="review", label_column="mood")
+PAIR = TableSettings(text_column="first", text_pair_column="second", label_column="score")
+CHOICE = TableSettings(
+    text_column="passage",
+    text_pair_column="question",
+    label_column="answer",
+    choice_columns=("one", "two", "three"),
+)
 
 
 @pytest.mark.parametrize(
@@ -57,9 +63,8 @@ def test_choices_stand_in_columns_and_the_right_one_has_a_name_or_a_number(tmp_p
     examples = table.read_choices(path, CHOICE)
     assert [example.label for example in examples] == [1, 2, 0]
     assert examples[0] == ChoiceExample("1", "p", ("q a", "q b", "q c"), 1)
-    without = table.read_choices(
-        path, TableColumns("passage", None, "answer", ("one", "two")), False
-    )
+    two = dataclasses.replace(CHOICE, text_pair_column=None, choice_columns=("one", "two"))
+    without = table.read_choices(path, two, False)
     assert without[0] == ChoiceExample("1", "p", ("a", "b"), None)
 
 
@@ -93,12 +98,12 @@ def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
         ("t.csv", "review,mood\n", "t.csv has no examples"),
         ("t.csv", "text,mood\nx,a\n", "t.csv:1: expected a header with 'review', each once, got"),
         ("t.csv", "review,mood,mood\nx,a,b\n", "t.csv:1: .* 'mood', each once, got 'review', 'm"),
-        ("t.csv", "review,mood\nx,a\nx,y,b\n", "t.csv:3: expected 2 cells as in the header, got 3"),
+        ("t.csv", "review,mood\nx,a\nx,y,b\n", "t.csv:3: expected 2 cells .review, mood., got 3"),
         ("t.csv", 'review,mood\n"x\ny",a\n,b\n', "t.csv:4: expected a value for 'review'"),
         ("t.csv", 'review,mood\nx,a\n"y,b\nz,a\n', "t.csv:3: not a row of a .csv file: unexpe"),
         ("t.tsv", b"review\tmood\nx\ta\n\xff\tb\n", "t.tsv:3: not UTF-8 text"),
         ("t.tsv", "review\tmood\nx\ta\ry\tb\r", "t.tsv:2: a carriage return within the line: end"),
-        ("t.tsv", "review\tmood\nx\ty\ta\n", "t.tsv:2: expected 2 cells as in the header, got 3"),
+        ("t.tsv", "review\tmood\nx\ty\ta\n", "t.tsv:2: expected 2 cells .review, mood., got 3"),
         ("t.csv", "review,mood\rx,a\ry,b\r", "t.csv:1: not a row .*: a carriage return within"),
         # An escaped backslash, a whole pair, and half of one.
         ("t.jsonl", r'{"review": "\\ud83d \ud83d\ude00 \uDe00"}', "1: not Uni.*.uDe00 at ch.* 33"),
@@ -137,7 +142,10 @@ def test_other_mistakes(tmp_path):
         table.read_choices(path, CHOICE)
     path = tiny.write(tmp_path / "t.csv", "p,1,2,answer\nx,a,b,1\n")
     with pytest.raises(ValueError, match="label '1' could mean the column of that name or the"):
-        table.read_choices(path, TableColumns("p", None, "answer", ("1", "2")))
+        table.read_choices(
+            path,
+            TableSettings(text_column="p", label_column="answer", choice_columns=("1", "2")),
+        )
     path = tiny.write(tmp_path / "t.csv", "review,mood\nx,a\ny,a\n")
     with pytest.raises(ValueError, match="t.csv: expected several labels in column 'mood', got"):
         table.find_labels(path, TEXT)

@@ -23,7 +23,7 @@ from tools.campaign.kinds import Evidence, Kind
 
 _GOLDEN = goldens.FOLDER.parent
 _FEATURES = _GOLDEN / "features"
-_COLUMNS = table.TableColumns("text", "pair", "label")
+_COLUMNS = table.TableSettings(text_pair_column="pair")
 _LABELS = ("no", "yes")
 _ROWS = [("A text, of one.", "Its pair.", "yes"), ('It says "no".', "Another", "no")] * 3
 
