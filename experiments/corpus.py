@@ -41,9 +41,8 @@ class CorpusSettings(GeneratorSettings):
 
 def _tokenized(plan: workers.Plan) -> Iterator[tuple[TextBlock, TokenBlock]]:
     """Yields the blocks of a plan's text, each with its tokens."""
-    tokenizer = workers.load_tokenizer(plan.vocabulary)
     for block in plan.cut_blocks(Place(), 0):
-        tokens, _ = workers.tokenize_block(block, tokenizer, plan.recipe)
+        tokens, _ = workers.tokenize_block(block, plan.tokenizer, plan.recipe)
         yield block, tokens
 
 

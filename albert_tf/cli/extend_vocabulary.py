@@ -73,7 +73,6 @@ def _extend(settings: ExtensionSettings) -> str:
     from albert_tf.text.vocabulary import Vocabulary
 
     texts = files.list_files(settings.input_file)
-    text = settings.text_settings()
     files.check_free(settings.output_dir)
     path = hub.local(settings.init_checkpoint)
     old = vocabulary.need(path, settings.spm_model_file, do_lower_case=settings.do_lower_case)
@@ -85,16 +84,9 @@ def _extend(settings: ExtensionSettings) -> str:
     lower = old.tokenizer.do_lower_case
     model = ExtensibleModel(files.read_bytes(old.path), old.path)
     source = read(Stored(path, settings.albert_config_file, old.path, do_lower_case=lower))
-    domain = sentencepiece.train(
-        texts,
-        text,
-        vocab_size=len(model) + settings.num_pieces,
-        character_coverage=settings.character_coverage,
-        do_lower_case=lower,
-        input_sentence_size=settings.input_sentence_size,
-        hard_vocab_limit=False,
-    )
-    sentences = sentencepiece.read_sentences(texts, text, lower)
+    vocab_size = len(model) + settings.num_pieces
+    domain = sentencepiece.train(texts, settings, vocab_size, lower, hard_vocab_limit=False)
+    sentences = sentencepiece.read_sentences(texts, settings, lower)
     pieces = model.choose(domain, sentences, settings.num_pieces)
     if len(pieces) < settings.num_pieces:
         raise ValueError(

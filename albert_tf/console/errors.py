@@ -49,6 +49,18 @@ def in_one_line(*others: type[Exception], flags: Iterable[str] = ()) -> Iterator
         sys.exit(f"error: {printable(with_dashes(text, flags))}")
 
 
+@contextlib.contextmanager
+def of_extra(extra: str, what: str) -> Iterator[None]:
+    """Names the extra that `what` needs if the body can't import what that installs."""
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(
+            f"{what} needs the package {error.name!r}, which is not installed: "
+            f"pip install 'albert_tf[{extra}]'"
+        ) from error
+
+
 def _needs_memory(flags: Iterable[str]) -> str:
     """Returns the flags with which a script that has these needs less memory."""
     known = set(flags)

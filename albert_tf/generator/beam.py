@@ -98,9 +98,8 @@ def _cut_blocks(plan: workers.Plan) -> Iterator[TextBlock]:
 
 def _check_first_block(plan: workers.Plan) -> None:
     """Refuses a wrong vocabulary before machines start, judging by one block."""
-    tokenizer = workers.load_tokenizer(plan.vocabulary)
     for block in itertools.islice(_cut_blocks(plan), 1):
-        _, report = workers.tokenize_block(block, tokenizer, plan.recipe)
+        _, report = workers.tokenize_block(block, plan.tokenizer, plan.recipe)
         plan.check(report)
 
 
@@ -108,16 +107,14 @@ class _MakeParts(beam.DoFn):
     """From a TextBlock to its shard and _Part."""
 
     def __init__(self, plan: workers.Plan, folder: str):
-        self._vocabulary, self._recipe, self._folder = plan.vocabulary, plan.recipe, folder
-        self._content = plan.vocabulary.content
+        self._tokenizer, self._recipe, self._folder = plan.tokenizer, plan.recipe, folder
 
     def setup(self) -> None:
         self._scratch = tempfile.TemporaryDirectory()
-        vocabulary = self._vocabulary.copied(self._scratch.name, self._content)
-        self._job = workers.Job(vocabulary, self._recipe, self._scratch.name)
+        self._tokenizer_file = workers.save_tokenizer(self._tokenizer, self._scratch.name)
 
     def process(self, block: TextBlock) -> Iterator[tuple[int, _Part]]:
-        part = workers.make_part(self._job, block)
+        part = workers.make_part(self._tokenizer_file, self._recipe, block)
         path = os.path.join(self._folder, os.path.basename(part.path))
         # A block that Beam retries has the same records.
         tf.io.gfile.copy(part.path, path, overwrite=True)

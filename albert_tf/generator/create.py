@@ -19,8 +19,7 @@ import contextlib
 import functools
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
-from types import ModuleType
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from absl import logging
@@ -31,22 +30,26 @@ from albert_tf.generator.report import Report, report_path
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.records.masking import MaskingSettings
 from albert_tf.storage import files
+from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer
+from albert_tf.text.vocabulary import Vocabulary
 
 
 def create_pretraining_data(settings: GeneratorSettings) -> Report:
     """Makes the records that the settings describe, and a report beside them."""
     if settings.plots:
         figures.check_installed("`plots`")
-    beam = _import_beam() if settings.runner == "beam" else None
+    if settings.runner == "beam":
+        with errors.of_extra("beam", "`runner=beam`"):
+            from albert_tf.generator import beam
     plan, inputs = make_plan(settings)
-    if beam:
+    if settings.runner == "beam":
         report = beam.run(plan, settings.beam_options)
     else:
         shaping = settings.of_the_records()
         shaping |= {
-            "vocabulary": plan.vocabulary.sha256,
-            "do_lower_case": plan.vocabulary.do_lower_case,
+            "vocabulary": plan.tokenizer.digest,
+            "do_lower_case": plan.tokenizer.do_lower_case,
             "dupe_factor": plan.recipe.dupe_factor,
         }
         # Numbered: where a shard ends is a place in the files in their order.
@@ -69,24 +72,28 @@ def make_plan(settings: GeneratorSettings) -> tuple[workers.Plan, list[tuple[str
 
     input_files = files.list_files(settings.input_file)
     output_files = name_shards(settings.output_file, settings.num_output_shards)
-    _check_output_files(output_files, input_files)
-    vocabulary = workers.VocabularyFile.choose(
-        settings.spm_model_file,
-        settings.vocab_file,
-        settings.do_lower_case if "do_lower_case" in settings.given else None,
-    )
-    tokenizer = workers.load_tokenizer(vocabulary)
+    inputs = set(map(os.path.realpath, input_files))
+    for path in output_files:
+        if os.path.realpath(path) in inputs:
+            raise ValueError(f"`output_file`: {path} is also an input file: give another name")
+    path = settings.spm_model_file or settings.vocab_file
+    if not path:
+        raise ValueError("no vocabulary: set `spm_model_file` or `vocab_file`")
+    is_word_piece = not settings.spm_model_file
+    given = settings.do_lower_case if "do_lower_case" in settings.given else None
+    is_uncased = vocabulary.is_uncased(path, is_word_piece, given)
+    tokenizer = Vocabulary.read(path, is_word_piece, is_uncased).tokenizer
     recipe = make_recipe(settings, tokenizer)
     stats = [tf.io.gfile.stat(path) for path in input_files]
     cut_blocks = functools.partial(
         documents.cut_blocks,
-        functools.partial(documents.read_documents, settings=settings.text_settings()),
+        functools.partial(documents.read_documents, settings=settings),
         input_files,
         [stat.length for stat in stats],
         len(output_files),
         int(settings.block_megabytes * 1e6),
     )
-    plan = workers.Plan(cut_blocks, vocabulary, recipe, output_files, settings.max_unknown_share)
+    plan = workers.Plan(cut_blocks, tokenizer, recipe, output_files, settings.max_unknown_share)
     return plan, list(zip(input_files, stats, strict=True))
 
 
@@ -163,11 +170,10 @@ def run_locally(
     if num_processes is None:
         num_processes = workers.count_cores()
     with shards.open_run(plan.output_files, settings) as shard_run:
-        # A copy: without TensorFlow, workers can only read local files.
-        vocabulary = plan.vocabulary.copied(shard_run.folder, plan.vocabulary.content)
-        job = workers.Job(vocabulary, plan.recipe, shard_run.folder)
+        tokenizer_file = workers.save_tokenizer(plan.tokenizer, shard_run.folder)
+        make_part = functools.partial(workers.make_part, tokenizer_file, plan.recipe)
         text = plan.cut_blocks(shard_run.start, shard_run.num_whole)
-        made = workers.map_in_order(functools.partial(workers.make_part, job), text, num_processes)
+        made = workers.map_in_order(make_part, text, num_processes)
         bar = ProgressBar(input_bytes, shard_run.start.position)
         so_far = shard_run.report
         with bar, contextlib.closing(made):
@@ -180,29 +186,6 @@ def run_locally(
                 bar.advance(part.end.position, part.report.output_tokens)
         shard_run.publish()
     return shard_run.report
-
-
-def _import_beam() -> ModuleType:
-    try:
-        from albert_tf.generator import beam
-    except ImportError as error:
-        raise ImportError(
-            f"`runner=beam` needs the package {error.name!r}, which is not installed: "
-            "pip install 'albert_tf[beam]'"
-        ) from error
-    return beam
-
-
-def _check_output_files(output_files: Sequence[str], input_files: Sequence[str]) -> None:
-    inputs = set(map(_real, input_files))
-    for path in output_files:
-        if _real(path) in inputs:
-            raise ValueError(f"`output_file`: {path} is also an input file: give another name")
-
-
-def _real(path: str) -> str:
-    """Returns the same path for all names of a file."""
-    return path if files.is_remote(path) else os.path.realpath(path)
 
 
 @contextlib.contextmanager

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
+from albert_tf.console import errors
+from albert_tf.console.settings import REQUIRED, Settings, setting
 from albert_tf.generator.lines import ParquetText, TextFile
 from albert_tf.storage import parquet_files
 
@@ -34,22 +36,41 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}(-\w+)*")
 # --- files, and a parser for each format ----------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class TextSettings:
-    """How text is stored; the help of GeneratorSettings describes it."""
+_text = functools.partial(setting, group="Text")
 
-    input_format: str = "lines"
-    mode: str = "r"
-    text_field: str = "text"
-    language: str = "en"
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextSettings(Settings):
+    """Which text is read, and how it is stored."""
+
+    input_file: str = _text(
+        REQUIRED,
+        "Text files to read, in UTF-8: paths or glob patterns, separated by commas. Names that end "
+        "in .gz, .bz2 or .zst are decompressed.",
+    )
+    input_file_mode: str = _text(
+        "r",
+        "How to treat bytes that are not UTF-8. r: they are an error; rb: they are dropped.",
+        choices=["r", "rb"],
+    )
+    input_format: str = _text(
+        "lines",
+        "Format of the text. lines, the release's: one sentence per line, a blank line between "
+        "documents; paragraphs: one paragraph per line, a blank line between documents; jsonl: one "
+        "document per line, as a JSON object; wikipedia: the output of WikiExtractor; parquet: one "
+        "document per row.",
+        choices=["lines", "paragraphs", "jsonl", "wikipedia", "parquet"],
+    )
+    text_field: str = _text(
+        "text", "Name of the field, or column, with the text; for input_format=jsonl and parquet."
+    )
+    language: str = _text(
+        "en",
+        "ISO 639 code of the language whose rules split paragraphs into sentences. Not used for "
+        "input_format=lines.",
+    )
 
     def __post_init__(self) -> None:
-        if self.input_format not in PARSERS:
-            raise ValueError(
-                f"`input_format` must be one of {', '.join(PARSERS)}, got {self.input_format!r}"
-            )
-        if self.mode not in ("r", "rb"):
-            raise ValueError(f"`input_file_mode` must be 'r' or 'rb', got {self.mode!r}")
         if not _LANGUAGE.fullmatch(self.language):
             raise ValueError(f"`language` must be a code such as en or zh, got {self.language!r}")
 
@@ -77,14 +98,14 @@ def open_text(path: str, settings: TextSettings) -> TextFile | ParquetText:
     """Opens a file for the settings' parser."""
     if _ARCHIVE.search(path):
         raise ValueError(f"{path} is an archive: unpack it, and name the files in it")
-    errors = "strict" if settings.mode == "r" else "ignore"
+    on_error = "strict" if settings.input_file_mode == "r" else "ignore"
     if settings.input_format == "parquet":
-        return ParquetText(path, errors)
+        return ParquetText(path, on_error)
     if path.endswith(parquet_files.ENDING):
         raise ValueError(f"{path} is not plain text: read it with `input_format=parquet`")
     if _JSON_LINES.search(path) and settings.input_format != "jsonl":
         raise ValueError(f"{path} is not plain text: read it with `input_format=jsonl`")
-    return TextFile(path, errors)
+    return TextFile(path, on_error)
 
 
 def check_text(path: str, settings: TextSettings) -> None:
@@ -166,13 +187,8 @@ def _make_splitter(settings: TextSettings) -> Splitter:
     """Returns what splits a line; of a language unknown to the library, by general rules."""
     if settings.input_format == "lines":
         return lambda line: [line] if line else []
-    try:
+    with errors.of_extra("data", f"`input_format={settings.input_format}`"):
         import sentencex
-    except ImportError as error:
-        raise ValueError(
-            "the package 'sentencex', which splits text into sentences, is not installed: pip "
-            "install 'albert_tf[data]', or give one sentence per line, with `input_format=lines`"
-        ) from error
 
     def split(paragraph: str) -> list[str]:
         # sentencex panics on a no-break space before a full stop, and from each full stop looks

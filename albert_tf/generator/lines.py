@@ -9,9 +9,9 @@ import gzip
 import io
 import zlib
 from collections.abc import Iterable, Iterator
-from types import ModuleType
 from typing import Any, BinaryIO
 
+from albert_tf.console.errors import of_extra
 from albert_tf.storage import files
 from albert_tf.storage.parquet_files import ParquetFile
 
@@ -110,7 +110,9 @@ class TextFile(TextSource):
 
     def __init__(self, path: str, errors: str) -> None:
         super().__init__(path, errors)
-        zstd = import_zstd() if path.endswith(".zst") else None
+        if path.endswith(".zst"):
+            with of_extra("data", path):
+                from backports import zstd
         self._stored = files.open_bytes(path)
         self._failures: tuple[type[Exception], ...] = files.errors(EOFError, zlib.error)
         raw: Any = self._stored
@@ -118,7 +120,7 @@ class TextFile(TextSource):
             raw = gzip.GzipFile(fileobj=self._stored)
         elif path.endswith(".bz2"):
             raw = bz2.BZ2File(self._stored)
-        elif zstd:
+        elif path.endswith(".zst"):
             self._failures += (zstd.ZstdError,)
             # For files of `zstd --long=31`; others take no more memory than before.
             widest = zstd.DecompressionParameter.window_log_max
@@ -161,18 +163,6 @@ class TextFile(TextSource):
         except self._failures as error:
             reason = getattr(error, "message", error)  # As TensorFlow's errors have it.
             raise OSError(f"can't read {self.path} after line {self.number}: {reason}") from error
-
-
-def import_zstd() -> ModuleType:
-    """Returns the package that reads .zst files."""
-    try:
-        from backports import zstd
-    except ImportError as error:
-        raise ValueError(
-            "the package 'backports.zstd', which reads .zst files, is not installed: "
-            "pip install 'albert_tf[data]'"
-        ) from error
-    return zstd
 
 
 def _split_lines(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:

@@ -22,7 +22,7 @@ import sentencepiece
 
 from albert_tf.console import errors, quiet
 from albert_tf.generator import documents
-from albert_tf.generator.settings import SentencePieceSettings
+from albert_tf.generator.settings import PieceTrainingSettings, SentencePieceSettings
 from albert_tf.storage import files
 from albert_tf.text.sentence_piece import preprocess_text
 
@@ -53,26 +53,14 @@ def read_sentences(
 
 def train(
     files: Sequence[str],
-    settings: documents.TextSettings,
+    settings: PieceTrainingSettings,
     vocab_size: int,
-    character_coverage: float,
     do_lower_case: bool,
-    input_sentence_size: int,
     hard_vocab_limit: bool = True,
 ) -> bytes:
-    """Trains a model with the release's recipe.
+    """Trains a model with the release's recipe, and returns the content of its file.
 
-    Args:
-      files: Text files.
-      settings: How they are stored.
-      vocab_size: Number of pieces.
-      character_coverage: Share of the text's characters that get a piece of their own.
-      do_lower_case: Whether to lower-case.
-      input_sentence_size: Maximum number of sentences to train on.
-      hard_vocab_limit: Whether text that supports fewer pieces is an error.
-
-    Returns:
-      The content of the model file.
+    With `hard_vocab_limit`, text that supports fewer pieces is an error.
     """
     if next(read_sentences(files, settings, do_lower_case), None) is None:
         raise ValueError(f"`input_file`: there is no text in {', '.join(files)}")
@@ -85,8 +73,8 @@ def train(
                 sentence_iterator=_noting(sentences, failures, begin),
                 model_writer=model,
                 vocab_size=vocab_size,
-                character_coverage=character_coverage,
-                input_sentence_size=input_sentence_size,
+                character_coverage=settings.character_coverage,
+                input_sentence_size=settings.input_sentence_size,
                 hard_vocab_limit=hard_vocab_limit,
                 minloglevel=1,
                 **RECIPE,
@@ -181,14 +169,7 @@ def main(settings: SentencePieceSettings) -> None:
     with errors.in_one_line(flags=settings.names()):
         texts = files.list_files(settings.input_file)
         check_writable(settings.model_prefix)
-        model = train(
-            texts,
-            settings.text_settings(),
-            vocab_size=settings.vocab_size,
-            character_coverage=settings.character_coverage,
-            do_lower_case=settings.do_lower_case,
-            input_sentence_size=settings.input_sentence_size,
-        )
+        model = train(texts, settings, settings.vocab_size, settings.do_lower_case)
         write_model(model, settings.model_prefix)
     print(
         f"{settings.model_prefix}.model: {settings.vocab_size} pieces from {len(texts)} "

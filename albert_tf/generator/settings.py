@@ -14,10 +14,9 @@ from albert_tf.records.spec import NUM_SPECIALS, RowFormat
 from albert_tf.text.tokenization import Tokenizer
 
 MASKING = "Masking"
-_TEXT, _VOCABULARY, _EXAMPLES = "Text", "Vocabulary", "Examples"
+_VOCABULARY, _EXAMPLES = "Vocabulary", "Examples"
 _OUTPUT, _PROCESSES = "Output", "Processes and memory"
 
-_text = functools.partial(setting, group=_TEXT)
 _vocabulary = functools.partial(setting, group=_VOCABULARY)
 _examples = functools.partial(setting, group=_EXAMPLES)
 _masking = functools.partial(setting, group=MASKING)
@@ -26,44 +25,7 @@ _processes = functools.partial(setting, group=_PROCESSES)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InputTextSettings(Settings):
-    """Which text is read, and how it is stored."""
-
-    input_file: str = _text(
-        REQUIRED,
-        "Text files to read, in UTF-8: paths or glob patterns, separated by commas. Names that end "
-        "in .gz, .bz2 or .zst are decompressed.",
-    )
-    input_file_mode: str = _text(
-        "r",
-        "How to treat bytes that are not UTF-8. r: they are an error; rb: they are dropped.",
-    )
-    input_format: str = _text(
-        "lines",
-        "Format of the text. lines, the release's: one sentence per line, a blank line between "
-        "documents; paragraphs: one paragraph per line, a blank line between documents; jsonl: one "
-        "document per line, as a JSON object; wikipedia: the output of WikiExtractor; parquet: one "
-        "document per row.",
-    )
-    text_field: str = _text(
-        "text", "Name of the field, or column, with the text; for input_format=jsonl and parquet."
-    )
-    language: str = _text(
-        "en",
-        "ISO 639 code of the language whose rules split paragraphs into sentences. Not used for "
-        "input_format=lines.",
-    )
-
-    def __post_init__(self) -> None:
-        self.text_settings()
-
-    def text_settings(self) -> TextSettings:
-        """Returns how the text is stored."""
-        return TextSettings(self.input_format, self.input_file_mode, self.text_field, self.language)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PieceTrainingSettings(InputTextSettings):
+class PieceTrainingSettings(TextSettings):
     """How the pieces of a vocabulary are chosen."""
 
     character_coverage: float = _vocabulary(
@@ -140,10 +102,10 @@ class NgramSettings(Settings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GeneratorSettings(NgramSettings, InputTextSettings):
+class GeneratorSettings(NgramSettings, TextSettings):
     """The settings of create_pretraining_data.py: the release's 17 and a few more."""
 
-    headings = (_TEXT, _VOCABULARY, _EXAMPLES, MASKING, _OUTPUT, _PROCESSES)
+    headings = ("Text", _VOCABULARY, _EXAMPLES, MASKING, _OUTPUT, _PROCESSES)
 
     # --- the vocabulary ---------------------------------------------------------------------
 

@@ -11,7 +11,6 @@ During a run there are, beside the future shards:
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import shutil
@@ -28,28 +27,6 @@ from albert_tf.generator.report import Report, WrongVocabularyError
 from albert_tf.generator.workers import Part
 from albert_tf.storage import files
 from albert_tf.training import run_lock
-
-
-@dataclasses.dataclass(frozen=True)
-class _Whole:
-    """A complete shard.
-
-    Attributes:
-      num_bytes: Its size.
-      end: Where its text ends.
-      report: What was counted.
-    """
-
-    num_bytes: int
-    end: Place
-    report: Report
-
-    def to_json(self) -> dict[str, Any]:
-        return {"bytes": self.num_bytes, "end": self.end, "report": self.report.to_json()}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> _Whole:
-        return cls(value["bytes"], Place(*value["end"]), Report.from_json(value["report"]))
 
 
 class ShardRun:
@@ -79,18 +56,18 @@ class ShardRun:
     @property
     def start(self) -> Place:
         """Where the text of the first incomplete shard begins."""
-        return self._whole[-1].end if self._whole else Place()
+        return self._whole[-1][0] if self._whole else Place()
 
     @property
     def report(self) -> Report:
         """The counts over all shards, those of earlier runs included."""
-        return Report.total([*(shard.report for shard in self._whole), self._report])
+        return Report.total([*(report for _, report in self._whole), self._report])
 
     def append(self, part: Part) -> None:
         """Appends a part's records, and removes the part; parts come in text order."""
         if part.shard > self.num_whole:
             self._complete_shard()
-            _check_records(self._whole[-1].report)
+            _check_records(self._whole[-1][1])
         if self._file is None:
             self._file = tf.io.gfile.GFile(unfinished(self._paths[part.shard]), "wb")
         with open(part.path, "rb") as file:
@@ -105,8 +82,8 @@ class ShardRun:
         if self._file:
             self._complete_shard()
         check_filled(self.report, len(self._paths))
-        for path, shard in zip(self._paths, self._whole, strict=True):
-            if shard.num_bytes not in (_size(unfinished(path)), _size(path)):
+        for path, (_, report) in zip(self._paths, self._whole, strict=True):
+            if not _is_there(report, unfinished(path), path):
                 raise FileNotFoundError(
                     f"`output_file`: {unfinished(path)} was removed or changed during the run: run "
                     "the same command again"
@@ -118,7 +95,8 @@ class ShardRun:
 
     def save(self) -> None:
         """Records which shards are complete."""
-        state = {"settings": self._settings, "shards": [shard.to_json() for shard in self._whole]}
+        shards = [{"end": end, "report": report.to_json()} for end, report in self._whole]
+        state = {"settings": self._settings, "shards": shards}
         files.replace(self._state_path, json.dumps(state, indent=1) + "\n")
 
     def remove(self, keep_whole: bool) -> None:
@@ -139,18 +117,19 @@ class ShardRun:
         self._report.seconds += time.monotonic() - self._since
         path = self._paths[self.num_whole]
         self._report.count_shard(path, self._num_bytes)
-        self._whole.append(_Whole(self._num_bytes, self._end, self._report))
+        self._whole.append((self._end, self._report))
         self.save()
         self._file = None
         self._num_bytes, self._report, self._since = 0, Report(), time.monotonic()
 
-    def _find_whole_shards(self) -> list[_Whole]:
+    def _find_whole_shards(self) -> list[tuple[Place, Report]]:
+        """Returns where the text of each complete shard ends, and what was counted."""
         if not files.exists(self._state_path):
             return []
         try:
             state = json.loads(files.read_bytes(self._state_path))
             settings = state["settings"]
-            whole = [_Whole.from_json(shard) for shard in state["shards"]]
+            whole = [(Place(*s["end"]), Report.from_json(s["report"])) for s in state["shards"]]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"`output_file`: {self._state_path}, the record of an unfinished run, is damaged "
@@ -163,10 +142,9 @@ class ShardRun:
                 "to start afresh"
             )
         all_whole = len(whole) == len(self._paths)
-        for number, (path, shard) in enumerate(zip(self._paths, whole, strict=False)):
+        for number, (path, (_, report)) in enumerate(zip(self._paths, whole, strict=False)):
             # Once all are complete, some may have their final names.
-            places = [unfinished(path), path] if all_whole else [unfinished(path)]
-            if shard.num_bytes not in map(_size, places):
+            if not _is_there(report, unfinished(path), *([path] if all_whole else [])):
                 return whole[:number]
         return whole
 
@@ -265,5 +243,7 @@ def state_path(first_path: str) -> str:
     return f"{first_path}.unfinished.json"
 
 
-def _size(path: str) -> int | None:
-    return files.size(path) if files.exists(path) else None
+def _is_there(report: Report, *paths: str) -> bool:
+    """Whether one of the paths is the shard that a report counts."""
+    num_bytes = sum(shard["bytes"] for shard in report.shards.values())
+    return any(files.exists(path) and files.size(path) == num_bytes for path in paths)

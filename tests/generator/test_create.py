@@ -83,7 +83,7 @@ PASSED_ON = {
     "do_permutation": (True, "recipe.masking.do_permutation"),
     "masking": ("dynamic", "recipe.masking"),
     "max_unknown_share": (0.5, "max_unknown_share"),
-    "do_lower_case": (False, "vocabulary.do_lower_case"),
+    "do_lower_case": (False, "tokenizer.do_lower_case"),
     "output_file": ("b", "output_files"),
     "num_output_shards": (2, "output_files"),
     "block_megabytes": (2.0, "cut_blocks.args"),
@@ -133,8 +133,6 @@ def test_flags_are_passed_on(golden):
         ({"masking": "dynamic", "max_examples_per_row": 2}, "`max_examples_per_row` packs masked"),
         ({"word_separator": ""}, "`word_separator` must be one or more characters .*, got ''"),
         ({"word_separator": "\n"}, r"`word_separator` must be one .* line, got '\\n'"),
-        # The others of them are in test_documents.py.
-        ({"input_format": "xml"}, "`input_format` must be one of lines, .*, got 'xml'"),
     ],
 )
 def test_settings_that_contradict_themselves(given, message):
@@ -245,7 +243,7 @@ def test_no_limit_of_predictions_is_what_masked_lm_prob_asks_for(
         ({"num_output_shards": 2, "output_file": "a,b"}, "error: --num_output_shards=2 and"),
         ({"ngram": 0}, "error: .*--ngram=0: 0 is not a positive integer"),
         ({"word_starts": "x"}, r"error: .*--word_starts=x: .* one of <latin\|unicode>"),
-        ({"single_segment": "x"}, r"error: .*--single_segment=x: .* one of <random\|split>"),
+        ({"input_file_mode": "w"}, r"error: .*--input_file_mode=w: .* one of <r\|rb>"),
         ({"max_predictions_per_seq": -1}, "error: .*--max_predictions_per_seq=-1: -1 is not a"),
     ],
 )
@@ -327,8 +325,8 @@ def test_memory_does_not_grow_with_the_text(run, short_text, tmp_path, monkeypat
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.reset_peak()
 
-    def make_and_note(job, block, make_part=workers.make_part):
-        part = make_part(job, block)
+    def make_and_note(*job, make_part=workers.make_part):
+        part = make_part(*job)
         note_peak()
         return part
 

@@ -16,12 +16,14 @@ from record_statistics import read_records, restore_text
 from statistics_of_samples import assert_distribution
 
 from albert_tf.generator import sentencepiece as train_sentencepiece
-from albert_tf.generator.documents import TextSettings
+from albert_tf.generator.settings import PieceTrainingSettings
 from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.input_files import untuned
 from albert_tf.records.masking import Rows
 from albert_tf.records.spec import RowFormat, compact_spec
 from albert_tf.text.tokenization import Tokenizer
+
+PIECES = PieceTrainingSettings(input_file="", character_coverage=1.0, input_sentence_size=1000)
 
 
 def test_examples_are_the_text_between_specials(run, golden, short_text):
@@ -152,7 +154,7 @@ def _cased_model(tmp_path):
     """Returns text, and a model with capitals among its pieces."""
     text, model = tmp_path / "cased.txt", tmp_path / "spiece.model"
     text.write_text("\n".join(f"Aa{word} bB{word}." for word in "abcAB" for _ in range(9)))
-    model.write_bytes(train_sentencepiece.train([str(text)], TextSettings(), 20, 1.0, False, 1000))
+    model.write_bytes(train_sentencepiece.train([str(text)], PIECES, 20, False))
     return text, model
 
 
@@ -202,7 +204,7 @@ def test_words_of_other_scripts_stay_whole_on_request(run, tmp_path, caplog):
     words = ["".join(letters) for letters in itertools.product("\u03b1\u03b2\u03b3", repeat=4)]
     text, model = tmp_path / "greek.txt", tmp_path / "greek.model"
     text.write_text("\n".join(f"{word} {word[::-1]}" for word in words), encoding="utf-8")
-    model.write_bytes(train_sentencepiece.train([str(text)], TextSettings(), 24, 1.0, True, 1000))
+    model.write_bytes(train_sentencepiece.train([str(text)], PIECES, 24, True))
     tokenizer = Tokenizer(spm_model_file=model)
     for letters, share in (("latin", r"[1-9][\d.]*%"), ("unicode", "0.000%")):
         caplog.clear()

@@ -7,7 +7,6 @@ import bz2
 import gzip
 import io
 import os
-import sys
 
 import pytest
 
@@ -137,9 +136,3 @@ def test_whole_lines_are_refused_beyond_the_limit(tmp_path):
         assert next(lines) == "short"
         with pytest.raises(ValueError, match="a.txt, line 2 has more than 50 bytes: split the"):
             next(lines)
-
-
-def test_missing_package_for_zst(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "backports", None)
-    with pytest.raises(ValueError, match=r"'backports.zstd', .* pip install 'albert_tf\[data\]'"):
-        TextFile(str(tmp_path / "a.zst"), "strict")

