@@ -31,7 +31,7 @@ from albert_tf.tasks.supervised_run import Split, SupervisedRun, write_predictio
 from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
-from albert_tf.training import evaluation, length_buckets, optimizers, run_lock
+from albert_tf.training import evaluation, length_buckets, optimizers
 from albert_tf.training.devices import Devices
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
@@ -111,7 +111,7 @@ def prepare(
         files.check_free(settings.export_dir)
     if devices.is_chief:
         run_directory.make_output_dir(settings.output_dir)
-        held.enter_context(run_lock.hold(settings.output_dir))
+        held.enter_context(files.hold(settings.output_dir))
     rates = *(getattr(config, name) for name in DROPOUT_FIELDS), settings.dropout_prob
     text = "%s; dropout: hidden %g, attention %g, head %g"
     logging.info(text, backend.describe(devices), *rates)

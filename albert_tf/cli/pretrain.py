@@ -22,7 +22,7 @@ from albert_tf.records.spec import FeatureSpec, RowFormat, compact_spec, pretrai
 from albert_tf.storage import checkpoint, files, hub
 from albert_tf.storage.run_record import digest
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.training import evaluation, optimizers, run_lock
+from albert_tf.training import evaluation, optimizers
 from albert_tf.training.devices import Devices, InputFn
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
@@ -71,7 +71,7 @@ def prepare(
         # Another process may evaluate beside training.
         for does, work in ((settings.do_train, "run"), (settings.do_eval, "evaluation")):
             if does:
-                held.enter_context(run_lock.hold(settings.output_dir, work))
+                held.enter_context(files.hold(settings.output_dir, work))
 
     # The records, which must be what settings and config expect, and the same for all workers.
     # The chief makes the directory of the cache: other workers may be earlier.

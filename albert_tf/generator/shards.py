@@ -26,7 +26,6 @@ from albert_tf.generator.documents import Place
 from albert_tf.generator.report import Report, WrongVocabularyError
 from albert_tf.generator.workers import Part
 from albert_tf.storage import files
-from albert_tf.training import run_lock
 
 
 class ShardRun:
@@ -212,13 +211,13 @@ def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[Shar
 def hold_parts_folder(first_path: str) -> Iterator[str]:
     """Yields a local folder for the parts of a run, and reserves its shards while the body runs."""
     if files.is_remote(first_path):
-        held = run_lock.hold(*os.path.split(unfinished(first_path)))
+        held = files.hold(*os.path.split(unfinished(first_path)))
         with held, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             yield folder
         return
     folder = f"{first_path}.unfinished.parts"
     tf.io.gfile.makedirs(folder)
-    with run_lock.hold(folder):
+    with files.hold(folder):
         try:
             yield folder
         finally:

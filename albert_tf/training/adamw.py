@@ -43,20 +43,17 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         poly_power: float = 1.0,
         start_warmup_step: int = 0,
     ) -> None:
-        for name, value, least in (
-            ("num_train_steps", num_train_steps, 1),
-            ("num_warmup_steps", num_warmup_steps, 0),
-            ("start_warmup_step", start_warmup_step, 0),
-        ):
-            if value < least:
-                raise ValueError(f"`{name}` must be at least {least}, got {value}.")
-        if poly_power <= 0:
-            raise ValueError(f"`poly_power` must be above 0 (1.0 is linear), got {poly_power}.")
         self.init_lr = init_lr
         self.num_train_steps = num_train_steps
         self.num_warmup_steps = num_warmup_steps
         self.poly_power = poly_power
         self.start_warmup_step = start_warmup_step
+        least = {"num_train_steps": 1, "num_warmup_steps": 0, "start_warmup_step": 0}
+        for name, bound in least.items():
+            if getattr(self, name) < bound:
+                raise ValueError(f"`{name}` must be at least {bound}, got {getattr(self, name)}.")
+        if poly_power <= 0:
+            raise ValueError(f"`poly_power` must be above 0 (1.0 is linear), got {poly_power}.")
 
     def __call__(self, step: Any) -> Any:
         """Returns the rate `<float32>[]` of the update after `step` `<int>[]` others."""
@@ -70,13 +67,7 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
         return ops.where(warm < self.num_warmup_steps, warmed, decayed)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "init_lr": self.init_lr,
-            "num_train_steps": self.num_train_steps,
-            "num_warmup_steps": self.num_warmup_steps,
-            "poly_power": self.poly_power,
-            "start_warmup_step": self.start_warmup_step,
-        }
+        return dict(vars(self))  # Nothing but the arguments.
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -200,16 +191,9 @@ class AdamW(keras.optimizers.Optimizer):
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         del config["weight_decay"]
-        return {
-            **config,
-            "weight_decay_rate": self.weight_decay_rate,
-            "beta_1": self.beta_1,
-            "beta_2": self.beta_2,
-            "epsilon": self.epsilon,
-            "exclude_names": list(self.exclude_names),
-            "bias_correction": self.bias_correction,
-            "sum_over_replicas": self.sum_over_replicas,
-        }
+        own = ("weight_decay_rate", "beta_1", "beta_2", "epsilon", "bias_correction")
+        config |= {name: getattr(self, name) for name in (*own, "sum_over_replicas")}
+        return {**config, "exclude_names": list(self.exclude_names)}
 
     def _step(self, variable, m, v, gradient, learning_rate, updates, excluded):
         """Returns the variable and its moments after one step; `updates` counts it."""
@@ -232,9 +216,8 @@ class AdamW(keras.optimizers.Optimizer):
     # optimizer reverse that; TensorFlow's optimizer calls the second, other backends sum nothing.
 
     def _clip_gradients(self, grads):
-        if keras.backend.backend() == "tensorflow":
-            return grads
-        return super()._clip_gradients(grads)
+        on_tensorflow = keras.backend.backend() == "tensorflow"
+        return grads if on_tensorflow else super()._clip_gradients(grads)
 
     def _all_reduce_sum_gradients(self, grads_and_vars):
         if self.sum_over_replicas:

@@ -12,14 +12,18 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.optimizers import Optimizer
 
 from albert_tf.training.task import Task
-from albert_tf.types import Features
 
 # Makes a host's dataset: per-replica batches, one for each of its replicas in turn.
 InputFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
 # An iterator over batches, made by the devices themselves, and how many steps to take from it.
 Run = tuple[Any, int]
+# Trains for one run of steps after the other.
+RunSteps = Callable[[Iterable[Run]], np.ndarray]
+# A function of a batch, or of a replica's share of one.
+OnBatch = Callable[[Any], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,12 +123,8 @@ class Devices(abc.ABC):
 
     @abc.abstractmethod
     def train_steps(
-        self,
-        task: Task,
-        model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
-        settings: StepSettings,
-    ) -> Callable[[Iterable[Run]], np.ndarray]:
+        self, task: Task, model: keras.Model, optimizer: Optimizer, settings: StepSettings
+    ) -> RunSteps:
         """Returns a function that trains for one run of steps after the other.
 
         It returns the statistics of each step, `<float32>[steps, len(stat_names(task))]`. Nothing
@@ -133,18 +133,14 @@ class Devices(abc.ABC):
         """
 
     @abc.abstractmethod
-    def summed(
-        self, model: keras.Model, function: Callable[[Features], Any]
-    ) -> Callable[[Any], Any]:
+    def summed(self, model: keras.Model, function: OnBatch) -> OnBatch:
         """Returns a function of a batch: `function` of each replica's share, summed over them.
 
         It calls the model and returns tensors, by name; the result has arrays in their place.
         """
 
     @abc.abstractmethod
-    def gathered(
-        self, model: keras.Model, function: Callable[[Features], Any]
-    ) -> Callable[[Any], Any]:
+    def gathered(self, model: keras.Model, function: OnBatch) -> OnBatch:
         """Like `summed`, but with the rows of all replicas one after the other."""
 
 

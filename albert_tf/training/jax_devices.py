@@ -21,11 +21,12 @@ from jax.custom_derivatives import SymbolicZero
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from keras import ops
+from keras.optimizers import Optimizer
 
 from albert_tf.console import tf_config
 from albert_tf.model import layers
 from albert_tf.records.input_files import untuned
-from albert_tf.training.devices import Devices, InputFn, Run, StepSettings
+from albert_tf.training.devices import Devices, InputFn, OnBatch, Run, RunSteps, StepSettings
 from albert_tf.training.task import Task
 from albert_tf.types import Array, Features
 
@@ -229,12 +230,8 @@ class JaxDevices(Devices):
     # --- what runs on the devices -----------------------------------------------------------
 
     def train_steps(
-        self,
-        task: Task,
-        model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
-        settings: StepSettings,
-    ) -> Callable[[Iterable[Run]], np.ndarray]:
+        self, task: Task, model: keras.Model, optimizer: Optimizer, settings: StepSettings
+    ) -> RunSteps:
         step = self.train_step(task, model, optimizer, settings)
         variables = [*model.trainable_variables, *optimizer.variables]
         shardings = self._shardings(model, optimizer)
@@ -253,11 +250,7 @@ class JaxDevices(Devices):
         return run_all
 
     def train_step(
-        self,
-        task: Task,
-        model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
-        settings: StepSettings,
+        self, task: Task, model: keras.Model, optimizer: Optimizer, settings: StepSettings
     ) -> Any:
         """Returns a jitted function: values of variables and a batch -> new values and statistics.
 
@@ -287,7 +280,7 @@ class JaxDevices(Devices):
     def shapes(
         self,
         model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
+        optimizer: Optimizer,
         features: Mapping[str, tuple[Any, Any]],
     ) -> tuple[Any, Any]:
         """Returns the arguments of `train_step` without values, to compile it for other devices.
@@ -304,19 +297,13 @@ class JaxDevices(Devices):
         }
         return values, batch
 
-    def summed(
-        self, model: keras.Model, function: Callable[[Features], Any]
-    ) -> Callable[[Any], Any]:
+    def summed(self, model: keras.Model, function: OnBatch) -> OnBatch:
         return self._forward(model, lambda batch: lax.psum(function(batch), _AXIS), _SAME)
 
-    def gathered(
-        self, model: keras.Model, function: Callable[[Features], Any]
-    ) -> Callable[[Any], Any]:
+    def gathered(self, model: keras.Model, function: OnBatch) -> OnBatch:
         return self._forward(model, function, _DIVIDED)
 
-    def _forward(
-        self, model: keras.Model, function: Callable[[Features], Any], result: PartitionSpec
-    ) -> Callable[[Any], Any]:
+    def _forward(self, model: keras.Model, function: OnBatch, result: PartitionSpec) -> OnBatch:
         variables = model.variables
         everywhere = [self._same] * len(variables)
 
@@ -336,9 +323,7 @@ class JaxDevices(Devices):
             function, mesh=self._mesh, in_specs=takes, out_specs=returns, check_vma=False
         )
 
-    def _shardings(
-        self, model: keras.Model, optimizer: keras.optimizers.Optimizer
-    ) -> list[NamedSharding]:
+    def _shardings(self, model: keras.Model, optimizer: Optimizer) -> list[NamedSharding]:
         """Returns where the values of the trainable variables and the optimizer's lie."""
         weights = [self._same] * len(model.trainable_variables)
         return weights + [self._state_sharding(variable.shape) for variable in optimizer.variables]

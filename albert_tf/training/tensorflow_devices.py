@@ -7,17 +7,18 @@ import importlib.metadata
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.optimizers import Optimizer
 
 from albert_tf.console import errors, tf_config
 from albert_tf.model import layers
 from albert_tf.records.input_files import untuned
-from albert_tf.training.devices import Devices, InputFn, Run, StepSettings
+from albert_tf.training.devices import Devices, InputFn, OnBatch, Run, RunSteps, StepSettings
 from albert_tf.training.task import Task
 from albert_tf.types import Features
 
@@ -143,7 +144,7 @@ class TrainStep:
         self,
         task: Task,
         model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
+        optimizer: Optimizer,
         settings: StepSettings | None = None,
     ) -> None:
         settings = settings or StepSettings()
@@ -295,12 +296,8 @@ class TensorFlowDevices(Devices):
     # --- what runs on the devices -----------------------------------------------------------
 
     def train_steps(
-        self,
-        task: Task,
-        model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
-        settings: StepSettings,
-    ) -> Callable[[Iterable[Run]], np.ndarray]:
+        self, task: Task, model: keras.Model, optimizer: Optimizer, settings: StepSettings
+    ) -> RunSteps:
         train_step = TrainStep(task, model, optimizer, settings)
 
         # Nothing there is Python that AutoGraph must rewrite, at more than a second a run.
@@ -323,9 +320,7 @@ class TensorFlowDevices(Devices):
 
         return run_all
 
-    def summed(
-        self, model: keras.Model, function: Callable[[Features], Any]
-    ) -> Callable[[Any], Any]:
+    def summed(self, model: keras.Model, function: OnBatch) -> OnBatch:
         def replica_sums(batch: Features) -> Any:
             context = tf.distribute.get_replica_context()
             return context.all_reduce(tf.distribute.ReduceOp.SUM, function(batch))
@@ -337,9 +332,7 @@ class TensorFlowDevices(Devices):
 
         return lambda batch: _arrays(sums(batch))
 
-    def gathered(
-        self, model: keras.Model, function: Callable[[Features], Any]
-    ) -> Callable[[Any], Any]:
+    def gathered(self, model: keras.Model, function: OnBatch) -> OnBatch:
         @tf.function(autograph=False)
         def rows(batch: Any) -> Any:
             replicas = self._strategy.run(function, args=(batch,))

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from albert_tf.cli import backend, pretrain, run_directory
-from albert_tf.storage import checkpoint
-from albert_tf.training import run_lock
+from albert_tf.storage import checkpoint, files
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from tests import goldens, tiny, two_workers
 from tests import pretraining_runs as runs
@@ -227,7 +226,7 @@ def test_a_flag_that_must_be_given(folder, name):
 
 def test_an_evaluation_beside_a_training_that_evaluates(folder, tmp_path):
     with (
-        run_lock.hold(str(tmp_path), "evaluation"),
+        files.hold(str(tmp_path), "evaluation"),
         pytest.raises(SystemExit, match=rf"another run \(process {os.getpid()} on .*is using"),
     ):
         runs.main(runs.command(folder, output_dir=tmp_path, do_eval=True))
@@ -266,7 +265,7 @@ def test_the_message_names_what_workers_differ_in():
 
 def test_a_directory_in_which_another_run_is_at_work(folder, tmp_path):
     with (
-        run_lock.hold(str(tmp_path)),
+        files.hold(str(tmp_path)),
         pytest.raises(SystemExit, match=rf"another run \(process {os.getpid()} on .*is using"),
     ):
         runs.main(runs.command(folder, output_dir=tmp_path))
