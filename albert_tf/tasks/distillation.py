@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import hashlib
 import os
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -52,8 +51,7 @@ class Teacher:
         self._path = checkpoint.best(path) or path
         stored = layouts.find(self._path).read_weights(self._path)
         pooler = (f"{POOLER}dense/kernel",) if task.model_class.reads_pooler else ()
-        needed = (*CLASSIFIER, *pooler)
-        lacking = [name for name in needed if name not in stored]
+        lacking = [name for name in (*CLASSIFIER, *pooler) if name not in stored]
         if lacking:
             raise ValueError(
                 f"`teacher` {self._path} lacks {', '.join(lacking)}: fine-tune it first"
@@ -86,7 +84,10 @@ class Teacher:
                 f"`teacher` {path} has the classes {', '.join(named) or 'unknown'}, but the task "
                 f"has {', '.join(task.classes)}: give a teacher for this task"
             )
-        self._digest = _digest_of(stored)
+        self._digest = hashlib.sha256()
+        for name, value in sorted(stored.items()):
+            self._digest.update(name.encode())
+            self._digest.update(np.ascontiguousarray(value).tobytes())
         self._batch_size = batch_size
         # Its own columns are put into the order of the student's classes.
         self._order = order
@@ -104,7 +105,7 @@ class Teacher:
           split: The training examples.
           folder: A folder in it is named after the teacher.
         """
-        settings = {**self._task.settings, "weights": self._digest}
+        settings = {**self._task.settings, "weights": self._digest.hexdigest()}
         digest = feature_table.examples_digest(split.examples, [feature_table.FORMAT, settings])
         folder = os.path.join(folder, f"teacher-{digest}")
         is_missing = not files.exists(probabilities_file(folder, "train"))
@@ -130,11 +131,3 @@ class Teacher:
         lengths = length_buckets.choose_static_lengths(features.lengths, task.max_seq_length)
         own = Split(split.examples, features, self._batch_size, lengths)
         return supervised_run.predict(task, RowOutputs(devices, model), own)
-
-
-def _digest_of(weights: Mapping[str, np.ndarray]) -> str:
-    digest = hashlib.sha256()
-    for name, value in sorted(weights.items()):
-        digest.update(name.encode())
-        digest.update(np.ascontiguousarray(value).tobytes())
-    return digest.hexdigest()

@@ -50,17 +50,15 @@ def mean_average_precision(labels: ArrayLike, scores: ArrayLike) -> float:
       labels: `<bool>[B, C]`.
       scores: `<float>[B, C]`.
     """
-    columns = zip(np.transpose(labels), np.transpose(scores), strict=True)
-    found = [_average_precision(*column) for column in columns if column[0].any()]
+    found = []
+    for column, of_class in zip(np.transpose(labels), np.transpose(scores), strict=True):
+        if column.any():
+            order = np.argsort(-of_class, kind="stable")
+            is_last = np.append(np.diff(of_class[order]) != 0, True)
+            hits = np.cumsum(column[order])[is_last]
+            precisions = hits / (1 + np.flatnonzero(is_last))
+            found.append(np.sum(np.diff(hits, prepend=0) * precisions) / hits[-1])
     return float(np.mean(found)) if found else 0.0
-
-
-def _average_precision(labels: np.ndarray, scores: np.ndarray) -> float:
-    order = np.argsort(-scores, kind="stable")
-    is_last = np.append(np.diff(scores[order]) != 0, True)
-    hits = np.cumsum(labels[order])[is_last]
-    precisions = hits / (1 + np.flatnonzero(is_last))
-    return float(np.sum(np.diff(hits, prepend=0) * precisions) / hits[-1])
 
 
 def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
@@ -178,15 +176,12 @@ def squad_v1_scores(
     """
     exact, f1s = 0.0, 0.0
     for qas_id, golds in answers.items():
-        if qas_id in predictions:
-            exact += max(answer_exact_match(predictions[qas_id], gold) for gold in golds)
-            f1s += max(_v1_f1(predictions[qas_id], gold) for gold in golds)
+        text = predictions.get(qas_id)
+        if text is not None:
+            exact += max(answer_exact_match(text, gold) for gold in golds)
+            # Here two answers without any word score 0.
+            f1s += max(answer_f1(text, gold) for gold in golds) if normalize_answer(text) else 0.0
     return {"exact_match": 100 * exact / len(answers), "f1": 100 * f1s / len(answers)}
-
-
-def _v1_f1(prediction: str, answer: str) -> float:
-    # In 1.1 two answers without any word score 0.
-    return answer_f1(prediction, answer) if normalize_answer(prediction) else 0.0
 
 
 def squad_v2_raw_scores(

@@ -93,9 +93,17 @@ def _examples(
     passage: dict[str, Any], level: str, where: str, preprocess: Callable[[str], str]
 ) -> Iterator[ChoiceExample]:
     article = json_member(passage, "article", where, str)
-    questions = _aligned(passage, where)
-    for number, (question, options, answer) in enumerate(questions, start=1):
-        if not _is_question(question, options, answer):
+    names = ("questions", "options", "answers")
+    columns = [json_member(passage, name, where, list) for name in names]
+    if len({len(column) for column in columns}) != 1:
+        counts = ", ".join(str(len(column)) for column in columns)
+        raise ValueError(
+            f"{where}: expected equally many questions, options and answers, got {counts}"
+        )
+    for number, (question, options, answer) in enumerate(zip(*columns, strict=True), start=1):
+        are_options = isinstance(options, list) and len(options) == len(LETTERS)
+        texts = [question, *options] if are_options else [None]
+        if answer not in LETTERS or not all(isinstance(text, str) for text in texts):
             got = ", ".join(map(reprlib.repr, (question, options, answer)))
             raise ValueError(
                 f"{where}: question {number}: expected a string, {len(LETTERS)} options and an "
@@ -108,27 +116,6 @@ def _examples(
             label=LETTERS.index(answer),
             level=level,
         )
-
-
-def _aligned(passage: dict[str, Any], where: str) -> list[tuple[Any, Any, Any]]:
-    names = ("questions", "options", "answers")
-    columns = [json_member(passage, name, where, list) for name in names]
-    if len({len(column) for column in columns}) != 1:
-        counts = ", ".join(str(len(column)) for column in columns)
-        raise ValueError(
-            f"{where}: expected equally many questions, options and answers, got {counts}"
-        )
-    return list(zip(*columns, strict=True))
-
-
-def _is_question(question: Any, options: Any, answer: Any) -> bool:
-    return (
-        isinstance(question, str)
-        and isinstance(options, list)
-        and len(options) == len(LETTERS)
-        and all(isinstance(option, str) for option in options)
-        and answer in LETTERS
-    )
 
 
 def _ending(question: str, option: str) -> str:

@@ -252,11 +252,25 @@ def mean_probabilities(
     directories: Sequence[str], split: str, ids: list[str], examples: Sequence[Any]
 ) -> np.ndarray:
     """Returns the mean of what `write_probabilities` wrote to directories for these examples."""
-    texts = _digest(examples)
-    stored = [_read(probabilities_file(path, split), ids, texts) for path in directories]
-    if len({values.shape for values in stored}) > 1:
+    texts, found = _digest(examples), []
+    for directory in directories:
+        path = probabilities_file(directory, split)
+        if not files.exists(path):
+            raise FileNotFoundError(
+                f"{path} does not exist: run prediction (`do_predict`; for dev `do_eval`) there "
+                "first"
+            )
+        stored = parse_json(files.read_bytes(path), path)
+        has_others = json_member(stored, "ids", path, list) != ids
+        if has_others or stored.get("texts") != texts:
+            raise ValueError(
+                f"{path} has other examples than those to predict: predict these there first, or "
+                "name the file and the columns that it was made of"
+            )
+        found.append(np.array(json_member(stored, "probabilities", path, list)))
+    if len({values.shape for values in found}) > 1:
         raise ValueError(f"{', '.join(directories)} must have the same number of classes")
-    return np.mean(stored, axis=0)
+    return np.mean(found, axis=0)
 
 
 def _digest(examples: Sequence[Any]) -> str:
@@ -269,18 +283,3 @@ def _digest(examples: Sequence[Any]) -> str:
     label = "labels" if hasattr(next(iter(examples), None), "labels") else "label"
     unlabelled = [dataclasses.replace(each, **{label: None}) for each in examples]
     return feature_table.examples_digest(unlabelled)
-
-
-def _read(path: str, ids: list[str], texts: str) -> np.ndarray:
-    if not files.exists(path):
-        raise FileNotFoundError(
-            f"{path} does not exist: run prediction (`do_predict`; for dev `do_eval`) there first"
-        )
-    stored = parse_json(files.read_bytes(path), path)
-    has_others = json_member(stored, "ids", path, list) != ids
-    if has_others or stored.get("texts") != texts:
-        raise ValueError(
-            f"{path} has other examples than those to predict: predict these there first, or "
-            "name the file and the columns that it was made of"
-        )
-    return np.array(json_member(stored, "probabilities", path, list))

@@ -52,17 +52,13 @@ class SupervisedRun:
     """
 
     def __init__(
-        self,
-        task: SupervisedTask,
-        trainer: Trainer,
-        initial_weights: str | None = None,
+        self, task: SupervisedTask, trainer: Trainer, initial_weights: str | None = None
     ) -> None:
         self.task = task
         self.trainer = trainer
         self.splits: dict[str, Split] = {}
         self.initial_weights = initial_weights
         self._outputs = RowOutputs(trainer.devices, trainer.model)
-        self._dev_predictions: Any = None
         # Of the weights to predict with: scores on "dev" if evaluate_best made them, and the step
         # if they are a checkpoint.
         self._dev_scores: dict[str, float] = {}
@@ -140,7 +136,18 @@ class SupervisedRun:
         """
         if "dev" not in self.splits:
             return 0
-        return evaluation.evaluate_saved(self.trainer, self._evaluate, self._write_dev, counts)
+        directory, examples = self.trainer.output_dir, self.splits["dev"].examples
+        predictions = None
+
+        def evaluate() -> dict[str, float]:
+            nonlocal predictions
+            predictions = self.predict("dev")
+            return self.task.scores(examples, predictions)
+
+        def write() -> None:
+            self.task.write(directory, "dev", examples, predictions)
+
+        return evaluation.evaluate_saved(self.trainer, evaluate, write, counts)
 
     def evaluate_best(self) -> None:
         """Evaluates the best checkpoint on "dev", and appends the result to eval_results.txt."""
@@ -179,30 +186,21 @@ class SupervisedRun:
             )
         return self.initial_weights
 
-    def _evaluate(self) -> dict[str, float]:
-        self._dev_predictions = self.predict("dev")
-        return self.task.scores(self.splits["dev"].examples, self._dev_predictions)
-
-    def _write_dev(self) -> None:
-        examples = self.splits["dev"].examples
-        self.task.write(self.trainer.output_dir, "dev", examples, self._dev_predictions)
-
-    def _stored(self, source: str) -> dict[str, float]:
-        """Returns the scores on "dev" of the weights to predict with, as far as they are known."""
-        if self._step < 0:
-            return eval_results.of_checkpoint(source)
-        return eval_results.read(self.trainer.output_dir, self._step)
-
     def _predict_and_write(self, name: str) -> dict[str, float]:
         source = self.restore_best()
         predictions = self.predict(name)
         if not self.trainer.devices.is_chief:
             return {}
         directory, examples = self.trainer.output_dir, self.splits[name].examples
-        if name == "test" and not (
-            "dev" in self.splits and self.splits["dev"].examples == examples
-        ):
-            predictions = self.task.tuned(predictions, self._dev_scores or self._stored(source))
+        has_own_labels = "dev" in self.splits and self.splits["dev"].examples == examples
+        if name == "test" and not has_own_labels:
+            # The scores on "dev" of the same weights, as far as they are known.
+            scores = self._dev_scores
+            if not scores and self._step < 0:
+                scores = eval_results.of_checkpoint(source)
+            elif not scores:
+                scores = eval_results.read(directory, self._step)
+            predictions = self.task.tuned(predictions, scores)
         return write_predictions(self.task, directory, source, name, examples, predictions)
 
 

@@ -89,13 +89,10 @@ def test_question_and_option_are_normalised_before_they_are_joined(
         ({"answers": ["A"]}, "equally many questions, options and answers, got 2, 2, 1"),
         ({"answers": ["A", "E"]}, "question 2: expected a string, 4 options .*'pig'., 'E'"),
         ({"answers": ["", "A"]}, "question 1: expected a string, 4 options .*, ''"),
-        ({"answers": [0, 2]}, "question 1: expected a string, 4 options .*, 0"),
         ({"questions": [None, "b"]}, "question 1: expected a string, .*, got None, "),
         ({"options": [["a"], ["b"] * 4]}, "question 1: .* 4 options .*, .'a'.,"),
-        ({"options": [4, ["b"] * 4]}, "question 1: .* 4 options .*, 4, "),
         ({"options": [["a"] * 4, [1, 2, 3, 4]]}, "question 2: .* 4 options .*, .1, 2, 3, 4.,"),
         ({"answers": "AD"}, "expected an object whose 'answers' is a list, got 'AD'"),
-        ({"questions": 2}, "expected an object whose 'questions' is a list, got 2"),
         ({"article": None}, "expected an object whose 'article' is a string, got nothing"),
         ({"id": ["x"]}, "expected an object whose 'id' is a string or an integer, got ..x"),
     ],
@@ -108,20 +105,7 @@ def test_a_bad_passage_is_refused_by_line(tmp_path, changes, message):
 
 def test_a_bad_file_is_refused(tmp_path):
     folder = write(tmp_path, "3.txt", {"article": ""})
-    path = folder / "RACE/dev/middle/3.txt"
     with pytest.raises(ValueError, match="3.txt: expected an object whose 'id' is a string or an"):
-        read(folder, "dev", ("middle",))
-    path.write_text("{")
-    with pytest.raises(ValueError, match="3.txt is not JSON: "):
-        read(folder, "dev", ("middle",))
-    path.write_text("\N{BOM}{")
-    with pytest.raises(ValueError, match="3.txt is not JSON: Expecting property"):
-        read(folder, "dev", ("middle",))
-    path.write_text('{"article": "\\ud83d"}')
-    with pytest.raises(ValueError, match="3.txt: not Unicode: .ud83d at character 13 is an"):
-        read(folder, "dev", ("middle",))
-    path.write_bytes(b'{"id": "\xff"}')
-    with pytest.raises(ValueError, match="3.txt: not UTF-8 text"):
         read(folder, "dev", ("middle",))
     with pytest.raises(FileNotFoundError, match="dev/high has no all.txt and no other .txt"):
         read(folder, "dev", ("high",))
