@@ -203,16 +203,6 @@ def test_sparse_gradient_is_clipped_by_its_summed_rows():
     np.testing.assert_array_equal(opt.adam_m[0][:, 0], np.float32([0, 0, 0, 0, 0.1]))
 
 
-def test_moments_say_what_they_are():
-    opt = Lamb(0.1)
-    opt.build([_variable("net/kernel", np.ones((2, 3), "float32"))])
-    paths = [variable.path for variable in opt.variables]
-    assert [path.split("/")[-1] for path in paths if "adam" in path] == [
-        "net_kernel_adam_m",
-        "net_kernel_adam_v",
-    ]
-
-
 # The interface.
 
 
