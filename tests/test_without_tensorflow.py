@@ -234,8 +234,3 @@ def test_tensorflows_own_list_is_read(tmp_path):
     paths = [str(tmp_path / name) for name in names]
     tf.compat.v1.train.update_checkpoint_state(str(tmp_path), paths[1], paths)
     assert checkpoint.read_list(str(tmp_path)) == names
-
-
-def test_other_orders_of_bytes_are_refused():
-    with pytest.raises(ValueError, match="big-endian"):
-        bundle._num_shards(b"\x08\x01\x10\x01")

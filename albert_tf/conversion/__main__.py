@@ -18,18 +18,18 @@ def main(settings: ConversionSettings) -> None:
     from albert_tf.conversion import convert
 
     with errors.in_one_line(flags=settings.names()):
-        done = convert.convert(
+        said = convert.convert(
             settings.from_,
             settings.to,
             settings.output_dir,
-            config_file=settings.albert_config_file,
+            albert_config_file=settings.albert_config_file,
             spm_model_file=settings.spm_model_file,
             vocab_file=settings.vocab_file,
             do_lower_case=settings.do_lower_case,
             architecture=settings.architecture,
             drop=settings.drop,
         )
-    print(done)
+    print(said)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,19 +46,9 @@ def read_config(path: str) -> AlbertConfig:
 
     Without one, it is the only file beside the bundle that is called like albert_config_tiny.json.
     """
-    config = AlbertConfig.from_json_file(_config_file(path))
-    if _is_albert_zh(checkpoint.shapes(_prefix(path))):
-        return dataclasses.replace(config, embedding_size=config.hidden_size)
-    return config
-
-
-def _config_file(path: str) -> str:
     directory = files.directory_of(path)
-    for folder in (directory, os.path.join(directory, "assets")):
-        file = os.path.join(folder, CONFIG_FILE)
-        if files.exists(file):
-            return file
-    found = files.find(directory, _SIZED_CONFIG)
+    patterns = (CONFIG_FILE, f"assets/{CONFIG_FILE}", _SIZED_CONFIG)
+    found = next(filter(None, (files.find(directory, pattern) for pattern in patterns)), [])
     if not found:
         raise FileNotFoundError(f"there is no {CONFIG_FILE} in {directory}")
     if len(found) > 1:
@@ -66,7 +56,10 @@ def _config_file(path: str) -> str:
             f"{directory} contains several configs ({', '.join(map(os.path.basename, found))}): "
             "keep the one that belongs to the weights"
         )
-    return found[0]
+    config = AlbertConfig.from_json_file(found[0])
+    if _is_albert_zh(checkpoint.shapes(_prefix(path))):
+        return dataclasses.replace(config, embedding_size=config.hidden_size)
+    return config
 
 
 def head_shapes(path: str) -> dict[str, tuple[int, ...]]:
@@ -106,8 +99,14 @@ def weights_of(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.nda
 
 def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
     """Renames TF2's tensors from their paths in the object graph to their variables' names."""
+    # Pairs of variable and tensor names in the TrackableObjectGraph.
+    variables = []
+    graph: Any = tensors[_OBJECT_GRAPH]
     try:
-        variables = list(_variables(tensors[_OBJECT_GRAPH]))
+        for number, node in protobuf.fields(graph):
+            attributes = protobuf.fields(node) if number == 1 else ()
+            found = [dict(protobuf.fields(value)) for kind, value in attributes if kind == 2]
+            variables += [(each.get(2, b"").decode(), each.get(3, b"").decode()) for each in found]
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}): copy it again") from None
     named: dict[str, np.ndarray] = {}
@@ -125,17 +124,6 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
         named[name] = value
     joined = {name: values.without_head_axis(name, value) for name, value in named.items()}
     return values.without_identity(joined, path)
-
-
-def _variables(graph: Any) -> Iterator[tuple[str, str]]:
-    """Yields pairs of variable and tensor names from a TrackableObjectGraph."""
-    for number, node in protobuf.fields(graph):
-        if number != 1:
-            continue
-        for kind, attribute in protobuf.fields(node):
-            if kind == 2:
-                stored: dict[int, Any] = dict(protobuf.fields(attribute))
-                yield stored.get(2, b"").decode(), stored.get(3, b"").decode()
 
 
 # --- albert_zh ---------------------------------------------------------------------------------
@@ -174,10 +162,8 @@ def _fold_albert_zh(weights: Mapping[str, np.ndarray], path: str) -> dict[str, n
 
 
 def write(directory: str, config: AlbertConfig, weights: Mapping[str, np.ndarray]) -> None:
-    """Writes model.ckpt-best and albert_config.json, as in the release's tar files.
-
-    The step is 0; the release's evaluation does not start without one.
-    """
+    """Writes model.ckpt-best and albert_config.json, as in the release's tar files."""
     prefix = os.path.join(directory, f"{checkpoint.BASENAME}-{checkpoint.BEST}")
+    # The release's evaluation does not start without a step.
     checkpoint.write(prefix, {**weights, "global_step": np.int64(0)})
     files.replace(os.path.join(directory, CONFIG_FILE), config.to_json())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import keras
 from absl import logging
@@ -11,7 +12,6 @@ from absl import logging
 from albert_tf import conversion
 from albert_tf.config import CONFIG_FILE
 from albert_tf.conversion import bundles, huggingface, kerashub, kinds, labels, layouts
-from albert_tf.conversion.layouts import LAYOUTS
 from albert_tf.conversion.names import (
     CLASSIFIER_HEAD,
     POOLER,
@@ -30,12 +30,9 @@ def convert(
     layout: str,
     output_dir: str,
     *,
-    config_file: str | None = None,
-    spm_model_file: str | None = None,
-    vocab_file: str | None = None,
-    do_lower_case: bool | None = None,
     architecture: str | None = None,
     drop: Sequence[str] = (),
+    **beside: Any,
 ) -> str:
     """Writes a stored model in another layout; returns a line about it.
 
@@ -44,19 +41,14 @@ def convert(
 
     Args:
       path: What `load_weights` takes.
-      layout: One of LAYOUTS.
+      layout: One of layouts.LAYOUTS.
       output_dir: An empty or new directory.
-      config_file: An albert_config.json, if there is no valid one beside the weights.
-      spm_model_file: A SentencePiece model, if there is none beside the weights.
-      vocab_file: Or a WordPiece vocabulary.
-      do_lower_case: Whether the model is uncased; see vocabulary.find.
       architecture: The Hugging Face class to load it with; inferred from the heads by default.
       drop: Prefixes of the release's names of weights to leave out.
+      **beside: What does not lie beside the weights; see Stored.
     """
-    if layout not in LAYOUTS:
-        raise ValueError(f"`layout` must be one of {', '.join(LAYOUTS)}, not {layout!r}")
     files.check_free(output_dir)
-    source = read(Stored(path, config_file, spm_model_file, vocab_file, do_lower_case), drop)
+    source = read(Stored(path, **beside), drop)
     if source.vocabulary is None:
         logging.warning("no vocabulary beside %s, and none given: none is written", path)
     with files.whole_directory(output_dir) as directory:
@@ -65,9 +57,7 @@ def convert(
         lost = _lost(directory, source, layout)
     kept = "no vocabulary" if source.vocabulary is None else source.vocabulary.path
     text = f"{output_dir}: {what}, {len(source.weights)} weights; vocabulary: {kept}"
-    text += f"; not kept: {', '.join(lost)}" if lost else ""
-    logging.info("%s", text)
-    return text
+    return text + (f"; not kept: {', '.join(lost)}" if lost else "")
 
 
 def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:
@@ -110,7 +100,7 @@ def _refuse_loss(source: StoredModel, what: str, pooler: bool, parts: Collection
 
 
 def write_checkpoint(directory: str, source: StoredModel) -> str:
-    """Writes a stored model, with all that belongs to it, as the release's; says what it is."""
+    """Writes a stored model, with all that belongs to it, in the release's layout."""
     bundles.write(directory, source.config, source.weights)
     _copy_beside(source, directory)
     return "the release's checkpoint"
@@ -154,22 +144,13 @@ def _write_hugging_face(directory: str, source: StoredModel, architecture: str |
         raise ValueError(f"{architecture} has one output per choice, but {source.path} has {count}")
 
     # Weights and config, the vocabulary, the model card, and the run's record.
-    tokenizer = source.vocabulary.tokenizer if source.vocabulary else None
-    huggingface.write(
-        directory,
-        source.config,
-        source.weights,
-        architecture,
-        tokenizer,
-        source.labels,
-        kinds.problem_type(source.task, count),
-    )
-    if source.vocabulary:
-        longest = source.config.max_position_embeddings
-        vocabulary.write_hugging_face(source.vocabulary, directory, longest)
-    huggingface.write_card(
-        directory, source.path, source.run, architecture, source.config, source.labels
-    )
+    config, words, named = source.config, source.vocabulary, source.labels
+    tokenizer = words.tokenizer if words else None
+    kind = kinds.problem_type(source.task, count)
+    huggingface.write(directory, config, source.weights, architecture, tokenizer, named, kind)
+    if words:
+        vocabulary.write_hugging_face(words, directory, config.max_position_embeddings)
+    huggingface.write_card(directory, source.path, source.run, architecture, config, named)
     if source.run and source.run.task.architecture in ("", architecture):
         source.run.write(directory)
     return f"Hugging Face's {architecture}"
@@ -179,10 +160,9 @@ def _write_hugging_face(directory: str, source: StoredModel, architecture: str |
 
 
 def _write_kerashub(directory: str, source: StoredModel) -> str:
-    task = next(
-        (task for task, parts in kerashub.TASKS.items() if set(parts) <= source.heads), None
-    )
-    _refuse_loss(source, task or "AlbertBackbone", True, kerashub.TASKS.get(task, ()))
+    heads_of = kerashub.TASKS
+    task = next((task for task, parts in heads_of.items() if set(parts) <= source.heads), None)
+    _refuse_loss(source, task or "AlbertBackbone", True, heads_of.get(task, ()))
     if source.vocabulary and source.vocabulary.is_word_piece:
         raise ValueError(
             f"KerasHub's ALBERT only takes SentencePiece vocabularies, not {source.vocabulary.path}"
@@ -215,11 +195,11 @@ def _model(source: StoredModel) -> keras.Model:
     """Makes our model that has exactly the stored weights."""
     # The weights of a classifier's head don't tell what it reads.
     if source.heads == {CLASSIFIER_HEAD}:
-        architecture = source.task.architecture if source.task else ""
-        if architecture == "AlbertForMultipleChoice":
+        name = kinds.kind(source.task, source.num_labels)
+        if name == "AlbertForMultipleChoice":
             return finetuning.AlbertForMultipleChoice(source.config)
-        name = architecture if architecture in kinds.CLASSIFIERS else kinds.CLASSIFIER
-        return getattr(finetuning, name)(source.config, source.num_labels)
+        model_class = getattr(finetuning, name, finetuning.AlbertForSequenceClassification)
+        return model_class(source.config, source.num_labels)
     classes = {
         (): albert.AlbertModel,
         PRETRAINING_HEADS: heads.AlbertForPreTraining,

@@ -60,6 +60,7 @@ _FIXED = {
     "tie_word_embeddings": True,
     "quantization_config": None,
 }
+_DEFAULT_LABEL = "LABEL_{}"
 # Those that name their classes.
 _WITH_LABELS = ("AlbertForSequenceClassification", "AlbertForTokenClassification")
 # architecture -> whether it has a pooler, prefixes of the release's names of its heads, and Hugging
@@ -137,11 +138,7 @@ def read_labels(path: str) -> tuple[str, ...]:
     labels = tuple(by_id[str(i)] for i in range(len(by_id)))
     if not all(isinstance(label, str) for label in labels) or len(set(labels)) < len(labels):
         raise ValueError(f"{file}: id2label must have distinct names, not {labels}")
-    return () if labels == _default_labels(len(labels)) else labels
-
-
-def _default_labels(count: int) -> tuple[str, ...]:
-    return tuple(f"LABEL_{i}" for i in range(count))
+    return () if labels == tuple(_DEFAULT_LABEL.format(i) for i in range(len(labels))) else labels
 
 
 def read_kind(path: str) -> tuple[str, str]:
@@ -235,17 +232,7 @@ def write(
     labels: Sequence[str] = (),
     problem_type: str = "",
 ) -> None:
-    """Writes config.json and model.safetensors into an existing directory.
-
-    Args:
-      directory: The directory.
-      config: The model's config.
-      weights: `<float32>` arrays of the architecture, by the release's names.
-      architecture: A key of ARCHITECTURES.
-      tokenizer: Its special ids go into the config; None leaves them out.
-      labels: A classifier's class names by id; Hugging Face's defaults if empty.
-      problem_type: Hugging Face's name for the kind of a classifier of texts.
-    """
+    """Writes config.json, with the tokenizer's special ids, and model.safetensors."""
     _check_schedule(config, "the config")
     weights = values.with_identity(weights, config.hidden_size)
     tensors = {}
@@ -254,14 +241,24 @@ def write(
         if architecture == "AlbertModel":
             name = name.removeprefix("albert.")
         tensors[name] = np.ascontiguousarray(value.T if release.endswith("/kernel") else value)
-    safetensors.numpy.save_file(
-        tensors, os.path.join(directory, _WEIGHTS), metadata={"format": "pt"}
-    )
+    file = os.path.join(directory, _WEIGHTS)
+    safetensors.numpy.save_file(tensors, file, metadata={"format": "pt"})
 
     # Their config also names the classes, the kind of labels, and the special pieces.
-    theirs = _their_config(config, architecture)
+    ours = config.to_dict()
+    activation = next(name for name, value in _ACTIVATIONS.items() if value == config.hidden_act)
+    theirs: dict[str, Any] = {
+        "architectures": [architecture],
+        "model_type": "albert",
+        **{key: ours[key] for key in _SAME_KEYS},
+        "hidden_act": activation,
+        "layer_norm_eps": LAYER_NORM_EPSILON,
+        "classifier_dropout_prob": 0.1,  # Fixed in the release's code.
+        "tie_word_embeddings": True,
+    }
     if architecture in _WITH_LABELS:
-        names_by_id = dict(enumerate(labels or _default_labels(len(weights["output_bias"]))))
+        count = len(weights["output_bias"])
+        names_by_id = dict(enumerate(labels or map(_DEFAULT_LABEL.format, range(count))))
         theirs |= {"label2id": {name: i for i, name in names_by_id.items()}}
         theirs |= {"id2label": {str(i): name for i, name in names_by_id.items()}}
     if architecture == "AlbertForSequenceClassification":
@@ -273,20 +270,6 @@ def write(
     files.replace(os.path.join(directory, _CONFIG), text)
 
 
-def _their_config(config: AlbertConfig, architecture: str) -> dict[str, Any]:
-    ours = config.to_dict()
-    activation = next(name for name, value in _ACTIVATIONS.items() if value == config.hidden_act)
-    return {
-        "architectures": [architecture],
-        "model_type": "albert",
-        **{key: ours[key] for key in _SAME_KEYS},
-        "hidden_act": activation,
-        "layer_norm_eps": LAYER_NORM_EPSILON,
-        "classifier_dropout_prob": 0.1,  # Fixed in the release's code.
-        "tie_word_embeddings": True,
-    }
-
-
 def write_card(
     directory: str,
     path: str,
@@ -296,18 +279,27 @@ def write_card(
     labels: Sequence[str],
 ) -> None:
     """Writes README.md, the model card: what is known about a model and its metrics."""
-    pieces = f"{config.vocab_size:,} pieces"
+    # The header that the Hub reads.
+    header = ["---", "library_name: transformers", "tags: [albert]"]
+    if pipeline := ARCHITECTURES[architecture][2]:
+        header.append(f"pipeline_tag: {pipeline}")
+    settings = run.settings if run else {}
+    initial = settings.get("init_checkpoint") or settings.get("albert_hub_module_handle") or ""
+    if initial.startswith(hub.SCHEME):
+        name = initial.removeprefix(hub.SCHEME).partition("@")[0]
+        header.append(f"base_model: {json.dumps(name)}")
+
+    # What it is, how it was trained, and its scores.
     size = f"{config.num_hidden_layers} layers, H {config.hidden_size}, E {config.embedding_size}"
     sections = [
-        _card_header(architecture, run),
+        "\n".join([*header, "---"]),
         f"# ALBERT for {run.task.name}" if run and run.task else "# ALBERT",
-        f"[ALBERT](https://arxiv.org/abs/1909.11942) with {size} and {pieces}, for transformers' "
-        f"{architecture}.",
+        f"[ALBERT](https://arxiv.org/abs/1909.11942) with {size} and {config.vocab_size:,} pieces, "
+        f"for transformers' {architecture}.",
     ]
     if labels:
         sections.append("Classes: " + ", ".join(f"`{label}`" for label in labels) + ".")
     if run and run.task and run.command:
-        initial = _initial_weights(run)
         start = f"from {initial}" if initial else "from random initialisation"
         sections += ["## Training", f"On {run.task.name}, {start}, with albert_tf:"]
         sections.append(f"```\n{run.command}\n```")
@@ -317,19 +309,3 @@ def write_card(
         sections.append("## Scores on the evaluation set")
         sections.append("\n".join(["| metric | value |", "| --- | --- |", *rows]))
     files.replace(os.path.join(directory, "README.md"), "\n\n".join(sections) + "\n")
-
-
-def _card_header(architecture: str, run: RunRecord | None) -> str:
-    lines = ["---", "library_name: transformers", "tags: [albert]"]
-    if pipeline := ARCHITECTURES[architecture][2]:
-        lines.append(f"pipeline_tag: {pipeline}")
-    initial = _initial_weights(run) if run else ""
-    if initial.startswith(hub.SCHEME):
-        name = initial.removeprefix(hub.SCHEME).partition("@")[0]
-        lines.append(f"base_model: {json.dumps(name)}")
-    return "\n".join([*lines, "---"])
-
-
-def _initial_weights(run: RunRecord) -> str:
-    named = (run.settings.get(name) for name in ("init_checkpoint", "albert_hub_module_handle"))
-    return next(filter(None, named), "")

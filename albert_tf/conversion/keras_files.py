@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import io
 import math
 import os
@@ -14,7 +13,7 @@ import numpy as np
 
 from albert_tf.config import CONFIG_FILE, AlbertConfig
 from albert_tf.conversion import names, values
-from albert_tf.storage.files import SMALL_BYTES
+from albert_tf.storage import files
 from albert_tf.storage.text_files import parse_json_object
 
 LOOKED_FOR = "one .keras or .weights.h5 file (Keras)"
@@ -23,12 +22,10 @@ _WEIGHTS_MEMBER, _CONFIG_MEMBER = "model.weights.h5", "config.json"
 _OF_PRESETS = ("model.weights.h5", "task.weights.h5")
 _REGISTERED = "albert_tf>"
 # Keras' names of the losses for any number of labels: its classes, functions and short forms.
-_LOSSES_OF_SEVERAL = frozenset(
-    (
-        *("BinaryCrossentropy", "binary_crossentropy", "bce", "BCE"),
-        *("BinaryFocalCrossentropy", "binary_focal_crossentropy"),
-    )
-)
+_LOSSES_OF_SEVERAL = {
+    *("BinaryCrossentropy", "binary_crossentropy", "bce", "BCE"),
+    *("BinaryFocalCrossentropy", "binary_focal_crossentropy"),
+}
 
 
 def matches(path: str) -> bool:
@@ -45,15 +42,10 @@ def _file(path: str) -> str | None:
 
 def found_in(directory: str) -> list[str]:
     """Returns all such files in a directory but those of a KerasHub preset."""
-    found = [
-        file
-        for ending in (_ARCHIVE, _WEIGHTS)
-        for file in sorted(glob.glob(os.path.join(glob.escape(directory), f"*{ending}")))
-        if os.path.isfile(file)
-    ]
-    if os.path.isfile(os.path.join(directory, _CONFIG_MEMBER)):  # A KerasHub preset's.
-        found = [file for file in found if os.path.basename(file) not in _OF_PRESETS]
-    return found
+    found = [f for ending in (_ARCHIVE, _WEIGHTS) for f in files.find(directory, f"*{ending}")]
+    is_preset = os.path.isfile(os.path.join(directory, _CONFIG_MEMBER))  # KerasHub's.
+    others = _OF_PRESETS if is_preset else ()
+    return [f for f in found if os.path.isfile(f) and os.path.basename(f) not in others]
 
 
 def read_config(path: str) -> AlbertConfig:
@@ -73,9 +65,7 @@ def read_config(path: str) -> AlbertConfig:
 def read_kind(path: str) -> tuple[str, bool]:
     """Returns the class of the model in a .keras file, and whether its loss is for several labels.
 
-    Returns:
-      Our class, "" if there is no such file or not one class in it; and whether the model has
-      several outputs and was compiled with a binary cross-entropy.
+    The class is "" if there is no such file, or not one class of ours in it.
     """
     file = _file(path)
     if file is None or not file.endswith(_ARCHIVE):
@@ -94,7 +84,7 @@ def read_kind(path: str) -> tuple[str, bool]:
 
 
 def _read_description(file: str) -> dict[str, Any]:
-    return parse_json_object(_read_member(file, _CONFIG_MEMBER, SMALL_BYTES), file)
+    return parse_json_object(_read_member(file, _CONFIG_MEMBER, files.SMALL_BYTES), file)
 
 
 def _models(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -122,9 +112,8 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
     Weights of other layers are called <layer>/<number>.
     """
     file = _file(path)
-    stored: Any = (
-        io.BytesIO(_read_member(file, _WEIGHTS_MEMBER)) if file.endswith(_ARCHIVE) else file
-    )
+    is_archive = file.endswith(_ARCHIVE)
+    stored: Any = io.BytesIO(_read_member(file, _WEIGHTS_MEMBER)) if is_archive else file
     datasets, layers = values.read_hdf5(stored, file)
     weights: dict[str, np.ndarray] = {}
     for dataset, value in datasets.items():

@@ -95,26 +95,22 @@ def _check_expressible(config: AlbertConfig, path: str) -> None:
         differences.append(f"parameter_sharing {config.parameter_sharing}")
     if rates[0] != rates[1]:
         differences.append(f"two dropout rates, {rates[0]} and {rates[1]} (only one)")
-    if layers % groups:
+    # Its groups are of equal size; the release rounds, even where they could be.
+    if any(config.attention_group(i) != i * groups // layers for i in range(layers)) or (
+        layers % groups
+    ):
         differences.append(f"{layers} layers in {groups} groups (only groups of equal size)")
-    elif any(config.attention_group(i) != i // (layers // groups) for i in range(layers)):
-        differences.append(
-            f"{layers} layers in {groups} groups (the release assigns them differently)"
-        )
     if differences:
         raise ValueError(f"{path}: KerasHub's ALBERT does not support {'; '.join(differences)}")
 
 
 def head_shapes(path: str) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of the head's weights, by the release's names."""
+    """Returns the shapes of the task's weights, by the release's names."""
     return {name: value.shape for name, value in _read_task(path).items()}
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
-    """Returns `<float32>` arrays by the release's names; weights unknown there keep their own.
-
-    They are those of the backbone, and of the task if the preset has one.
-    """
+    """Returns the weights of the backbone, and of the task if the preset has one."""
     inner = read_config(path).inner_group_num
     file = os.path.join(path, _WEIGHTS)
     if not os.path.isfile(file):
@@ -127,7 +123,6 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
 
 
 def _read_task(path: str) -> dict[str, np.ndarray]:
-    """Returns the weights of a task's head, by the release's names."""
     file = os.path.join(path, _TASK_WEIGHTS)
     found = _read(file) if os.path.isfile(file) else {}
     weights = {_TASK_NAMES.backward(dataset) or dataset: found[dataset] for dataset in found}
@@ -165,15 +160,7 @@ def write(
     task: str | None,
     has_tokenizer: bool,
 ) -> None:
-    """Writes configs and weights into an existing directory.
-
-    Args:
-      directory: The directory.
-      config: The model's config.
-      weights: `<float32>` arrays of backbone and task, by the release's names.
-      task: A key of TASKS, or None.
-      has_tokenizer: Whether a vocabulary is added to the directory.
-    """
+    """Writes configs and weights of a backbone and, if it has one, its task, a key of TASKS."""
     _check_expressible(config, "the config")
     # Weights by the names of their datasets, the backbone's and the task's.
     backbone, head = {}, {}

@@ -56,8 +56,8 @@ def _of_hugging_face(directory: str) -> TaskRecord | None:
 def _of_class(architecture: str, problem_type: str) -> TaskRecord | None:
     if architecture not in _TASKS:
         return None
-    if architecture != CLASSIFIER:  # The others don't read it.
-        problem_type = ""
+    if architecture != CLASSIFIER:  # The others don't read problem_type.
+        return TaskRecord(_TASKS[architecture], architecture)
     named = {MULTI_LABEL: "multilabel", REGRESSION: "regression"}
     name = named.get(problem_type, _TASKS[architecture])
     return TaskRecord(name, architecture, problem_type)
@@ -79,6 +79,6 @@ def problem_type(task: TaskRecord | None, num_labels: int) -> str:
 
 def kind(task: TaskRecord | None, num_labels: int) -> str:
     """Names what a model with a classifier's head is for: its class, or its problem_type."""
-    architecture = task.architecture if task else ""
-    others = CLASSIFIERS - {CLASSIFIER}
-    return architecture if architecture in others else problem_type(task, num_labels)
+    if task and task.architecture in CLASSIFIERS - {CLASSIFIER}:
+        return task.architecture
+    return problem_type(task, num_labels)

@@ -40,9 +40,8 @@ def read(directory: str) -> tuple[str, ...]:
         raise FileNotFoundError(
             f"{path} does not exist: it lists the labels that the model was trained on"
         )
-    lines = files.read_bytes(path).splitlines()
-    labels = []
-    for number, line in enumerate(lines, start=1):
+    labels: list[str] = []
+    for number, line in enumerate(files.read_bytes(path).splitlines(), start=1):
         label = parse_json(line, f"{path}:{number}")
         if not isinstance(label, str) or label in labels:
             raise ValueError(
@@ -55,15 +54,7 @@ def read(directory: str) -> tuple[str, ...]:
 
 
 def find(path: str, num_labels: int) -> tuple[str, ...]:
-    """Finds a model's class names beside its weights.
-
-    Args:
-      path: The directory of the weights, or a file or prefix in it.
-      num_labels: Number of classes; fewer than two have no names.
-
-    Returns:
-      The names by id, from LABELS_FILE or Hugging Face's config; () if there are none.
-    """
+    """Returns the names of a model's classes beside its weights, by id; () if there are none."""
     labels = stored(path) if num_labels > 1 else ()
     if labels and len(labels) != num_labels:
         raise ValueError(
@@ -74,23 +65,11 @@ def find(path: str, num_labels: int) -> tuple[str, ...]:
 
 
 def stored(path: str) -> tuple[str, ...]:
-    """Returns the class names beside a model's weights, however many; see `find`."""
+    """Returns the class names in LABELS_FILE or Hugging Face's config, however many."""
     directory = files.directory_of(path)
     if files.exists(os.path.join(directory, LABELS_FILE)):
         return read(directory)
     return huggingface.read_labels(directory) if huggingface.matches(directory) else ()
-
-
-def order(named: Sequence[str], classes: Sequence[str]) -> list[int] | None:
-    """Returns the id that each of a task's classes has in a model; None if that has others.
-
-    Args:
-      named: The model's classes by id.
-      classes: The task's.
-    """
-    if sorted(named) != sorted(classes):
-        return None
-    return [named.index(name) for name in classes]
 
 
 def check_order(labels: Sequence[str], path: str) -> None:
@@ -108,20 +87,15 @@ def in_order(
 ) -> dict[str, np.ndarray]:
     """Returns a model's weights with its classifier's rows in the order of a task's classes.
 
-    Without names beside it, or with another number of classes, the classifier stays as it is.
-
-    Args:
-      path: Where the weights were read.
-      weights: All of them, by the release's names.
-      classes: The task's classes by id; () for a task without.
-      leave_others: Whether a classifier with other classes is left out, which is logged.
+    Without names beside it, or with another number of classes, the classifier stays as it is. One
+    with other classes is an error or, with `leave_others`, left out.
     """
     rows = {np.shape(weights.get(name, ()))[:1] for name in CLASSIFIER}
     named = stored(path) if classes and rows == {(len(classes),)} else ()
     if not named:
         return dict(weights)
-    ids = order(named, classes)
-    if ids:
+    if sorted(named) == sorted(classes):
+        ids = [named.index(name) for name in classes]
         return {**weights, **{name: weights[name][ids] for name in CLASSIFIER}}
     if not leave_others:
         raise ValueError(
@@ -136,10 +110,7 @@ def in_order(
 
 
 def count(path: str) -> int:
-    """Returns the number of outputs of a stored classifier; 0 if there is none.
-
-    The other weights of a checkpoint, or of a directory of Hugging Face, are not read.
-    """
+    """Returns the number of outputs of a stored classifier; 0 if there is none."""
     return sum(layouts.find(path).head_shapes(path).get(CLASSIFIER_BIAS, ()))
 
 

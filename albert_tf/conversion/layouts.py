@@ -91,12 +91,8 @@ def check_config(
 ) -> None:
     """Compares what shapes don't show (layers, heads, activation) with the config at a path.
 
-    Args:
-      config: The one to use; dropout may differ.
-      layout: What `find` returns for the path.
-      path: What `load_weights` takes; there need not be a config.
-      ignored: Further fields that may differ, which is logged.
-      replace: Whether an invalid config there is ignored.
+    Dropout may differ, and the fields in `ignored`, which is logged. With `replace` an invalid
+    config there is no error.
     """
     try:
         theirs = layout.read_config(path)

@@ -28,7 +28,7 @@ _Model = TypeVar("_Model", bound="ConfiguredModel")
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """What loading a checkpoint did, by name.
+    """What loading a checkpoint did.
 
     Attributes:
       loaded: Paths of the model's variables that were filled.
@@ -139,10 +139,7 @@ def lacking(model: ConfiguredModel, report: LoadReport) -> list[str]:
 def from_weights(
     model_class: type[_Model], path: str | os.PathLike[str], **arguments: Any
 ) -> _Model:
-    """Builds a model of a class from the config beside stored weights, and fills it with them.
-
-    It is what the models' `from_weights` calls, which says what it takes; see registration.py.
-    """
+    """What the models' `from_weights` calls, which says what it takes; see registration.py."""
     path = hub.local(path)
     config = layouts.load_config(path)
     # The head of a tagger, for texts, and so on: its weights would fit.
@@ -208,10 +205,8 @@ def _fill(
             f"{text} in the checkpoint, {list(named[name].shape)} in the model"
             for name, text in wrong.items()
         ]
-        raise ValueError(
-            f"checkpoint {path} has other shapes than the model ({'; '.join(differences)}): "
-            f"{remedy}"
-        )
+        listed = "; ".join(differences)
+        raise ValueError(f"checkpoint {path} has other shapes than the model ({listed}): {remedy}")
 
     # Only heads may be missing or unused; what shapes don't tell, the configs must agree on.
     missing = [name for name, source in sources.items() if source is None]
@@ -243,14 +238,12 @@ def _leave_other_heads(
     values: Mapping[str, np.ndarray],
 ) -> None:
     """Clears the sources of heads of which a variable has another shape."""
-
-    def head(name: str) -> str:
-        return next((head for head in HEADS if name.startswith(head)), name)
-
+    heads = [head for head in HEADS if any(name.startswith(head) for name in wrong)]
+    own = [name for name in wrong if not name.startswith((ENCODER, *HEADS))]  # Of no known head.
     others = [
         name
         for name, source in sources.items()
-        if source and not name.startswith(ENCODER) and head(name) in {*map(head, wrong)}
+        if source and (name.startswith(tuple(heads)) or name in own)
     ]
     if others:
         found = ", ".join(f"{name} {list(values[sources[name]].shape)}" for name in others)
@@ -265,8 +258,7 @@ def _check_encoder(
     has_pooler = any(name.startswith(POOLER) for name in values)
     differences = []
     for label, names in (("lacks", missing), ("has, unlike the model,", unused)):
-        names = [name for name in names if name.startswith(ENCODER)]
-        names = [name for name in names if has_pooler or not name.startswith(POOLER)]
+        names = [n for n in names if n.startswith(ENCODER) and (has_pooler or POOLER not in n)]
         if names:
             differences.append(f"it {label} {', '.join(names)}")
     if len(unused) == len(values):

@@ -29,6 +29,8 @@ CLASSIFIER_BIAS = "output_bias"
 CLASSIFIER = ("output_weights", CLASSIFIER_BIAS)
 
 _BLOCK = "bert/encoder/transformer/group_{0}/inner_group_{1}"
+_ATTENTION, _FFN = f"{_BLOCK}/attention_1", f"{_BLOCK}/ffn_1/intermediate"
+_MAPPING = "bert/encoder/embedding_hidden_mapping_in"
 _PARTS = {"dense": ("kernel", "bias"), "norm": ("gamma", "beta")}
 
 # Our variable path (after the model's own name) -> the release's name. A layer's rows are in the
@@ -39,13 +41,13 @@ TF1_NAMES: tuple[tuple[str, str], ...] = (
     ("embeddings/position_embeddings", "bert/embeddings/position_embeddings"),
     ("embeddings/LayerNorm_*", "bert/embeddings/LayerNorm/*"),
     ("encoder/embedding_hidden_mapping_in_*", "bert/encoder/embedding_hidden_mapping_in/*"),
-    ("encoder/attention_{0}_{1}/query_*", f"{_BLOCK}/attention_1/self/query/*"),
-    ("encoder/attention_{0}_{1}/key_*", f"{_BLOCK}/attention_1/self/key/*"),
-    ("encoder/attention_{0}_{1}/value_*", f"{_BLOCK}/attention_1/self/value/*"),
-    ("encoder/attention_{0}_{1}/output_*", f"{_BLOCK}/attention_1/output/dense/*"),
+    ("encoder/attention_{0}_{1}/query_*", f"{_ATTENTION}/self/query/*"),
+    ("encoder/attention_{0}_{1}/key_*", f"{_ATTENTION}/self/key/*"),
+    ("encoder/attention_{0}_{1}/value_*", f"{_ATTENTION}/self/value/*"),
+    ("encoder/attention_{0}_{1}/output_*", f"{_ATTENTION}/output/dense/*"),
     ("encoder/attention_{0}_{1}/LayerNorm_*", f"{_BLOCK}/LayerNorm/*"),
-    ("encoder/ffn_{0}_{1}/intermediate_*", f"{_BLOCK}/ffn_1/intermediate/dense/*"),
-    ("encoder/ffn_{0}_{1}/output_*", f"{_BLOCK}/ffn_1/intermediate/output/dense/*"),
+    ("encoder/ffn_{0}_{1}/intermediate_*", f"{_FFN}/dense/*"),
+    ("encoder/ffn_{0}_{1}/output_*", f"{_FFN}/output/dense/*"),
     ("encoder/ffn_{0}_{1}/LayerNorm_1_*", f"{_BLOCK}/LayerNorm_1/*"),
     ("pooler/*", "bert/pooler/dense/*"),
     ("predictions/transform_*", "cls/predictions/transform/dense/*"),
@@ -69,18 +71,14 @@ TF1_NAMES: tuple[tuple[str, str], ...] = (
 _HF_BLOCK = "albert.encoder.albert_layer_groups.{0}.albert_layers.{1}"
 _HF_LAYERS = (
     ("norm", "bert/embeddings/LayerNorm", "albert.embeddings.LayerNorm"),
-    (
-        "dense",
-        "bert/encoder/embedding_hidden_mapping_in",
-        "albert.encoder.embedding_hidden_mapping_in",
-    ),
-    ("dense", f"{_BLOCK}/attention_1/self/query", f"{_HF_BLOCK}.attention.query"),
-    ("dense", f"{_BLOCK}/attention_1/self/key", f"{_HF_BLOCK}.attention.key"),
-    ("dense", f"{_BLOCK}/attention_1/self/value", f"{_HF_BLOCK}.attention.value"),
-    ("dense", f"{_BLOCK}/attention_1/output/dense", f"{_HF_BLOCK}.attention.dense"),
+    ("dense", _MAPPING, "albert.encoder.embedding_hidden_mapping_in"),
+    ("dense", f"{_ATTENTION}/self/query", f"{_HF_BLOCK}.attention.query"),
+    ("dense", f"{_ATTENTION}/self/key", f"{_HF_BLOCK}.attention.key"),
+    ("dense", f"{_ATTENTION}/self/value", f"{_HF_BLOCK}.attention.value"),
+    ("dense", f"{_ATTENTION}/output/dense", f"{_HF_BLOCK}.attention.dense"),
     ("norm", f"{_BLOCK}/LayerNorm", f"{_HF_BLOCK}.attention.LayerNorm"),
-    ("dense", f"{_BLOCK}/ffn_1/intermediate/dense", f"{_HF_BLOCK}.ffn"),
-    ("dense", f"{_BLOCK}/ffn_1/intermediate/output/dense", f"{_HF_BLOCK}.ffn_output"),
+    ("dense", f"{_FFN}/dense", f"{_HF_BLOCK}.ffn"),
+    ("dense", f"{_FFN}/output/dense", f"{_HF_BLOCK}.ffn_output"),
     ("norm", f"{_BLOCK}/LayerNorm_1", f"{_HF_BLOCK}.full_layer_layer_norm"),
     ("dense", "bert/pooler/dense", "albert.pooler"),
     ("dense", "cls/predictions/transform/dense", "predictions.dense"),
@@ -110,12 +108,12 @@ _KH_BLOCK = "layers/transformer_encoder_{0}_{1}"
 _KH_ATTENTION = f"{_KH_BLOCK}/_self_attention_layer"
 
 
-def _datasets(layers: Iterable[tuple[str, str, str]]) -> tuple[tuple[str, str], ...]:
-    return tuple(
+def _datasets(*layers: tuple[str, str, str]) -> list[tuple[str, str]]:
+    return [
         (f"{release}/{part}", f"{theirs}/vars/{i}")
         for kind, release, theirs in layers
         for i, part in enumerate(_PARTS[kind])
-    )
+    ]
 
 
 KERAS_HUB_BACKBONE_NAMES: tuple[tuple[str, str], ...] = (
@@ -123,36 +121,24 @@ KERAS_HUB_BACKBONE_NAMES: tuple[tuple[str, str], ...] = (
     ("bert/embeddings/token_type_embeddings", "layers/embedding/vars/0"),
     ("bert/embeddings/position_embeddings", "layers/position_embedding/vars/0"),
     *_datasets(
-        (
-            ("norm", "bert/embeddings/LayerNorm", "layers/layer_normalization"),
-            ("dense", "bert/encoder/embedding_hidden_mapping_in", "layers/dense"),
-            ("dense", f"{_BLOCK}/attention_1/self/query", f"{_KH_ATTENTION}/query_dense"),
-            ("dense", f"{_BLOCK}/attention_1/self/key", f"{_KH_ATTENTION}/key_dense"),
-            ("dense", f"{_BLOCK}/attention_1/self/value", f"{_KH_ATTENTION}/value_dense"),
-            ("dense", f"{_BLOCK}/attention_1/output/dense", f"{_KH_ATTENTION}/output_dense"),
-            ("norm", f"{_BLOCK}/LayerNorm", f"{_KH_BLOCK}/_self_attention_layer_norm"),
-            (
-                "dense",
-                f"{_BLOCK}/ffn_1/intermediate/dense",
-                f"{_KH_BLOCK}/_feedforward_intermediate_dense",
-            ),
-            (
-                "dense",
-                f"{_BLOCK}/ffn_1/intermediate/output/dense",
-                f"{_KH_BLOCK}/_feedforward_output_dense",
-            ),
-            ("norm", f"{_BLOCK}/LayerNorm_1", f"{_KH_BLOCK}/_feedforward_layer_norm"),
-            ("dense", "bert/pooler/dense", "layers/dense_1"),
-        )
+        ("norm", "bert/embeddings/LayerNorm", "layers/layer_normalization"),
+        ("dense", _MAPPING, "layers/dense"),
+        ("dense", f"{_ATTENTION}/self/query", f"{_KH_ATTENTION}/query_dense"),
+        ("dense", f"{_ATTENTION}/self/key", f"{_KH_ATTENTION}/key_dense"),
+        ("dense", f"{_ATTENTION}/self/value", f"{_KH_ATTENTION}/value_dense"),
+        ("dense", f"{_ATTENTION}/output/dense", f"{_KH_ATTENTION}/output_dense"),
+        ("norm", f"{_BLOCK}/LayerNorm", f"{_KH_ATTENTION}_norm"),
+        ("dense", f"{_FFN}/dense", f"{_KH_BLOCK}/_feedforward_intermediate_dense"),
+        ("dense", f"{_FFN}/output/dense", f"{_KH_BLOCK}/_feedforward_output_dense"),
+        ("norm", f"{_BLOCK}/LayerNorm_1", f"{_KH_BLOCK}/_feedforward_layer_norm"),
+        ("dense", "bert/pooler/dense", "layers/dense_1"),
     ),
 )
 _KH_HEAD = "layers/masked_lm_head"
 KERAS_HUB_MASKED_LM_NAMES: tuple[tuple[str, str], ...] = (
     *_datasets(
-        (
-            ("dense", "cls/predictions/transform/dense", f"{_KH_HEAD}/_intermediate_dense"),
-            ("norm", "cls/predictions/transform/LayerNorm", f"{_KH_HEAD}/_intermediate_layer_norm"),
-        )
+        ("dense", "cls/predictions/transform/dense", f"{_KH_HEAD}/_intermediate_dense"),
+        ("norm", "cls/predictions/transform/LayerNorm", f"{_KH_HEAD}/_intermediate_layer_norm"),
     ),
     ("cls/predictions/output_bias", f"{_KH_HEAD}/vars/0"),
 )
@@ -250,8 +236,7 @@ def tf1_name(path: str) -> str:
 def weights_of_layer(layer: str) -> tuple[str, ...]:
     """Returns the release's names of a layer's weights, in the order in which it creates them.
 
-    Args:
-      layer: The layer's own name, e.g. "pooler" or "attention_0_1"; others have none.
+    A layer has its own name, for example "pooler" or "attention_0_1"; those of others have none.
     """
     names = []
     for path, _ in TF1_NAMES:
@@ -260,10 +245,6 @@ def weights_of_layer(layer: str) -> tuple[str, ...]:
         if match:
             found = match.groupdict()
             path = path.format(found.get("group"), found.get("inner"))
-            parts = _PARTS["norm" if "LayerNorm" in path else "dense"]
-            names += (
-                [tf1_name(path.replace("*", part)) for part in parts]
-                if "*" in path
-                else [tf1_name(path)]
-            )
+            parts = _PARTS["norm" if "LayerNorm" in path else "dense"] if "*" in path else ("",)
+            names += [tf1_name(path.replace("*", part)) for part in parts]
     return tuple(names)

@@ -42,13 +42,11 @@ class Stored:
     do_lower_case: bool | None = None
 
     def config(self) -> AlbertConfig:
-        """Returns the model's config."""
         if self.albert_config_file:
             return AlbertConfig.from_json_file(self.albert_config_file)
         return conversion.load_config(self.path)
 
     def vocabulary(self) -> vocabulary.Vocabulary:
-        """Returns the model's vocabulary."""
         path = hub.local(self.path)
         return vocabulary.need(path, self.spm_model_file, self.vocab_file, self.do_lower_case)
 
@@ -64,16 +62,7 @@ class Stored:
 
 @dataclasses.dataclass(frozen=True)
 class StoredModel:
-    """All of a stored model, by the release's names.
-
-    Attributes:
-      path: Where it was read.
-      config: The model's.
-      weights: `<float32>` arrays by the release's names.
-      vocabulary: Its vocabulary, if there is one.
-      labels: Names of its classes, if there are any.
-      run: The record of the run that fine-tuned it, if it is known.
-    """
+    """All of a stored model; `weights` has `<float32>` arrays by the release's names."""
 
     path: str
     config: AlbertConfig
@@ -147,13 +136,9 @@ def _check_weights(source: StoredModel) -> None:
         expected |= {name: tuple(variable.shape) for name, variable in named.items()}
 
     # Of the encoder and of each head that is there, every weight must be, and no other.
-    missing = [
-        name
-        for name in expected
-        if name.startswith((ENCODER, *source.heads))
-        and name not in source.weights
-        and (source.has_pooler or not name.startswith(POOLER))
-    ]
+    here = (name for name in expected if name.startswith((ENCODER, *source.heads)))
+    needed = {name for name in here if source.has_pooler or not name.startswith(POOLER)}
+    missing = sorted(needed - set(source.weights))
     unknown = sorted(set(source.weights) - set(expected))
     wrong = [
         f"{name} {list(value.shape)}, not {list(expected[name])}"
@@ -171,12 +156,9 @@ def _check_weights(source: StoredModel) -> None:
 def add_pieces(
     source: StoredModel, vocabulary: Vocabulary, replaced: Sequence[Sequence[int]]
 ) -> StoredModel:
-    """Returns the model with more pieces: a new row is the mean of rows that it had.
+    """Returns the model with more pieces, last in `vocabulary`.
 
-    Args:
-      source: The model.
-      vocabulary: Of all pieces, the new ones last.
-      replaced: For each new piece, the ids whose rows it gets the mean of.
+    The row of a new one is the mean of those of the pieces that it replaces.
     """
     weights = dict(source.weights)
     for name in (WORD_EMBEDDINGS, OUTPUT_BIAS):

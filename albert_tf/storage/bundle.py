@@ -13,7 +13,7 @@ import dataclasses
 import math
 import struct
 from collections.abc import Iterator
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 import ml_dtypes
 import numpy as np
@@ -47,35 +47,19 @@ _DTYPES = {
     22: "uint32",
     23: "uint64",
 }
-_Value = TypeVar("_Value", int, bytes)
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """Where a tensor is stored.
+    """Where a tensor is stored: `size` bytes from `offset` of the data file `shard`."""
 
-    Attributes:
-      key: The tensor's name.
-      dtype: TensorFlow's number for its type.
-      shape: Its shape.
-      shard: Path of the data file.
-      offset: Where in that file the tensor's bytes begin.
-      size: Number of bytes.
-      checksum: Their checksum; see protobuf.masked_checksum.
-    """
-
-    key: bytes
-    dtype: int
+    name: str
+    dtype: int  # TensorFlow's number.
     shape: tuple[int, ...]
     shard: str
     offset: int
     size: int
-    checksum: bytes
-
-    @property
-    def name(self) -> str:
-        """The tensor's name as text."""
-        return self.key.decode(errors="backslashreplace")
+    checksum: bytes  # See protobuf.masked_checksum.
 
 
 # --- tensors -----------------------------------------------------------------------------------
@@ -114,11 +98,9 @@ def _strings(content: bytes, entry: Entry) -> Any:
         lengths.append(length)
     start = position + 4
     if start + sum(lengths) != entry.size:
-        raise ValueError(f"the strings of {entry.key!r} do not fill their {entry.size:,} bytes")
+        raise ValueError(f"the strings of {entry.name!r} do not fill their {entry.size:,} bytes")
     # The entry's checksum covers fixed-width lengths, their own checksum, and the strings.
     widths = b"".join(struct.pack("<I" if n < 1 << 32 else "<Q", n) for n in lengths)
-    if protobuf.masked_checksum(widths) != content[position:start]:
-        raise ValueError(f"the string lengths of {entry.key!r} do not match their checksum")
     _check(widths + content[position:], entry)
     array = np.empty(len(lengths), object)
     for i, length in enumerate(lengths):
@@ -128,7 +110,7 @@ def _strings(content: bytes, entry: Entry) -> Any:
 
 def _check(summed: bytes, entry: Entry) -> None:
     if protobuf.masked_checksum(summed) != entry.checksum:
-        raise ValueError(f"{entry.key!r} does not match its checksum in the index")
+        raise ValueError(f"{entry.name!r} does not match its checksum in the index")
 
 
 # --- what the index declares -------------------------------------------------------------------
@@ -139,25 +121,28 @@ def read_index(prefix: str) -> list[Entry]:
     try:
         # The first entry is the header, whose name is empty.
         entries = _entries(files.read_bytes(f"{prefix}.index", files.SMALL_BYTES))
-        num_shards = _num_shards(next(entries, (b"", b""))[1])
+        header = dict(protobuf.fields(next(entries, (b"", b""))[1]))
+        if header.get(2, 0):
+            raise ValueError("it is big-endian, which is not supported")
+        num_shards = protobuf.signed(header.get(1, 0))
         found, held = [], {}
         for key, value in entries:
-            entry = _entry(key, value, prefix, num_shards)
+            name = key.decode(errors="backslashreplace")
+            entry = _entry(name, value, prefix, num_shards)
             # The tensor's bytes lie within its data file, and are what its shape needs.
             if entry.shard not in held:
-                files.check_regular(entry.shard)
                 held[entry.shard] = files.size(entry.shard)
             if min(entry.offset, entry.size) < 0 or entry.offset + entry.size > held[entry.shard]:
-                raise ValueError(f"{key!r} lies beyond the end of {entry.shard}")
+                raise ValueError(f"{name!r} lies beyond the end of {entry.shard}")
             needed = _least_bytes(entry)
             if needed > entry.size or (needed < entry.size and entry.dtype != _STRING):
                 raise ValueError(
-                    f"{key!r} needs {needed:,} bytes for its shape, but has {entry.size:,}"
+                    f"{name!r} needs {needed:,} bytes for its shape, but has {entry.size:,}"
                 )
             if entry.dtype == _STRING and entry.size > files.SMALL_BYTES:
-                raise ValueError(f"{key!r} has {entry.size:,} bytes of text: too many")
+                raise ValueError(f"{name!r} has {entry.size:,} bytes of text: too many")
             found.append(entry)
-    except IndexError as error:
+    except (IndexError, TypeError) as error:
         raise ValueError(f"its index can't be parsed: {error}") from None
     # Nor may many entries share the same bytes, each of which would be read.
     total = sum(entry.size for entry in found)
@@ -168,59 +153,44 @@ def read_index(prefix: str) -> list[Entry]:
     return found
 
 
-def _num_shards(header: bytes) -> int:
-    """Parses a BundleHeaderProto."""
-    values = dict(protobuf.fields(header))
-    if values.get(2, 0):
-        raise ValueError("it is big-endian, which is not supported")
-    return protobuf.signed(_checked(values.get(1, 0), int))
-
-
-def _entry(key: bytes, message: bytes, prefix: str, num_shards: int) -> Entry:
+def _entry(name: str, message: bytes, prefix: str, num_shards: int) -> Entry:
     """Parses a BundleEntryProto."""
     values = dict.fromkeys((_DTYPE, _SHARD, _OFFSET, _SIZE, _CHECKSUM), 0)
     dims: list[int] = []
     for number, value in protobuf.fields(message):
         if number == _SLICES:
-            raise ValueError(f"{key!r} is stored in slices, which is not supported")
+            raise ValueError(f"{name!r} is stored in slices, which is not supported")
         if number == _SHAPE:
-            dims += _dims(key, value)
+            dims += _dims(name, value)
         elif number in values:
-            values[number] = protobuf.signed(_checked(value, int))
+            values[number] = protobuf.signed(value)
     shard = f"{prefix}.data-{values[_SHARD]:05d}-of-{num_shards:05d}"
     checksum = (values[_CHECKSUM] & 0xFFFFFFFF).to_bytes(4, "little")
-    return Entry(key, values[_DTYPE], tuple(dims), shard, values[_OFFSET], values[_SIZE], checksum)
+    return Entry(name, values[_DTYPE], tuple(dims), shard, values[_OFFSET], values[_SIZE], checksum)
 
 
-def _dims(key: bytes, shape: int | bytes) -> list[int]:
+def _dims(name: str, shape: bytes) -> list[int]:
     """Parses a TensorShapeProto."""
     dims = []
-    for number, value in protobuf.fields(_checked(shape, bytes)):
+    for number, value in protobuf.fields(shape):
         if number == 2:
-            size = dict(protobuf.fields(_checked(value, bytes))).get(1, 0)
-            dims.append(protobuf.signed(_checked(size, int)))
+            dims.append(protobuf.signed(dict(protobuf.fields(value)).get(1, 0)))
         elif number == 3 and value:
-            raise ValueError(f"{key!r} has an impossible shape")
+            raise ValueError(f"{name!r} has an impossible shape")
     return dims
-
-
-def _checked(value: int | bytes, kind: type[_Value]) -> _Value:
-    if not isinstance(value, kind):
-        raise ValueError("its index can't be parsed: a field has the wrong type")
-    return value
 
 
 def _least_bytes(entry: Entry) -> int:
     """Returns the minimum size of a tensor in bytes, by its shape; a string takes at least one."""
     if entry.dtype != _STRING and entry.dtype not in _DTYPES:
-        raise ValueError(f"{entry.key!r} has an unsupported type ({entry.dtype})")
+        raise ValueError(f"{entry.name!r} has an unsupported type ({entry.dtype})")
     if (
         len(entry.shape) > _MOST_RANKS
         or min(entry.shape, default=0) < 0
         # Zeros are left out: NumPy rejects a shape that overflows even if it is empty.
         or math.prod(size or 1 for size in entry.shape) >= 2**63
     ):
-        raise ValueError(f"{entry.key!r} has an impossible shape")
+        raise ValueError(f"{entry.name!r} has an impossible shape")
     width = 1 if entry.dtype == _STRING else _dtype(entry.dtype).itemsize
     return math.prod(entry.shape) * width
 

@@ -39,7 +39,6 @@ def read_list(directory: str) -> list[str]:
     path = os.path.join(directory, _FILE)
     if not files.exists(path):
         return []
-    files.check_regular(path)
     try:
         paths = _paths_listed(files.read_bytes(path, files.SMALL_BYTES).decode())
     except files.errors(ValueError):
@@ -150,9 +149,7 @@ def unlisted(directory: str) -> list[str]:
     which was stopped before it could list them.
     """
     names = read_list(directory)
-    own = "|".join(map(re.escape, names))
-    if names == [CLAIM]:
-        own = rf"{re.escape(BASENAME)}-\d+"
+    own = "|".join(map(re.escape, names)) if names != [CLAIM] else rf"{re.escape(BASENAME)}-\d+"
     patterns = (f"*{_INDEX}", "*.data-?????-of-?????")
     found = [path for pattern in patterns for path in files.find(directory, pattern)]
     prefixes = sorted({re.sub(r"\.(index|data-[^/]*)$", "", path) for path in found})
@@ -198,14 +195,7 @@ def _read(path: str, reader: Callable[[str], _Read]) -> _Read:
 
 
 def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -> str:
-    """Writes a checkpoint, lists it, and deletes the oldest beyond `keep_max`.
-
-    Args:
-      directory: An existing directory.
-      step: The number in the checkpoint's name.
-      tensors: Arrays, tensors or variables by name.
-      keep_max: How many to keep; 0 keeps all.
-    """
+    """Writes a checkpoint, lists it, and deletes the oldest beyond `keep_max` if it is not 0."""
     prefix = os.path.join(directory, f"{BASENAME}-{step}")
     write(prefix, tensors)
     # It is complete before it is listed; what is dropped is no longer listed when it is deleted.

@@ -30,43 +30,25 @@ _RULE = "=" * 50 + "\n"
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """An evaluation of a checkpoint.
-
-    Attributes:
-      step: The checkpoint's.
-      key_metric: The metric by which checkpoints were compared.
-      metrics: All metrics, by name.
-      is_best: Whether it was the best so far, and became model.ckpt-best.
-    """
+    """An evaluation of a checkpoint."""
 
     step: int
-    key_metric: str
+    key_metric: str  # By which checkpoints were compared.
     metrics: Mapping[str, float]
-    is_best: bool = False
+    is_best: bool = False  # So far; it became model.ckpt-best.
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What is known about a directory's checkpoints: the release's best_trial.txt.
+    """What is known about a directory's checkpoints: the release's best_trial.txt."""
 
-    Attributes:
-      last_step: Step of the last checkpoint evaluated.
-      best_step: Step of the best checkpoint.
-      best_value: Key metric of the best checkpoint.
-    """
-
-    last_step: int = -1
+    last_step: int = -1  # Of the last checkpoint evaluated.
     best_step: int = -1
-    best_value: float = -1.0
+    best_value: float = -1.0  # The best checkpoint's key metric.
 
     @classmethod
     def read(cls, directory: str, key_metric: str | None = None) -> Trial:
-        """Returns what is known; without evaluations nothing is.
-
-        Args:
-          directory: The directory.
-          key_metric: The metric to compare by; by default that of the last evaluation.
-        """
+        """Returns what is known; `key_metric` is by default that of the last evaluation."""
         return cls._of(read_all(directory), key_metric)
 
     @classmethod
@@ -92,12 +74,7 @@ def add(directory: str, evaluation: Evaluation, lines: Sequence[str]) -> None:
     """Adds an evaluation to a directory's files.
 
     The line of eval_results.jsonl is written last and at once: a run killed before it evaluates
-    the checkpoint again, and one killed after it never does.
-
-    Args:
-      directory: The directory.
-      evaluation: The evaluation.
-      lines: What eval_results.txt says about it.
+    the checkpoint again, and one killed after it never does. `lines` are for eval_results.txt.
     """
     metrics = {name: float(value) for name, value in evaluation.metrics.items()}
     evaluations = [*read_all(directory), dataclasses.replace(evaluation, metrics=metrics)]
@@ -146,11 +123,7 @@ def read(directory: str, step: int) -> dict[str, float]:
 
 
 def of_checkpoint(path: str) -> dict[str, float]:
-    """Returns the metrics of a stored checkpoint; {} if it was not evaluated where it lies.
-
-    Args:
-      path: What `load_weights` takes.
-    """
+    """Returns the metrics of stored weights; {} if they were not evaluated where they lie."""
     try:
         prefix = checkpoint.resolve(path)
     except (FileNotFoundError, ValueError):  # Another layout.

@@ -17,18 +17,7 @@ _BUFFER_BYTES = 2**20
 
 
 class ParquetFile:
-    """An open .parquet file.
-
-    Used in a `with` statement.
-
-    Args:
-      path: The file.
-
-    Attributes:
-      path: As given.
-      columns: The names of its columns, in order.
-      num_rows: Number of its rows.
-    """
+    """An open .parquet file, used in a `with` statement; `columns` are the names of its columns."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
@@ -64,10 +53,7 @@ class ParquetFile:
     ) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yields row numbers from 1, and cells by column, in JSON's types.
 
-        Args:
-          columns: Columns of texts, numbers, true or false, or lists and structs of them. Others
-            are not read.
-          errors: "strict" requires UTF-8, "ignore" drops bytes of text that are not.
+        `errors` is "strict", which requires UTF-8, or "ignore", which drops bytes that are not.
         """
         self.check(columns)
         number = 0
@@ -104,9 +90,8 @@ class ParquetFile:
             return self._is_json(kind.value_type)
         if types.is_list(kind) or types.is_large_list(kind) or types.is_struct(kind):
             return all(self._is_json(kind.field(i).type) for i in range(kind.num_fields))
-        texts = (types.is_string, types.is_large_string, types.is_string_view)
-        others = (types.is_integer, types.is_floating, types.is_boolean, types.is_null)
-        return any(holds(kind) for holds in (*texts, *others))
+        kinds = ("string", "large_string", "string_view", "integer", "floating", "boolean", "null")
+        return any(getattr(types, f"is_{each}")(kind) for each in kinds)
 
     def _batch_rows(self) -> int:
         metadata = self._file.metadata

@@ -146,14 +146,7 @@ def finite_number(text: str, where: str) -> float:
 
 
 def json_member(value: Any, key: str, where: str, *kinds: type) -> Any:
-    """Returns a member of what should be a JSON object, which lies at `where`.
-
-    Args:
-      value: The object.
-      key: The member's key.
-      where: For error messages.
-      *kinds: Types that the member may have, of bool, dict, float, int, list and str.
-    """
+    """Returns a member, of one of these types, of what should be an object, at `where`."""
     member = value.get(key) if isinstance(value, dict) else None
     # Not isinstance: a bool is an int as well.
     if type(member) in kinds:

@@ -78,8 +78,7 @@ class Teacher:
                 f"`teacher` {path} was trained for {trained.name}: give a teacher for this task"
             )
         named = labels_file.stored(self._path)
-        order = labels_file.order(named, task.classes)
-        if order is None:
+        if sorted(named) != sorted(task.classes):
             raise ValueError(
                 f"`teacher` {path} has the classes {', '.join(named) or 'unknown'}, but the task "
                 f"has {', '.join(task.classes)}: give a teacher for this task"
@@ -90,7 +89,7 @@ class Teacher:
             self._digest.update(np.ascontiguousarray(value).tobytes())
         self._batch_size = batch_size
         # Its own columns are put into the order of the student's classes.
-        self._order = order
+        self._order = [named.index(name) for name in task.classes]
         self._task.options = dataclasses.replace(task.options, config=config)
         self._task.tokenizer = words.tokenizer
         self._task.prefix = ""  # It has a folder of its own.

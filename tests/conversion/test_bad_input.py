@@ -196,9 +196,9 @@ def test_a_named_config_that_contradicts_the_one_beside_the_weights(copy_of, tmp
     shutil.copy(folder / CONFIGS["tf1"], named)
     change_config(folder, "tf1", num_attention_heads=2)
     with pytest.raises(ValueError, match="num_attention_heads 2 there, 4 here"):
-        convert(str(folder), "keras", str(tmp_path / "target"), config_file=str(named))
+        convert(str(folder), "keras", str(tmp_path / "target"), albert_config_file=str(named))
     (folder / CONFIGS["tf1"]).write_text("{")
-    convert(str(folder), "keras", str(tmp_path / "target"), config_file=str(named))
+    convert(str(folder), "keras", str(tmp_path / "target"), albert_config_file=str(named))
     assert albert_tf.load_config(tmp_path / "target").num_attention_heads == 4
 
 
