@@ -214,7 +214,7 @@ def find_classes(
     settings: FinetuningSettings, stored: str | None, initial: str | None
 ) -> tuple[str, ...] | None:
     """Returns the classes trained on before; None for those of the task or of the training file."""
-    if not settings.row.finds_classes:
+    if not settings.row.find_classes:
         return None
     has_own = files.exists(os.path.join(settings.output_dir, labels_file.LABELS_FILE))
     if settings.do_train:
@@ -378,7 +378,7 @@ def combine(settings: FinetuningSettings) -> None:
     """Averages the predictions of several runs, with the settings of the first."""
     first, *others = settings.ensemble_dirs
     settings = run_directory.follow_run(dataclasses.replace(settings, do_train=False), first)
-    classes = labels_file.read(first) if settings.row.finds_classes else None
+    classes = labels_file.read(first) if settings.row.find_classes else None
     for other in others if classes else ():
         found = labels_file.read(other)
         if found != classes:

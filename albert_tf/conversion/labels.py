@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -18,19 +19,42 @@ LABELS_FILE = "labels.jsonl"
 
 
 def write(directory: str, labels: Sequence[str]) -> None:
-    """Writes class names in the order of their ids, one per line; see `check_names`."""
-    check_names(labels)
+    """Writes class names in the order of their ids, one per line."""
     lines = [json.dumps(label, ensure_ascii=False) + "\n" for label in labels]
     files.replace(os.path.join(directory, LABELS_FILE), "".join(lines))
 
 
-def check_names(labels: Sequence[str]) -> None:
-    """Checks that labels are names that `read` accepts."""
-    for label in labels:
-        if not isinstance(label, str):
-            raise ValueError(f"`labels` must be strings, got {label!r}: write it as {str(label)!r}")
-    if len(set(labels)) < len(labels):
-        raise ValueError(f"`labels` must be distinct, got {', '.join(map(repr, labels))}")
+def names(labels: Any, count: int | None = None) -> tuple[str, ...]:
+    """Returns the names of classes, given as names or numbers in the order of their ids.
+
+    Args:
+      labels: What a caller gives.
+      count: The number of the model's classes, if it is known.
+    """
+    if isinstance(labels, Mapping):
+        raise ValueError(
+            "`labels` must be a list of names in the order of their ids, not a dictionary"
+        )
+    given = list(labels)
+    # None, or NaN, as pandas has it.
+    if any(label is None or label != label for label in given):
+        raise ValueError(f"`labels` must be names, but one is missing: {given}")
+    found = tuple(map(name_of, given))
+    if count is not None and len(found) != count:
+        raise ValueError(
+            f"the model has {count or 'no'} classes: give {count or 'no'} labels, a name for "
+            f"each, not {len(found)}"
+        )
+    if len({*found} - {""}) < len(found):
+        raise ValueError(
+            f"`labels` must be distinct names, none empty, got {', '.join(map(repr, found))}"
+        )
+    return found
+
+
+def name_of(label: Any) -> str:
+    """Returns the name of a class that is given by its name or a number."""
+    return label.decode("utf-8", "ignore") if isinstance(label, bytes) else str(label)
 
 
 def read(directory: str) -> tuple[str, ...]:
@@ -48,8 +72,6 @@ def read(directory: str) -> tuple[str, ...]:
                 f"{path}:{number}: expected a label that is not listed before, got {label!r}"
             )
         labels.append(label)
-    if not labels:
-        raise ValueError(f"{path} is empty: copy it again")
     return tuple(labels)
 
 
@@ -112,15 +134,3 @@ def in_order(
 def count(path: str) -> int:
     """Returns the number of outputs of a stored classifier; 0 if there is none."""
     return sum(layouts.find(path).head_shapes(path).get(CLASSIFIER_BIAS, ()))
-
-
-def check_labels(labels: Sequence[str], classes: int) -> None:
-    """Checks that there is a name for each of a model's classes."""
-    if len(labels) != classes:
-        raise ValueError(
-            f"the model has {classes or 'no'} classes: give {classes or 'no'} labels, a name "
-            f"for each, not {len(labels)}"
-        )
-    check_names(labels)
-    if "" in labels:
-        raise ValueError(f"`labels` must not be empty, got {', '.join(map(repr, labels))}")

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.conversion.labels import check_labels
+from albert_tf.conversion import labels as labels_file
 from albert_tf.serving.graph_text import cut, dense, first, last, parse_examples, ragged_rows
 from albert_tf.serving.served_models import Evaluation, ServedModel, run_in_parts
 from albert_tf.tasks import table
@@ -71,8 +71,7 @@ class Classifier(ServedModel):
         max_seq_length: int | None = None,
     ) -> None:
         super().__init__(model, vocabulary, max_seq_length)
-        classes = model.num_labels if model.num_labels > 1 else 0
-        check_labels(labels, classes)
+        self.labels = labels_file.names(labels, model.num_labels if model.num_labels > 1 else 0)
         if multilabel and not labels:
             raise ValueError(
                 "`multilabel` applies only to classifiers, but the model does regression: leave "
@@ -92,7 +91,6 @@ class Classifier(ServedModel):
         self.pairs = pairs
         self.windows = windows
         self.doc_stride = doc_stride
-        self.labels = tuple(labels)
         self.threshold = threshold
         self.multilabel = multilabel
         self.text_names = ("text_a", "text_b") if pairs else ("text",)

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.conversion.labels import check_labels
+from albert_tf.conversion import labels as labels_file
 from albert_tf.serving.graph_text import Words, WordSplitter, dense, from_rows, rows_of
 from albert_tf.serving.served_models import ServedModel, run_in_parts
 from albert_tf.tasks import conll
@@ -48,8 +48,7 @@ class Tagger(ServedModel):
         max_seq_length: int | None = None,
     ) -> None:
         super().__init__(model, vocabulary, max_seq_length)
-        check_labels(labels, model.num_labels)
-        self.labels = tuple(labels)
+        self.labels = labels_file.names(labels, model.num_labels)
         self.split_words = WordSplitter()
         self._default = conll.default_tag(labels)
         self._are_entities = conll.are_entities(labels)

@@ -95,8 +95,8 @@ class FeatureTable:
             lengths = np.where(lengths * sequences <= SHORT_POSITIONS, ANY_LENGTH, lengths)
         ahead = np.arange(len(lengths)) >= first_step
         input_fns = {
-            length: functools.partial(self._dataset, _steps(batches, ahead & chosen), length)
-            for length, chosen in _by_length(lengths)
+            length: functools.partial(self._dataset, steps, length)
+            for length, steps in _by_length(batches, lengths, ahead)
         }
         return InputByLength(input_fns, lengths)
 
@@ -107,8 +107,8 @@ class FeatureTable:
         `example_rows` `<int32>[B]`, the row number in the table.
         """
         return [
-            functools.partial(self._dataset, _steps(batches, chosen), length, weighted=True)
-            for length, chosen in _by_length(batches.lengths)
+            functools.partial(self._dataset, steps, length, weighted=True)
+            for length, steps in _by_length(batches, batches.lengths)
         ]
 
     @functools.cached_property
@@ -160,13 +160,13 @@ def _pad(rows: tf.RaggedTensor, value: int, shape: list[Any]) -> tf.Tensor:
     return tf.transpose(padded, [0, *range(2, len(shape)), 1])
 
 
-def _by_length(lengths: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """Returns each length of `<int64>[T]`, longest first, and its steps, `<bool>[T]`."""
-    return [(length, lengths == length) for length in np.unique(lengths)[::-1].tolist()]
-
-
-def _steps(batches: LengthBatches, chosen: np.ndarray) -> LengthBatches:
-    return LengthBatches(batches.rows[chosen], batches.lengths[chosen], batches.weights[chosen])
+def _by_length(
+    batches: LengthBatches, lengths: np.ndarray, kept: Any = True
+) -> Iterator[tuple[int, LengthBatches]]:
+    """Yields each of the steps' lengths, longest first, and the batches of the steps to keep."""
+    for length in np.unique(lengths)[::-1].tolist():
+        at = kept & (lengths == length)
+        yield length, LengthBatches(batches.rows[at], batches.lengths[at], batches.weights[at])
 
 
 def _replicas(context: tf.distribute.InputContext) -> int:
@@ -234,10 +234,8 @@ def _counted(rows: Iterable[Row], num_examples: int) -> Iterator[Row]:
 
 def _write(path: str, table: FeatureTable) -> None:
     content = io.BytesIO()
-    kinds = {"scalars": table.scalars, "sequences": table.sequences}
-    named: dict[str, Any] = {
-        f"{kind}/{name}": v for kind, values in kinds.items() for name, v in values.items()
-    }
+    named: dict[str, Any] = {f"scalars/{name}": value for name, value in table.scalars.items()}
+    named |= {f"sequences/{name}": value for name, value in table.sequences.items()}
     np.savez(content, lengths=table.lengths, **named)
     tf.io.gfile.makedirs(os.path.dirname(path) or ".")
     files.replace(path, content.getvalue(), several_writers=True)
@@ -245,9 +243,8 @@ def _write(path: str, table: FeatureTable) -> None:
 
 def _read(path: str) -> FeatureTable:
     with np.load(io.BytesIO(files.read_bytes(path))) as stored:
-        found: dict[str, dict[str, np.ndarray]] = {"scalars": {}, "sequences": {}}
-        for name in stored.files:
-            kind, _, feature = name.partition("/")
-            if feature:
-                found[kind][feature] = stored[name]
-        return FeatureTable(stored["lengths"], **found)
+        parts = (
+            {name[len(kind) :]: stored[name] for name in stored.files if name.startswith(kind)}
+            for kind in ("scalars/", "sequences/")
+        )
+        return FeatureTable(stored["lengths"], *parts)

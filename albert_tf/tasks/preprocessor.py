@@ -23,8 +23,6 @@ from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.training import length_buckets
 
 Row = dict[str, np.ndarray]
-# Batches to prefetch.
-_BATCHES_AHEAD = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,15 +47,7 @@ class TextColumns:
 
     @classmethod
     def of(cls, texts: Any, labels: Any = None, weights: Any = None, **others: Any) -> TextColumns:
-        """Reads what a caller gives.
-
-        Args:
-          texts: A text; a sequence of them; a table with columns `text`, perhaps `text_pair` and
-            `label`; or a tf.data.Dataset, see Preprocessor.dataset.
-          labels: Sequence of labels.
-          weights: Sequence of numbers.
-          **others: `pairs`, `choices`, `contexts`.
-        """
+        """Reads what a caller gives; see Preprocessor.dataset."""
         if hasattr(texts, "as_numpy_iterator"):
             texts, labels, weights = _from_dataset(texts, labels, weights)
         if isinstance(texts, Mapping) or hasattr(texts, "columns"):
@@ -125,31 +115,9 @@ class TextColumns:
         return ids.astype(np.float32 if ids.dtype.kind == "f" else np.int32)
 
 
-def class_names(labels: Any) -> tuple[str, ...]:
-    """Returns the names of classes, given as names or numbers in the order of their ids."""
-    if isinstance(labels, Mapping):
-        raise ValueError(
-            "`labels` must be a list of names in the order of their ids, not a dictionary"
-        )
-    labels = list(labels)
-    if any(_is_missing(label) for label in labels):
-        raise ValueError(f"`labels` must be names, but one is missing: {labels}")
-    return tuple(map(class_name, labels))
-
-
-def _is_missing(label: Any) -> bool:
-    """Whether a label is None, or NaN, as pandas has it."""
-    return label is None or (isinstance(label, numbers.Number) and label != label)
-
-
-def class_name(label: Any) -> str:
-    """Returns the name of a class that is given by its name or a number."""
-    return label.decode("utf-8", "ignore") if isinstance(label, bytes) else str(label)
-
-
 def _name_among(names: Sequence[str], label: Any) -> str:
     """Returns a label's name: of the numbers 3 and 3.0 "3" or "3.0", whichever is in `names`."""
-    text = class_name(label)
+    text = labels_file.name_of(label)
     if text in names or not isinstance(label, numbers.Number):
         return text
     try:
@@ -186,27 +154,20 @@ def _texts(values: Any, name: str) -> list[str]:
     values = [values] if isinstance(values, (str, bytes)) else values
     if not isinstance(values, Iterable):
         raise ValueError(f"{name} must be strings, not {values!r}")
-    return [_text(value, i, name) for i, value in enumerate(values)]
-
-
-def _text(value: Any, place: int, name: str) -> str:
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "ignore")
-    if not isinstance(value, str):
-        raise ValueError(f"{name} must be strings, but the one at index {place} is {value!r}")
-    return str(value)
+    texts = []
+    for i, value in enumerate(values):
+        if not isinstance(value, (str, bytes)):
+            raise ValueError(f"{name} must be strings, but the one at index {i} is {value!r}")
+        if isinstance(value, bytes):
+            value = value.decode("utf-8", "ignore")
+        texts.append(str(value))
+    return texts
 
 
 class TextBatches(keras.utils.PyDataset):
-    """Batches of rows of similar length, or in order; works on any backend.
+    """Batches of rows of similar length, in another order each epoch; works on any backend.
 
-    Args:
-      rows: Features of N rows, unpadded.
-      labels: `[N]`, if there are any.
-      weights: `<float32>[N]`, if there are any.
-      batch_size: Rows per batch; the last one may have fewer.
-      static_lengths: The lengths that batches are padded to, ascending.
-      seed: Seed of the order, which changes with each epoch; None keeps the order of the rows.
+    Without a seed they are in the order of the rows.
     """
 
     def __init__(
@@ -266,6 +227,7 @@ class TextBatches(keras.utils.PyDataset):
         import tensorflow as tf
 
         from albert_tf.records.input_files import untuned
+        from albert_tf.records.input_pipeline import BATCHES_AHEAD
 
         def spec(array: np.ndarray) -> Any:
             return tf.TensorSpec([None] * array.ndim, array.dtype)
@@ -273,7 +235,7 @@ class TextBatches(keras.utils.PyDataset):
         signature = keras.tree.map_structure(spec, self[0])
         dataset = tf.data.Dataset.from_generator(self.epoch, output_signature=signature)
         counted = dataset.apply(tf.data.experimental.assert_cardinality(len(self)))
-        return untuned(counted.prefetch(_BATCHES_AHEAD))
+        return untuned(counted.prefetch(BATCHES_AHEAD))
 
 
 class Preprocessor:
@@ -313,8 +275,7 @@ class Preprocessor:
             raise ValueError(f"`max_seq_length` must be at least 4, not {max_seq_length}")
         self.vocabulary = vocabulary
         self.max_seq_length = max_seq_length
-        self.labels = class_names(labels)
-        labels_file.check_names(self.labels)
+        self.labels = labels_file.names(labels)
         self.max_qa_length = max_qa_length
         self.max_query_length = max_query_length
         self.doc_stride = doc_stride
@@ -471,7 +432,15 @@ class Preprocessor:
         """Yields the features of each text, or of each window of its context, unpadded."""
         tokenizer, longest = self.tokenizer, self.max_seq_length
         if columns.contexts is not None:
-            yield from self._windows(columns.texts, columns.contexts)
+            questions = [
+                squad_text.SquadExample(str(i), *both, (), False)
+                for i, both in enumerate(zip(columns.texts, columns.contexts, strict=True))
+            ]
+            read = ("input_ids", "input_mask", "segment_ids", "p_mask", "example_index")
+            for row in squad_text.squad_rows(
+                questions, tokenizer, longest, self.doc_stride, self.max_query_length, False
+            ):
+                yield {name: row[name] for name in read}
         elif columns.choices is not None:
             for text, choices in zip(columns.texts, columns.choices, strict=True):
                 yield sequence_features.choice_features(
@@ -481,19 +450,3 @@ class Preprocessor:
             pairs = columns.pairs or [None] * len(columns.texts)
             for text, pair in zip(columns.texts, pairs, strict=True):
                 yield sequence_features.pair_features(tokenizer, text, pair, longest)
-
-    def _windows(self, questions: Sequence[str], contexts: Sequence[str]) -> Iterator[Row]:
-        examples = [
-            squad_text.SquadExample(str(i), question, context, (), False)
-            for i, (question, context) in enumerate(zip(questions, contexts, strict=True))
-        ]
-        read = ("input_ids", "input_mask", "segment_ids", "p_mask", "example_index")
-        for row in squad_text.squad_rows(
-            examples,
-            self.tokenizer,
-            self.max_seq_length,
-            self.doc_stride,
-            self.max_query_length,
-            is_training=False,
-        ):
-            yield {name: row[name] for name in read}

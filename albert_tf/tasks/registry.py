@@ -31,9 +31,10 @@ class TaskRow:
       heading: The group in which --help lists the name.
       task_class: Name of its module and class in albert_tf.tasks.
       read: Reads the examples of a split: of these settings, this split, for this task.
-      find_classes: Finds the names of the classes by id where they are not always the same.
-      classes: The names if they are.
-      finds_classes: Whether they are found in the training file, and are then the trained model's.
+      find_classes: Finds the names of the classes by id in the training file; later they are the
+        trained model's.
+      classes: The names where they are always the same; a function of the settings where these
+        have them.
       key_metric: The metric by which checkpoints are compared; "" for the class's own.
       results_file: Name of the file of ids and predicted labels.
       number_range: The smallest and the largest number that a regression writes there.
@@ -49,8 +50,7 @@ class TaskRow:
     task_class: str
     read: Callable[[TaskSettings, str, Any], list[Any]]
     find_classes: Callable[[TaskSettings], tuple[str, ...]] | None = None
-    classes: tuple[str, ...] = ()
-    finds_classes: bool = False
+    classes: tuple[str, ...] | Callable[[TaskSettings], tuple[str, ...]] = ()
     key_metric: str = ""
     results_file: str = "predictions.tsv"
     number_range: tuple[float, float] = (-math.inf, math.inf)
@@ -77,7 +77,8 @@ class TaskRow:
             else of the training file.
         """
         if classes is None:
-            classes = self.find_classes(settings) if self.find_classes else self.classes
+            found = self.find_classes or self.classes
+            classes = found(settings) if callable(found) else found
         module, _, name = self.task_class.partition(".")
         task_class = getattr(importlib.import_module(f"albert_tf.tasks.{module}"), name)
         own = task_class.arguments_of(self, settings, tuple(classes))
@@ -217,24 +218,22 @@ TASKS: Mapping[str, TaskRow] = {
     "race": TaskRow(_OTHERS, _CHOICES, _read_race, classes=race.LETTERS, defaults=_RACE_DEFAULTS),
     "squad_v1": _SQUAD_V1,
     "squad_v2": dataclasses.replace(_CONDITIONAL, variant=_squad_v2),
-    "classification": TaskRow(_TABLES, _TEXTS, _read_texts, _find_labels, finds_classes=True),
+    "classification": TaskRow(_TABLES, _TEXTS, _read_texts, _find_labels),
     "multilabel": TaskRow(
         _TABLES,
         _SEVERAL,
         functools.partial(_read_texts, several=True),
         functools.partial(_find_labels, several=True),
-        finds_classes=True,
         key_metric="micro_f1",
     ),
     "regression": TaskRow(_TABLES, _TEXTS, _read_texts, key_metric="pearson"),
-    "choice": TaskRow(_TABLES, _CHOICES, _read_choices, _choices),
+    "choice": TaskRow(_TABLES, _CHOICES, _read_choices, classes=_choices),
     "question_answering": dataclasses.replace(_SQUAD_V1, heading=_TABLES, variant=_of_your_own),
     "token_classification": TaskRow(
         _WORDS,
         "token_classification.TokenClassificationTask",
         _read_tags,
         _find_tags,
-        finds_classes=True,
     ),
 }
 

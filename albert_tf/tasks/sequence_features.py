@@ -123,12 +123,8 @@ def pad_features(features: Mapping[str, np.ndarray], length: int) -> dict[str, n
     """Pads the last axis of each feature `<int32>[..., L]` to `length`."""
     padded = {}
     for name, value in features.items():
-        if not value.ndim:
-            padded[name] = value
-            continue
-        missing = length - value.shape[-1]
-        if missing < 0:
-            raise ValueError(f"{name} has {value.shape[-1]} positions, more than {length}")
-        widths = [(0, 0)] * (value.ndim - 1) + [(0, missing)]
-        padded[name] = np.pad(value, widths, constant_values=PADDING.get(name, 0))
+        if value.ndim:
+            widths = [(0, 0)] * (value.ndim - 1) + [(0, length - value.shape[-1])]
+            value = np.pad(value, widths, constant_values=PADDING.get(name, 0))
+        padded[name] = value
     return padded

@@ -72,7 +72,6 @@ def test_those_of_another_model_are_refused(trained, tmp_path):
         (b'"a"\n1\n', "labels.jsonl:2: expected a label that is not listed before, got 1"),
         (b'"a"\n"a"\n', "labels.jsonl:2: expected a label that is not listed before, got 'a'"),
         (b'"\xff"\n', "labels.jsonl:1: not UTF-8 text"),
-        (b"", "labels.jsonl is empty: copy it again"),
     ],
 )
 def test_damaged_names_are_refused(content, message, tmp_path):
@@ -84,17 +83,18 @@ def test_damaged_names_are_refused(content, message, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ((0, 1), "`labels` must be strings, got 0: write it as '0'"),
-        (("a", None), "`labels` must be strings, got None"),
-        (("a", "a"), "`labels` must be distinct, got 'a', 'a'"),
+        ({0: "bad", 1: "good"}, "in the order of their ids, not a dictionary"),
+        ({"bad": 0, "good": 1}, "in the order of their ids, not a dictionary"),
+        (["bad", None], "one is missing"),
+        ([1.0, float("nan")], "one is missing"),
+        ([1, "1"], "must be distinct names, none empty, got '1', '1'"),
+        (["a", ""], "must be distinct names, none empty, got 'a', ''"),
+        (["a", "b", "c"], "the model has 2 classes: give 2 labels, a name for each, not 3"),
     ],
 )
-def test_what_could_not_be_read_again_is_not_written(given, message, tmp_path):
+def test_labels_are_a_list_of_names(given, message):
     with pytest.raises(ValueError, match=message):
-        labels.write(str(tmp_path), given)
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ValueError, match=message):
-        labels.check_labels(given, 2)
+        labels.names(given, 2)
 
 
 def test_a_run_without_names_is_named(tmp_path):

@@ -253,8 +253,8 @@ def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_
     [
         ((), "is not an exported model .*: .* set --task"),
         (("--task", "classify", "--labels", "a,b,c"), "has 2 classes: give 2 labels"),
-        (("--task", "classify", "--labels", "a,a"), "must be distinct, got 'a', 'a'"),
-        (("--task", "classify", "--labels", "a,"), "must not be empty, got 'a', ''"),
+        (("--task", "classify", "--labels", "a,a"), "must be distinct names.*, got 'a', 'a'"),
+        (("--task", "classify", "--labels", "a,"), "none empty, got 'a', ''"),
         (("--task", "classify"), "has 2 classes: give 2 labels, a name for each, not 0"),
         (("--task", "choose"), "is not trained for choose, .* not of 2: set --task to classify or"),
         (("--task", "fill_mask"), "is not trained for fill_mask: it lacks .*predictions"),

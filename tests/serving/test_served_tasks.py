@@ -206,7 +206,7 @@ def test_other_backends_are_refused(preprocess, tmp_path, monkeypatch):
 def test_each_task_says_what_serves_it_and_how(name):
     files = {"choice_columns": ("a", "b")} if name == "choice" else {}
     settings = TaskSettings(task_name=name, **files)
-    classes = ("a", "b") if settings.row.finds_classes else None
+    classes = ("a", "b") if settings.row.find_classes else None
     task = settings.row.make(settings, None, None, classes)
     model_class, _ = served_tasks.SERVED[task.served_as]
     assert task.model_class is model_class

@@ -212,7 +212,7 @@ def test_predict_says_what_it_finds(exported):
     ("labels", "message"),
     [
         (BIO[:3], "has 7 classes: give 7 labels, .* not 3"),
-        (("O",) * 7, "must be distinct, got 'O'"),
+        (("O",) * 7, "must be distinct names.*, got 'O'"),
     ],
 )
 def test_labels_that_do_not_fit_are_refused(labels, message, model, vocabulary):

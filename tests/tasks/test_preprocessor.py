@@ -261,10 +261,6 @@ def test_bad_texts_and_labels_are_one_line(preprocess, weights):
         (lambda: named.dataset(["a"], [3.7]), "or `labels=\\(\\)` for numbers that are no cl"),
         (lambda: named.dataset(["a", "b"], [0.3, 0.9]), "label 0.3 is neither one of `labels`"),
         (lambda: numbered.dataset(["a", "b"], [0, 1]), "label '0' is not one of `labels`"),
-        (
-            lambda: albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, [1, "1"]),
-            "`labels` must be distinct, got '1', '1'",
-        ),
         (lambda: preprocess.dataset(["a"], [float("nan")]), "labels must be finite numbers"),
         (lambda: preprocess.dataset(["a"], sample_weights=[1.0]), "give both"),
         (lambda: albert_tf.Preprocessor.from_weights(weights, 65), "at most 64"),
@@ -281,20 +277,6 @@ def test_labels_in_another_order_than_stored_are_refused(weights, tmp_path):
         assert albert_tf.Preprocessor.from_weights(there, LENGTH, labels).labels == tuple(labels)
     with pytest.raises(ValueError, match="in the order good, bad, .*: leave `labels` out"):
         albert_tf.Preprocessor.from_weights(there, LENGTH, ["bad", "good"])
-
-
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        ({0: "bad", 1: "good"}, "in the order of their ids, not a dictionary"),
-        ({"bad": 0, "good": 1}, "in the order of their ids, not a dictionary"),
-        (["bad", None], "one is missing"),
-        ([1.0, float("nan")], "one is missing"),
-    ],
-)
-def test_labels_are_a_list_of_names(labels, message, preprocess):
-    with pytest.raises(ValueError, match=message):
-        albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, labels)
 
 
 def test_a_seed_is_drawn_if_none_is_given(preprocess):
