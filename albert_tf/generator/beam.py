@@ -49,8 +49,13 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
       plan: See workers.Plan.
       beam_options: Beam's command line, such as "--runner=FlinkRunner --flink_master=host:8081".
     """
-    options = _parse_options(beam_options)
-    _check_first_block(plan)
+    try:
+        options = PipelineOptions(shlex.split(beam_options))
+    except ValueError as error:
+        raise ValueError(f"`beam_options` can't be parsed ({error}): {beam_options!r}") from error
+    # A wrong vocabulary is refused before machines start, judging by one block.
+    for block in itertools.islice(_cut_blocks(plan), 1):
+        plan.check(workers.tokenize_block(block, plan.tokenizer, plan.recipe)[1])
     # It warns for each function that Beam can't use its hints.
     logging.getLogger("apache_beam.typehints").setLevel(logging.WARNING)
     started = time.monotonic()
@@ -72,7 +77,9 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
                 )
         # How a worker's error arrives depends on the runner.
         except Exception as error:
-            raise OSError(f"the Beam pipeline failed: {_last_line(error)}") from error
+            lines = [line for line in str(error).splitlines() if line.strip()]
+            reason = lines[-1].strip() if lines else type(error).__name__
+            raise OSError(f"the Beam pipeline failed: {reason}") from error
         with tf.io.gfile.GFile(report_file) as file:
             report = Report.from_json(json.loads(file.read()))
         plan.check(report)
@@ -85,22 +92,8 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
     return report
 
 
-def _parse_options(beam_options: str) -> PipelineOptions:
-    try:
-        return PipelineOptions(shlex.split(beam_options))
-    except ValueError as error:
-        raise ValueError(f"`beam_options` can't be parsed ({error}): {beam_options!r}") from error
-
-
 def _cut_blocks(plan: workers.Plan) -> Iterator[TextBlock]:
     return plan.cut_blocks(Place(), 0)
-
-
-def _check_first_block(plan: workers.Plan) -> None:
-    """Refuses a wrong vocabulary before machines start, judging by one block."""
-    for block in itertools.islice(_cut_blocks(plan), 1):
-        _, report = workers.tokenize_block(block, plan.tokenizer, plan.recipe)
-        plan.check(report)
 
 
 class _MakeParts(beam.DoFn):
@@ -146,7 +139,11 @@ def _tidied_up(folder: str, output_files: Sequence[str]) -> Iterator[None]:
         for path in map(os.path.dirname, output_files):
             tf.io.gfile.makedirs(path or ".")
         with shards.hold_parts_folder(output_files[0]):
-            _refuse_unfinished_run(output_files[0])
+            if files.exists(state := shards.state_path(output_files[0])):
+                raise ValueError(
+                    f"`output_file`: {state} belongs to an unfinished run of `runner=local`: give "
+                    "its flags to finish it, or remove that file to start afresh"
+                )
             tf.io.gfile.makedirs(folder)
             try:
                 yield
@@ -160,16 +157,3 @@ def _tidied_up(folder: str, output_files: Sequence[str]) -> Iterator[None]:
         raise OSError(
             f"`output_file`: can't write {','.join(output_files)}: {error.message}"
         ) from error
-
-
-def _refuse_unfinished_run(first_path: str) -> None:
-    if files.exists(path := shards.state_path(first_path)):
-        raise ValueError(
-            f"`output_file`: {path} belongs to an unfinished run of `runner=local`: give its flags "
-            "to finish it, or remove that file to start afresh"
-        )
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return lines[-1].strip() if lines else type(error).__name__

@@ -51,8 +51,7 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
 def find_files(patterns: str) -> list[str]:
     """Expands a comma-separated list of names and globs to files, in order and once each."""
     files = list_files(patterns)
-    _check_shards_of_one_run(files)
-    _warn_of_missing_shards(files, patterns)
+    _check_shards(files, patterns)
     for path in files:
         if path.endswith((".unfinished", ".unfinished.json")):
             raise ValueError(
@@ -65,27 +64,28 @@ def find_files(patterns: str) -> list[str]:
     return files
 
 
-def _check_shards_of_one_run(files: Sequence[str]) -> None:
-    """Checks that files of one name are of one run of the generator: others repeat its text."""
+def _check_shards(files: Sequence[str], patterns: str) -> None:
+    """Checks that files of one name are of one run of the generator: others repeat its text.
+
+    Warns of shards that the patterns ask for, but which are not among the files found.
+    """
+    asked_for = [pattern.strip() for pattern in patterns.split(",")]
     counts: dict[str, str] = {}
-    whole = set(files)
-    for shard in _find_shards(files):
-        name, count = shard["name"], shard["count"]
-        if counts.setdefault(name, count) != count or name in whole:
+    found = set(files)
+    for path in files:
+        if not (shard := _SHARD.fullmatch(path)):
+            continue
+        name, count = shard.groups()
+        if counts.setdefault(name, count) != count or name in found:
             raise ValueError(
                 f"input files {name}* are of several runs of the generator: remove the old ones, "
                 f"or name one set, such as {name}-*-of-{count}"
             )
-
-
-def _warn_of_missing_shards(files: Sequence[str], patterns: str) -> None:
-    """Warns of shards that the patterns ask for, but which are not among the files found."""
-    asked_for = [pattern.strip() for pattern in patterns.split(",")]
-    for name, count in dict.fromkeys(shard.groups() for shard in _find_shards(files)):
+    for name, count in counts.items():
         shards = {f"{name}-{number:05d}-of-{count}" for number in range(int(count))}
         missing = sorted(
             path
-            for path in shards - set(files)
+            for path in shards - found
             if any(fnmatch.fnmatchcase(path, pattern) for pattern in asked_for)
         )
         if missing:
@@ -97,10 +97,6 @@ def _warn_of_missing_shards(files: Sequence[str], patterns: str) -> None:
                 name,
                 missing[0],
             )
-
-
-def _find_shards(files: Sequence[str]) -> list[re.Match[str]]:
-    return [shard for path in files if (shard := _SHARD.fullmatch(path))]
 
 
 # --- where their records are -------------------------------------------------------------------
@@ -205,11 +201,8 @@ def _damaged(path: str, number: int, reason: str) -> str:
 
 def count_prediction_slots(path: str) -> int:
     """Returns how many predictions a file's first record has room for, at least 1."""
-    for record in itertools.islice(_read(path), 1):
-        stored = _parse(f"{path}, record 0", record)
-        if "masked_lm_ids" in stored:
-            return max(1, len(stored["masked_lm_ids"].int64_list.value))
-    return 1
+    stored = _parse(f"{path}, record 0", next(_read(path)))
+    return max(1, len(stored["masked_lm_ids"].int64_list.value))
 
 
 def check_features(files: Sequence[str], spec: FeatureSpec) -> FeatureSpec:
@@ -263,8 +256,11 @@ def _check_record(where: str, record: bytes, spec: FeatureSpec) -> dict[str, np.
         if feature.parsed:
             on_disk = feature.stored_as or name
             found = feature.read(stored[on_disk]) if on_disk in stored else None
-            _check_length(where, on_disk, found, feature)
-            _check_values(where, on_disk, found, feature)
+            if found is None:
+                raise ValueError(
+                    f"{where} has no feature {on_disk} of the right type: generate it again"
+                )
+            _check_values(f"{where} has", on_disk, found, feature)
             values[name] = found
     contradiction = spec.contradiction(values)
     if contradiction:
@@ -279,36 +275,29 @@ def _parse(where: str, record: bytes) -> Mapping[str, tf.train.Feature]:
         raise ValueError(f"{where} is not a tf.train.Example: {error}") from None
 
 
-def _check_length(where: str, name: str, values: np.ndarray | None, feature: Feature) -> None:
-    if values is None:
-        raise ValueError(f"{where} has no feature {name} of the right type: generate it again")
-    if feature.shape == (None,):
-        return
-    expected = int(np.prod(feature.shape))
+def _check_values(what: str, name: str, values: np.ndarray, feature: Feature) -> None:
+    expected = len(values) if feature.shape == (None,) else int(np.prod(feature.shape))
     if len(values) != expected:
         remedy = "generate it again"
         if feature.argument and len(values):
             remedy = f"set `{feature.argument}={len(values)}`"
         raise ValueError(
-            f"{where} has {len(values)} values of {name}, this run expects {expected}: {remedy}"
+            f"{what} {len(values)} values of {name}, this run expects {expected}: {remedy}"
         )
-
-
-def _check_values(where: str, name: str, values: np.ndarray, feature: Feature) -> None:
     if feature.kind == "bytes_list" or not values.size:
         return
     if feature.kind == "float_list":
         bad = values[(values != 0) & (values != 1)]
         if bad.size:
-            raise ValueError(f"{where} has {name} of {bad[0]}, expected 0 or 1: generate it again")
+            raise ValueError(f"{what} {name} of {bad[0]}, expected 0 or 1: generate it again")
     elif feature.expected and tuple(values.tolist()) != feature.expected:
         raise ValueError(
-            f"{where} has {name} {values.tolist()}, other records have {list(feature.expected)}: "
+            f"{what} {name} {values.tolist()}, other records have {list(feature.expected)}: "
             "use files that were generated with the same flags and vocabulary"
         )
     elif values.min() < 0 or values.max() >= feature.below:
         raise ValueError(
-            f"{where} has {name} from {values.min()} to {values.max()}, expected 0 to "
+            f"{what} {name} from {values.min()} to {values.max()}, expected 0 to "
             f"{feature.below - 1}: use the config (vocab_size...) that the records were generated "
             "for, or generate it again"
         )

@@ -28,9 +28,8 @@ class Feature:
     """One feature of a record.
 
     Attributes:
-      dtype: np.int32 (stored as int64_list), np.float32 (stored as float_list) or np.bool_
-        (stored as a bytes_list of one string with eight values per byte, the first one in the
-        highest bit).
+      dtype: np.int32, np.float32, or np.bool_ (stored as a string with eight values per byte,
+        the first one in the highest bit).
       shape: Shape of one example, without the batch axis; (None,) is any length. np.bool_ has
         (None,).
       below: Exclusive upper bound of integers; the lower one is 0. Floats are weights: 0 or 1.
@@ -72,9 +71,6 @@ class Feature:
                 raise ValueError(f"expected shape {self.shape}, got {column.shape[1:]}")
             return column
         rows = [np.asarray(example, self.dtype) for example in examples]
-        for row in rows:
-            if row.ndim != 1:
-                raise ValueError(f"expected shape {self.shape}, got {row.shape}")
         if self.kind == "bytes_list":
             return [np.packbits(row).tobytes() for row in rows]
         return rows
@@ -263,16 +259,7 @@ def pretraining_spec(
 
 
 class RowFormat(NamedTuple):
-    """How rows are laid out and masked: the generator's sequence length and vocabulary.
-
-    Attributes:
-      max_seq_length: S.
-      vocab_size: V.
-      pad_id: Id of <pad> or [PAD].
-      cls_id: Id of [CLS].
-      sep_id: Id of [SEP].
-      mask_id: Id of [MASK].
-    """
+    """How rows are laid out and masked: the generator's sequence length and vocabulary."""
 
     max_seq_length: int
     vocab_size: int
