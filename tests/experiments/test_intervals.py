@@ -146,22 +146,22 @@ def test_a_document_counts_by_its_weight():
     assert resample(middle, middle * [0, 1]) == (1, 1)
 
 
+def row(arm, seed, **known):
+    """Returns a finished cell of which no more than that is known."""
+    unknown = dict.fromkeys(("masked_lm_loss", "unigram_loss", "failed", "seconds"))
+    unknown |= {"finetuned": False, "curve": [], "machine": ""}
+    return outcomes.Row(arm=arm, seed=seed, is_finished=True, **unknown | known)
+
+
 def over_documents(*documents):
     """Returns the interval of a claim whose better arm has 0.1 and 0.2 more in all documents."""
     rows = [
-        outcomes.Row(
-            arm=arm,
-            seed=seed,
-            is_finished=True,
+        row(
+            arm,
+            seed,
             metrics={"accuracy": more},
             finetuned=True,
-            masked_lm_loss=None,
-            curve=[],
             documents={"accuracy": [[(mean + more) * count, count] for mean, count in documents]},
-            unigram_loss=None,
-            failed=None,
-            seconds=None,
-            machine="",
         )
         for arm, gains in (("better", (0.1, 0.2)), ("worse", (0.0, 0.0)))
         for seed, more in enumerate(gains)

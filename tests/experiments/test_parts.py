@@ -10,6 +10,7 @@ from albert_tf.generator.settings import GeneratorSettings
 from experiments import claims, corpus, outcomes, part, report, run, study
 from experiments.plan import Plan
 from experiments.steps import Step
+from tests.experiments.test_intervals import row
 from tests.experiments.test_run import FAKE, run_all
 from tests.tiny import parse
 
@@ -170,22 +171,16 @@ def test_a_gap_has_an_interval_over_both_tests_documents(plan):
     """Of the arms the first has 0.2 more on `dev`; each seed's documents say so alike."""
     claim = claims.Claim("", "gap_loss", "more", "old", 0.05)
     rows = [
-        outcomes.Row(
-            arm=arm,
-            seed=seed,
-            is_finished=True,
+        row(
+            arm,
+            seed,
             metrics={"dev.masked_lm_loss": 5.0, "gap_loss": gap},
-            finetuned=False,
             masked_lm_loss=5.0,
-            curve=[],
             documents={
                 "dev.masked_lm_loss": [[gap, 1.0]] * 4,
                 "other.masked_lm_loss": [[0.5, 1.0]] * 6,
             },
             unigram_loss=9.0,
-            failed=None,
-            seconds=1.0,
-            machine="",
         )
         for arm, gaps in (("old", [0.4, 0.41]), ("more", [0.2, 0.2]))
         for seed, gap in enumerate(gaps)

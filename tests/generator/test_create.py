@@ -172,30 +172,20 @@ def test_report_counts_what_was_done(run, short_text, caplog):
 
 
 @pytest.mark.parametrize(
-    ("length", "predictions", "warns"),
-    [(128, 20, False), (128, 19, True), (512, 77, False), (512, 76, True), (512, 20, True)],
+    ("length", "predictions", "most", "warns"),
+    [
+        *((128, 20, 1, False), (128, 19, 1, True), (512, 77, 1, False), (512, 76, 1, True)),
+        *((512, 20, 16, True), (512, 0, 16, False)),
+    ],
 )
 def test_fewer_predictions_than_masked_lm_prob_asks_for_give_a_warning(
-    run, short_text, caplog, length, predictions, warns
+    run, short_text, caplog, length, predictions, most, warns
 ):
-    run(input_file=short_text, max_seq_length=length, max_predictions_per_seq=predictions)
+    given = {"max_seq_length": length, "max_predictions_per_seq": predictions}
+    run(input_file=short_text, max_examples_per_row=most, **given)
     assert (f"max_predictions_per_seq={predictions} masks" in caplog.text) == warns
-
-
-@pytest.mark.parametrize(
-    ("predictions", "most", "warns"), [(20, 1, False), (20, 16, True), (0, 16, False)]
-)
-def test_too_few_predictions_for_packed_rows_give_a_warning(
-    run, short_text, caplog, predictions, most, warns
-):
-    run(
-        input_file=short_text,
-        max_seq_length=512,
-        max_predictions_per_seq=predictions,
-        max_examples_per_row=most,
-    )
     packing = "77 predictions would do that, and let packing fill the rows: the examples of a row"
-    assert (packing in caplog.text) == warns
+    assert (packing in caplog.text) == (warns and most > 1)
 
 
 @pytest.mark.parametrize(
@@ -224,27 +214,17 @@ def test_no_limit_of_predictions_is_what_masked_lm_prob_asks_for(
         ({"output_file": ""}, "error: --output_file: expected file names, got ''"),
         ({"output_file": "a,b,a"}, "error: --output_file: a file is named twice"),
         ({"dupe_factor": 0}, "error: .*--dupe_factor=0: 0 is not a positive integer"),
-        ({"max_examples_per_row": 0}, "error: .*--max_examples_per_row=0: 0 is not a positive"),
-        ({"num_processes": 0}, "error: .*--num_processes=0: 0 is not a positive integer"),
         ({"block_megabytes": 0}, r"error: .*--block_megabytes=0: 0.0 is not a number in \(0,"),
-        ({"block_megabytes": 1e305}, "error: .*--block_megabytes=1e.305: 1e.305 is not a number"),
         # Of more words the masks would reach the first 2**16 only.
         ({"max_seq_length": 65537}, "error: .*--max_seq_length=65537: .* maximum, 65,536"),
         ({"block_megabytes": "nan"}, "error: .*--block_megabytes=nan: nan is not a number"),
-        ({"block_megabytes": "inf"}, "error: .*--block_megabytes=inf: inf is not a number"),
-        ({"max_unknown_share": "nan"}, "error: .*--max_unknown_share=nan: nan is not a number"),
-        ({"max_unknown_share": "inf"}, "error: .*--max_unknown_share=inf: inf is not a number"),
-        ({"short_seq_prob": "nan"}, r"error: .*--short_seq_prob=nan: nan is not a number in \[0,"),
         (
             {"masked_lm_prob": "nan", "max_predictions_per_seq": 0},
             r"error: .*--masked_lm_prob=nan: nan is not a number in \[0, 1\]",
         ),
-        ({"num_output_shards": 0}, "error: .*--num_output_shards=0: 0 is not a positive inte"),
         ({"num_output_shards": 2, "output_file": "a,b"}, "error: --num_output_shards=2 and"),
-        ({"ngram": 0}, "error: .*--ngram=0: 0 is not a positive integer"),
         ({"word_starts": "x"}, r"error: .*--word_starts=x: .* one of <latin\|unicode>"),
         ({"input_file_mode": "w"}, r"error: .*--input_file_mode=w: .* one of <r\|rb>"),
-        ({"max_predictions_per_seq": -1}, "error: .*--max_predictions_per_seq=-1: -1 is not a"),
     ],
 )
 def test_what_a_user_can_mend_is_one_line(run, changes, message):

@@ -310,13 +310,6 @@ def test_little_room_is_left():
     assert rows.max() + 1 <= 1.05 * np.ceil(lengths.sum() / 128)
 
 
-def test_same_examples_same_rows(packed_examples, packed):
-    again = pack_rows(draw_examples(), K, PAD)
-    assert again.keys() == packed.keys()
-    for name, values in packed.items():
-        np.testing.assert_array_equal(again[name], values, err_msg=name)
-
-
 def test_rows_come_in_the_order_of_their_first_examples(packed_examples, packed):
     number = {ids[0]: i for i, ids in enumerate(packed_examples["input_ids"].tolist())}
     members = [

@@ -338,14 +338,6 @@ def test_text_for_fewer_shards_leaves_nothing(run, tmp_path):
     assert not _contents(tmp_path / "run")
 
 
-def test_bad_text_leaves_nothing(run, tmp_path, golden):
-    text = tmp_path / "text.txt"
-    text.write_bytes((golden / "pretrain_data" / "text.txt").read_bytes() + b"\xff\n")
-    with pytest.raises(SystemExit, match="error: .*text.txt, line .* is not UTF-8"):
-        run(input_file=text)
-    assert not _contents(tmp_path / "run")
-
-
 def test_a_stopped_process_goes_on(run, golden, tmp_path):
     """SIGTERM, then SIGKILL, then to the end, with two processes and one."""
     expected = run("expected", dupe_factor=20)

@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 from record_statistics import read_records, restore_text
 
-from albert_tf.generator import workers
 from albert_tf.records import input_files
 from albert_tf.records.input_files import untuned
 from albert_tf.records.masking import Rows
@@ -100,34 +99,6 @@ def test_masks_drawn_while_training_find_the_same_words(run, pieces, tmp_path):
     rows = Rows.lay_out(*(examples[name] for name in names), row_format)
     np.testing.assert_array_equal(rows.input_ids, restore_text(masked))
     np.testing.assert_array_equal(rows.token_boundaries(), masked["token_boundary"])
-
-
-def test_records_do_not_depend_on_processes(run, pieces, tmp_path):
-    flags = {"input_file": write(tmp_path / "text.txt", " "), "word_separator": " ", **pieces}
-    first = run(**flags, block_megabytes=0.001).read_bytes()
-    assert run(**flags, block_megabytes=0.001, num_processes=2).read_bytes() == first
-
-
-def test_another_separator_does_not_go_on_with_a_stopped_run(
-    run, vocab_file, tmp_path, monkeypatch
-):
-    flags = {"input_file": write(tmp_path / "text.txt", " "), "num_output_shards": 3}
-    flags |= {"vocab_file": vocab_file, "spm_model_file": None, "block_megabytes": 0.0003}
-    make_part = workers.make_part
-
-    def stop(tokenizer_file, recipe, block):
-        if block.shard == 2:
-            raise KeyboardInterrupt
-        return make_part(tokenizer_file, recipe, block)
-
-    with monkeypatch.context() as patch, pytest.raises(SystemExit, match="interrupted"):
-        patch.setattr(workers, "make_part", stop)
-        run(**flags, word_separator=" ")
-    assert list(tmp_path.glob("*.unfinished.json"))
-    with pytest.raises(SystemExit, match="unfinished run with .*word_separator"):
-        run(**flags, word_separator="/")
-    run(**flags, word_separator=" ")
-    assert not list(tmp_path.glob("*.unfinished*"))
 
 
 def test_what_separates_nothing_is_one_line(run, vocab_file, tmp_path):
