@@ -18,7 +18,6 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from albert_tf.cli import backend
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.console import errors, quiet
 from albert_tf.console.settings import REQUIRED, run_script, setting
@@ -141,8 +140,7 @@ def measure(settings: MeasurementSettings) -> dict[str, Any]:
 
 def write(values: Any, names: Iterable[str], measured: Callable[[Any], Any]) -> None:
     """Writes what is measured, on what --backend names, to --measures_file."""
-    backend.choose(values.backend)
-    quiet.import_tensorflow()
+    quiet.import_tensorflow(values.backend)
     with errors.in_one_line(flags=names):
         files.replace(values.measures_file, json.dumps(measured(values)) + "\n")
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
 from inspect import getdoc
 
-from albert_tf.cli import backend
+from albert_tf.cli.training_settings import TrainingSettings
 from albert_tf.console import quiet, settings
 
 
@@ -23,12 +22,7 @@ def pretrain() -> None:
     """
     from albert_tf.cli.pretraining_settings import PretrainingSettings
 
-    def main(given: PretrainingSettings) -> None:
-        backend.choose(given.backend)
-        quiet.import_tensorflow()
-        importlib.import_module("albert_tf.cli.pretrain").main(given)
-
-    settings.run_script(PretrainingSettings, main, getdoc(pretrain))
+    _run_training(PretrainingSettings, "albert_tf.cli.pretrain", getdoc(pretrain))
 
 
 def finetune() -> None:
@@ -44,12 +38,15 @@ def finetune() -> None:
     """
     from albert_tf.cli.finetune_settings import FinetuningSettings
 
-    def main(given: FinetuningSettings) -> None:
-        backend.choose(given.backend)
-        quiet.import_tensorflow()
-        importlib.import_module("albert_tf.cli.finetune").main(given)
+    _run_training(FinetuningSettings, "albert_tf.cli.finetune", getdoc(finetune))
 
-    settings.run_script(FinetuningSettings, main, getdoc(finetune))
+
+def _run_training(cls: type[TrainingSettings], module: str, doc: str | None) -> None:
+    def main(given: TrainingSettings) -> None:
+        quiet.import_tensorflow(given.backend)
+        importlib.import_module(module).main(given)
+
+    settings.run_script(cls, main, doc)
 
 
 def extend_vocabulary() -> None:
@@ -109,12 +106,11 @@ def inspect() -> None:
 
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name not in COMMANDS:
-        about = [f"  {each:12}{_about(main)}" for each, (main, _) in COMMANDS.items()]
-        sys.exit("\n".join([inspect.__doc__ or "", "", *about]))
+        lines = [inspect.__doc__ or "", ""]
+        for each, (main, _) in COMMANDS.items():
+            about = (getdoc(main) or "").partition("\n")[0]
+            lines.append(f"  {each:12}{about}")
+        sys.exit("\n".join(lines))
     main, cls = COMMANDS[name]
     sys.argv = [f"{sys.argv[0]} {name}", *sys.argv[2:]]
     settings.run_script(cls, main, getdoc(main))
-
-
-def _about(main: Callable[..., None]) -> str:
-    return (getdoc(main) or "").partition("\n")[0]

@@ -59,7 +59,7 @@ class ExtensionSettings(PieceTrainingSettings):
 
 def main(settings: ExtensionSettings) -> None:
     """Writes the model that the settings ask for."""
-    quiet.import_tensorflow(for_keras=True)
+    quiet.import_tensorflow("tensorflow")
     with errors.in_one_line(flags=settings.names()):
         print(_extend(settings))
 

@@ -9,7 +9,6 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 from absl import logging
 
 from albert_tf import conversion
@@ -24,7 +23,6 @@ from albert_tf.storage import checkpoint, eval_results, files, hub
 from albert_tf.storage.run_record import TaskRecord, find_run
 from albert_tf.tasks import feature_table, glue
 from albert_tf.tasks.distillation import Teacher
-from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import Distillation
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 from albert_tf.tasks.supervised_run import Split, SupervisedRun, write_predictions
@@ -113,8 +111,8 @@ def prepare(
         run_directory.make_output_dir(settings.output_dir)
         held.enter_context(files.hold(settings.output_dir))
     rates = *(getattr(config, name) for name in DROPOUT_FIELDS), settings.dropout_prob
-    text = "%s; dropout: hidden %g, attention %g, head %g"
-    logging.info(text, backend.describe(devices), *rates)
+    text = "%s with %d replica(s); dropout: hidden %g, attention %g, head %g"
+    logging.info(text, devices.name, devices.num_replicas, *rates)
 
     # The model and its weights; then the features, in which a teacher has a part.
     trainer = make_trainer(settings, task, devices)
@@ -271,11 +269,8 @@ def make_task(
 ) -> SupervisedTask:
     """Makes the task that the settings name.
 
-    Args:
-      settings: The settings.
-      config: The model's; None if only prediction files are read.
-      tokenizer: The model's; None if only prediction files are read.
-      classes: Those trained on before; None for those of the task or of the training file.
+    Without config and tokenizer it only reads prediction files. `classes` are those trained on
+    before; None for those of the task or of the training file.
     """
     options = None
     if config:
@@ -311,27 +306,21 @@ def make_split(
     settings: FinetuningSettings, task: SupervisedTask, name: str, examples: list[Any]
 ) -> Split:
     """Makes the features of a split's examples, or finds them cached."""
-    is_training, (_, batch_size) = name == "train", SPLITS[name]
+    is_training, batch_size = name == "train", getattr(settings, SPLITS[name][1])
     features = feature_table.load_or_make_features(
         examples,
         functools.partial(task.rows, is_training=is_training),
         {**task.settings, "is_training": is_training},
         settings.feature_prefix(is_training),
     )
-    lengths = _static_lengths(settings, task, features, is_training)
-    return Split(examples, features, getattr(settings, batch_size), lengths)
-
-
-def _static_lengths(
-    settings: FinetuningSettings, task: SupervisedTask, features: FeatureTable, is_training: bool
-) -> tuple[int, ...]:
     count, longest = settings.static_lengths, settings.max_seq_length
-    if count == 1:
-        return (longest,)
-    if not is_training:  # Such a set is read once for each compilation.
-        count = min(count, length_buckets.USUAL_COUNT)
-    lengths = length_buckets.choose_static_lengths(features.lengths, longest, count)
-    return tuple(sorted({max(length, task.least_length) for length in lengths}))
+    lengths: tuple[int, ...] = (longest,)
+    if count > 1:
+        if not is_training:  # Such a set is read once for each compilation.
+            count = min(count, length_buckets.USUAL_COUNT)
+        found = length_buckets.choose_static_lengths(features.lengths, longest, count)
+        lengths = tuple(sorted({max(length, task.least_length) for length in found}))
+    return Split(examples, features, batch_size, lengths)
 
 
 def make_teacher(settings: FinetuningSettings, task: SupervisedTask) -> Teacher:
@@ -343,20 +332,16 @@ def make_teacher(settings: FinetuningSettings, task: SupervisedTask) -> Teacher:
 
 def make_trainer(settings: FinetuningSettings, task: SupervisedTask, devices: Devices) -> Trainer:
     """Returns the Trainer of a run, whose weights are still random."""
-    return Trainer(
-        task,
-        devices,
-        settings.output_dir,
-        functools.partial(make_optimizer, settings) if settings.do_train else None,
-        settings.step_settings(),
+    make_optimizer = functools.partial(
+        optimizers.create_optimizer,
+        settings.learning_rate,
+        settings.train_step,
+        settings.warmup_step,
+        settings.optimizer,
     )
-
-
-def make_optimizer(settings: FinetuningSettings) -> keras.optimizers.Optimizer:
-    """Returns the optimizer, with its schedule."""
-    return optimizers.create_optimizer(
-        settings.learning_rate, settings.train_step, settings.warmup_step, settings.optimizer
-    )
+    step = settings.step_settings()
+    made = make_optimizer if settings.do_train else None
+    return Trainer(task, devices, settings.output_dir, made, step)
 
 
 def train(settings: FinetuningSettings, run: SupervisedRun) -> bool:

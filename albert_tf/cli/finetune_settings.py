@@ -64,7 +64,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
     }
 
     recipe: str | None = with_default(
-        TrainingSettings, "recipe", None, f"One of {', '.join(_RECIPES)}.", group=TASK
+        TrainingSettings, "recipe", None, choices=tuple(_RECIPES), group=TASK
     )
 
     # --- the model; a run keeps its config and its vocabulary beside its checkpoints ---------

@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import os
 
-import keras
 from absl import logging
 
 from albert_tf.cli import backend, run_directory
@@ -81,9 +80,8 @@ def prepare(
     data = {"records": records.digest()}
     shared = {**settings.record(), "config": config.to_dict(), **data}
     run_directory.check_workers_agree(devices, shared)
-    logging.info(
-        "%d records in %d files; %s", sum(records.counts), len(paths), backend.describe(devices)
-    )
+    text = "%d records in %d files; %s with %d replica(s)"
+    logging.info(text, sum(records.counts), len(paths), devices.name, devices.num_replicas)
 
     # Weights: from the run's newest checkpoint, from init_checkpoint, or random.
     trainer = make_trainer(settings, config, devices)
@@ -170,18 +168,6 @@ def check_records(
     if stored is None:
         raise ValueError(f"{paths[0]} holds no record: generate it again")
     row_format = RowFormat(*stored)
-    _check_row_format(settings, row_format, config)
-    masks = settings.mask_settings(row_format)
-    if shortfall := masks.shortfall(settings.max_seq_length):
-        logging.warning("%s", shortfall)
-    spec = compact_spec(settings.max_seq_length, config.vocab_size)
-    spec = input_files.check_features(paths, spec)
-    return Records(paths, input_files.index_records(paths, cache), spec, row_format, masks)
-
-
-def _check_row_format(
-    settings: PretrainingSettings, row_format: RowFormat, config: AlbertConfig
-) -> None:
     if row_format.max_seq_length != settings.max_seq_length:
         raise ValueError(
             f"the records have rows of {row_format.max_seq_length} tokens: set `max_seq_length` "
@@ -193,6 +179,12 @@ def _check_row_format(
             f"{config.vocab_size} and {config.type_vocab_size}: use the config (vocab_size...) "
             "that the records were generated for"
         )
+    masks = settings.mask_settings(row_format)
+    if shortfall := masks.shortfall(settings.max_seq_length):
+        logging.warning("%s", shortfall)
+    spec = compact_spec(settings.max_seq_length, config.vocab_size)
+    spec = input_files.check_features(paths, spec)
+    return Records(paths, input_files.index_records(paths, cache), spec, row_format, masks)
 
 
 # --- what the settings make -----------------------------------------------------------------
@@ -203,18 +195,8 @@ def make_trainer(settings: PretrainingSettings, config: AlbertConfig, devices: D
     task = PretrainingTask(
         config, settings.dtype_policy, settings.recompute, settings.sentence_order_weight
     )
-    return Trainer(
-        task,
-        devices,
-        settings.output_dir,
-        functools.partial(make_optimizer, settings) if settings.do_train else None,
-        settings.step_settings(),
-    )
-
-
-def make_optimizer(settings: PretrainingSettings) -> keras.optimizers.Optimizer:
-    """Returns the optimizer, with its schedule."""
-    return optimizers.create_optimizer(
+    make_optimizer = functools.partial(
+        optimizers.create_optimizer,
         settings.learning_rate,
         settings.num_train_steps,
         settings.num_warmup_steps,
@@ -222,6 +204,9 @@ def make_optimizer(settings: PretrainingSettings) -> keras.optimizers.Optimizer:
         settings.poly_power,
         settings.start_warmup_step,
     )
+    step = settings.step_settings()
+    made = make_optimizer if settings.do_train else None
+    return Trainer(task, devices, settings.output_dir, made, step)
 
 
 def train(settings: PretrainingSettings, trainer: Trainer, records: Records) -> bool:

@@ -43,9 +43,7 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
         "larger num_hidden_groups.",
         group=MODEL,
     )
-    recipe: str | None = with_default(
-        TrainingSettings, "recipe", None, f"One of {', '.join(_RECIPES)}."
-    )
+    recipe: str | None = with_default(TrainingSettings, "recipe", None, choices=tuple(_RECIPES))
 
     # --- the records ------------------------------------------------------------------------
 

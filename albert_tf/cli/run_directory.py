@@ -26,9 +26,7 @@ def follow_run(settings: AnySettings, path: str | None) -> AnySettings:
 
     A training goes on only from a checkpoint in `output_dir`; else it begins anew.
 
-    Args:
-      settings: Those of this command.
-      path: The weights, or their directory; None for random ones.
+    `path` is of the weights or their directory; None for random ones.
     """
     begins = settings.do_train and not checkpoint.latest(settings.output_dir)
     run = find_run(path) if path and not begins else None
@@ -47,7 +45,7 @@ def record_run(
     Args:
       settings: Those that it goes by.
       config: The model's.
-      data: Digests of the data that it reads; those that it doesn't read now stay.
+      data: Digests of the data that it reads; if it resumes, those that it doesn't read now stay.
       resumes: Whether the run is in the directory.
       task: What a fine-tuned model is for.
     """
@@ -123,11 +121,8 @@ def make_output_dir(path: str) -> None:
 def check_workers_agree(devices: Devices, parts: Mapping[str, Any]) -> None:
     """Checks that all workers were given the same; every worker calls it.
 
-    Else they would train different models, or wait for each other for ever.
-
-    Args:
-      devices: The devices of this worker.
-      parts: What they must have in common, by name; plain JSON.
+    Else they would train different models, or wait for each other for ever. `parts` is what they
+    must have in common, by name; plain JSON.
     """
     if devices.agree(sorted(parts.items())):
         return

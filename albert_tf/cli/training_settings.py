@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from absl import flags
@@ -185,39 +184,11 @@ class TrainingSettings(Settings):
         return StepSettings(self.random_seed, jit_compile, self.gradient_accumulation_steps)
 
     @classmethod
-    def expand(cls, argv: Sequence[str]) -> Sequence[str]:
-        """Puts a recipe's flags before those of the command line, if it names one.
-
-        A flag of the recipe is left out if one that says the same in another unit is given.
-        """
-        given = _read(argv[1:])
-        name = _named(given)
-        if name is None:
-            return argv
-        if name not in cls.recipes:
-            raise flags.Error(
-                f"there is no recipe {name!r}: expected one of {', '.join(cls.recipes)}"
-            )
-        replaced = [each for each, flag in cls.same.items() if any(_sets(g, flag) for g in given)]
-        recipe = _read([f"--flagfile={cls.recipes[name]}"])
-        kept = (one for one in recipe if not any(_sets(one, flag) for flag in replaced))
-        return [argv[0], *kept, *argv[1:]]
-
-
-def _read(arguments: Sequence[str]) -> list[str]:
-    """Returns arguments, with those of a flag file in its place."""
-    return flags.FlagValues().read_flags_from_files(list(arguments), force_gnu=False)
-
-
-def _sets(argument: str, flag: str) -> bool:
-    return re.fullmatch(f"--?{flag}(=.*)?", argument, re.DOTALL) is not None
-
-
-def _named(arguments: Sequence[str]) -> str | None:
-    """Returns the value of the last --recipe, or None if there is none."""
-    arguments = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    name = None
-    for argument, following in zip(arguments, [*arguments, ""][1:], strict=True):
-        if match := re.fullmatch("--?recipe(?:=(.*))?", argument, re.DOTALL):
-            name = following if match[1] is None else match[1]
-    return name
+    def implied(cls, values: flags.FlagValues) -> list[str]:
+        """Returns the flags of the recipe, but for those that say the same as one that is given."""
+        if values.recipe is None:
+            return []
+        named = f"--flagfile={cls.recipes[values.recipe]}"
+        recipe = flags.FlagValues().read_flags_from_files([named], force_gnu=False)
+        replaced = tuple(f"--{name}=" for name, flag in cls.same.items() if values[flag].present)
+        return [each for each in recipe if not each.startswith(replaced)]

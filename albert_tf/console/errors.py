@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from absl import logging
@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 _ARGUMENT = re.compile(r"`((\w+)(?:=[^`]*)?)`")
 # In messages of JAX and TensorFlow, for which a full disk is an exhausted resource, too.
 _OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory", re.IGNORECASE)
+# The flags on which memory depends in scripts without batches.
+_TAKE_MEMORY = ("num_processes", "block_megabytes", "input_sentence_size")
 
 
 @contextlib.contextmanager
-def in_one_line(*others: type[Exception], flags: Iterable[str] = ()) -> Iterator[None]:
+def in_one_line(*others: type[Exception], flags: Collection[str] = ()) -> Iterator[None]:
     """Ends the process with a one-line message and exit code 1 if the body raises a user error.
 
     Likewise for Ctrl-C. The traceback is logged on request: in scripts, with --verbosity=1.
@@ -42,7 +44,9 @@ def in_one_line(*others: type[Exception], flags: Iterable[str] = ()) -> Iterator
         text = reason(error) if is_tensorflows else str(error)
         if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(text):
             cause = text.partition("\n")[0]
-            text = f"memory ran out ({cause}): lower {_needs_memory(flags)}"
+            found = " or ".join(f"`{name}`" for name in _TAKE_MEMORY if name in flags)
+            text = f"memory ran out ({cause}): lower "
+            text += found or "the batch size or `max_seq_length`"
         elif isinstance(error, RuntimeError) and not isinstance(error, others):
             raise
         logging.debug("traceback of the error:", exc_info=True)
@@ -61,24 +65,13 @@ def of_extra(extra: str, what: str) -> Iterator[None]:
         ) from error
 
 
-def _needs_memory(flags: Iterable[str]) -> str:
-    """Returns the flags with which a script that has these needs less memory."""
-    known = set(flags)
-    if "block_megabytes" in known:
-        return "`num_processes` or `block_megabytes`"
-    if "input_sentence_size" in known:
-        return "`input_sentence_size`"
-    return "the batch size or `max_seq_length`"
-
-
-def with_dashes(text: str, flags: Iterable[str]) -> str:
+def with_dashes(text: str, flags: Collection[str]) -> str:
     """Rewrites one of the library's messages in terms of a script's flags.
 
     The library names `num_cores` and `optimizer=lamb`, in backquotes; a script, its flags
     --num_cores and --optimizer=lamb. Arguments that are not flags stay as they are.
     """
-    known = set(flags)
-    return _ARGUMENT.sub(lambda found: f"--{found[1]}" if found[2] in known else found[0], text)
+    return _ARGUMENT.sub(lambda found: f"--{found[1]}" if found[2] in flags else found[0], text)
 
 
 def print_to_reader(text: str) -> None:

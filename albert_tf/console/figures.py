@@ -11,12 +11,7 @@ if TYPE_CHECKING:
 
 
 def check_installed(what: str, extra: str = "plots") -> None:
-    """Checks up front that figures can be drawn.
-
-    Args:
-      what: What needs them, for the message.
-      extra: The extra that installs matplotlib for it.
-    """
+    """Checks up front that figures can be drawn: `what` needs them, and `extra` installs it."""
     if not importlib.util.find_spec("matplotlib"):
         raise ImportError(
             f"{what} needs matplotlib, which is not installed: pip install 'albert_tf[{extra}]'"

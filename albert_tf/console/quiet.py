@@ -31,50 +31,41 @@ _NO_DEVICE = rb"|E\d{4} .*failed call to cuInit.*|\d{4}-.*: E .*failed call to c
 _NVIDIA = ("/dev/nvidia[0-9]*", "/dev/dxg")
 
 
-def import_tensorflow(for_keras: bool = False) -> None:
+def import_tensorflow(backend: str | None = None) -> None:
     """Imports TensorFlow with oneDNN's operations, unless it already has been imported.
 
     The user's TF_CPP_MIN_LOG_LEVEL and TF_ENABLE_ONEDNN_OPTS take precedence; with level 0 all of
-    TensorFlow's notes appear. Ends the process with one line if KERAS_BACKEND, which Keras reads
-    next, names no package that is there.
+    TensorFlow's notes appear. Ends the process with one line if what Keras starts on is not there.
 
     Args:
-      for_keras: Whether Keras is to run on it, whatever KERAS_BACKEND says: what only TensorFlow
-        does also takes models that were trained on JAX.
+      backend: What Keras is to start on, whatever KERAS_BACKEND says.
     """
-    if for_keras:
-        os.environ["KERAS_BACKEND"] = "tensorflow"
-    backend = os.environ.get("KERAS_BACKEND")
-    if backend and not importlib.util.find_spec(backend):
-        sys.exit(
-            f"error: KERAS_BACKEND is {backend!r}, but there is no such package: unset it, or set "
-            "it to tensorflow"
-        )
+    backend = backend or os.environ.get("KERAS_BACKEND")
+    if backend:
+        os.environ["KERAS_BACKEND"] = backend
+        if not importlib.util.find_spec(backend):
+            sys.exit(
+                f"error: Keras can't run on {backend!r}, which is not installed: unset "
+                "KERAS_BACKEND or, for jax, pip install 'albert_tf[jax]'"
+            )
     if "tensorflow" in sys.modules:
         return
     # TensorFlow's own default where there is AVX-512; training is faster elsewhere, too.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     level = os.environ.setdefault(_LEVEL, "3")
     with contextlib.nullcontext() if level == "0" else filtered_stderr():
-        with _kept_for_good():
-            import tensorflow as tf
+        # What is made here is never searched for garbage: a million objects.
+        gc.disable()
+        import tensorflow as tf
+
+        gc.freeze()
+        gc.enable()
 
         # Listing devices writes notes as well. Not for a TPU: the scripts choose how to start it.
         no_tpu = not importlib.util.find_spec("libtpu")
         computes = os.environ.get("KERAS_BACKEND") != "jax"
         if computes and no_tpu and not tf.config.list_physical_devices("GPU") and _has_gpu():
             logging.warning("TensorFlow can't use this machine's GPU: set %s=0 to see why", _LEVEL)
-
-
-@contextlib.contextmanager
-def _kept_for_good() -> Iterator[None]:
-    """Never searches what is made here for garbage: TensorFlow's modules are a million objects."""
-    gc.disable()
-    try:
-        yield
-        gc.freeze()
-    finally:
-        gc.enable()
 
 
 @contextlib.contextmanager

@@ -16,13 +16,13 @@ Example:
 from __future__ import annotations
 
 import dataclasses
-import re
 import sys
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 from absl import app, flags
+from absl.flags import FlagValues
 
 from albert_tf.console import errors
 
@@ -96,12 +96,6 @@ class Settings:
     given: frozenset[str] = dataclasses.field(default=frozenset(), repr=False, compare=False)
     headings: ClassVar[tuple[str, ...]] = ()
 
-    def __init_subclass__(cls) -> None:
-        """Refuses fields that would replace what all settings have, such as `names`."""
-        own = {name for name, value in vars(cls).items() if isinstance(value, dataclasses.Field)}
-        if taken := own & vars(Settings).keys():
-            raise TypeError(f"{cls.__name__}: names of its own are needed for {sorted(taken)}")
-
     @classmethod
     def of(cls: type[AnySettings], **values: Any) -> AnySettings:
         """Returns settings with values that count as given."""
@@ -118,9 +112,9 @@ class Settings:
         return [_flag(field) for field in cls.flags()]
 
     @classmethod
-    def expand(cls, argv: Sequence[str]) -> Sequence[str]:
-        """Maps the given command line to the one to parse, as a recipe does."""
-        return argv
+    def implied(cls, values: FlagValues) -> list[str]:
+        """Returns flags that the given ones stand for, as a recipe's name does."""
+        return []
 
     def record(self) -> dict[str, Any]:
         """Returns the values as plain JSON, for `following`."""
@@ -144,13 +138,7 @@ class Settings:
 def run_script(
     cls: type[AnySettings], main: Callable[[AnySettings], None], doc: str | None
 ) -> None:
-    """Runs a script with the process's command line.
-
-    Args:
-      cls: Its settings.
-      main: Does the script's work.
-      doc: Beginning of --help; the flags follow.
-    """
+    """Runs a script with the process's command line; its --help is `doc`, and then the flags."""
     define_flags(cls, flags.FLAGS)
     sys.modules["__main__"].__doc__ = doc  # --helpfull begins with it.
     app.define_help_flags()
@@ -167,7 +155,7 @@ def run_script(
 
 
 def parse(
-    cls: type[AnySettings], argv: Sequence[str], values: flags.FlagValues | None = None
+    cls: type[AnySettings], argv: Sequence[str], values: FlagValues | None = None
 ) -> AnySettings:
     """Parses a command line; an invalid one ends the process with one line and exit code 1.
 
@@ -177,19 +165,25 @@ def parse(
       values: Flags, of which those of the settings are defined; by default new ones.
     """
     if values is None:
-        values = flags.FlagValues()
+        values = FlagValues()
         define_flags(cls, values)
         flags.DEFINE_flag(flags.Flag(flags.ArgumentParser(), None, "flagfile", None, ""), values)
     try:
-        rest = values(cls.expand(argv))
-        given = {f.name: values[_flag(f)].value for f in cls.flags() if _is_given(f, values)}
+        rest = values(argv)
+        if implied := cls.implied(values):  # What is given comes last, and wins.
+            rest = values([argv[0], *implied, *argv[1:]])
+        given = {
+            field.name: values[_flag(field)].value
+            for field in cls.flags()
+            if any(values[each].present for each in (_flag(field), field.metadata["alias"]) if each)
+        }
         missing = [f for f in cls.flags() if f.default is REQUIRED and given.get(f.name) is None]
         if missing:
             raise flags.Error("; ".join(f"--{_flag(field)} must be given" for field in missing))
     except UnicodeDecodeError as error:
         sys.exit(
-            f"error: --flagfile {', '.join(_flag_files(argv))}, or a flag file that it names, is "
-            f"not {error.encoding} text ({error.reason}): save it as {error.encoding}"
+            f"error: a file that --flagfile names is not {error.encoding} text ({error.reason}): "
+            f"save it as {error.encoding}"
         )
     except flags.Error as error:
         text = "; ".join(str(error).splitlines())
@@ -208,12 +202,7 @@ def _flag(field: dataclasses.Field) -> str:
     return field.name.rstrip("_")
 
 
-def _is_given(field: dataclasses.Field, values: flags.FlagValues) -> bool:
-    alias = field.metadata["alias"]
-    return bool(values[_flag(field)].present or (alias and values[alias].present))
-
-
-def define_flags(cls: type[Settings], values: flags.FlagValues) -> None:
+def define_flags(cls: type[Settings], values: FlagValues) -> None:
     """Defines the settings' flags in `values`."""
     types = typing.get_type_hints(cls)
     for field in cls.flags():
@@ -298,7 +287,7 @@ class _HelpFlag(flags.BooleanFlag):
 
 def help_text(cls: type[Settings], doc: str) -> str:
     """Returns what --help shows: what the script does, and its flags in groups."""
-    values = flags.FlagValues()
+    values = FlagValues()
     define_flags(cls, values)
     fields = cls.flags()
     used = [field.metadata["group"] for field in fields]
@@ -330,9 +319,3 @@ def _help_of(field: dataclasses.Field, flag: flags.Flag) -> list[str]:
         flags.text_wrap(line, indent="    ", firstline_indent="    " if i else "  ")
         for i, line in enumerate(lines)
     ]
-
-
-def _flag_files(argv: Sequence[str]) -> list[str]:
-    following = dict(zip(argv, argv[1:], strict=False))
-    found = (re.fullmatch("--?flagfile(?:=(.*))?", arg) for arg in argv)
-    return [match[1] or following.get(match[0], "") for match in found if match]

@@ -23,7 +23,7 @@ def _table_of(before: Mapping[str, float], after: Mapping[str, float]) -> str:
 
 def main(settings: ExportSettings) -> None:
     """Writes the model that the settings name."""
-    quiet.import_tensorflow(for_keras=True)
+    quiet.import_tensorflow("tensorflow")
     from albert_tf.serving import other_formats, predict, saved_model, served_tasks
 
     directory, form, task = settings.export_dir, settings.format, settings.task

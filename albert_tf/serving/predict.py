@@ -332,7 +332,7 @@ def _show(text: str, answer: Answer, as_json: bool) -> None:
 
 def main(settings: PredictionSettings) -> None:
     """Answers lines of text."""
-    quiet.import_tensorflow(for_keras=True)
+    quiet.import_tensorflow("tensorflow")
 
     with errors.in_one_line(flags=settings.names()):
         if settings.input_file:

@@ -12,7 +12,6 @@ import tensorflow as tf
 from keras import ops
 
 import albert_tf
-from albert_tf.cli import finetune
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import bundles, named_weights
 from albert_tf.storage import bundle
@@ -98,18 +97,6 @@ def test_a_student_learns_from_stored_probabilities(teacher, tmp_path, monkeypat
     shutil.rmtree(again / "out")
     runs.main(runs.command("mrpc", again, **changes))
     np.testing.assert_array_equal(weights(again)[kernel], weights(first)[kernel])
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [({}, (0.5, 2.0)), ({"distillation_weight": 0.9, "temperature": 3}, (0.9, 3.0))],
-)
-def test_how_much_is_learnt_from_the_teacher(given, expected, teacher, tmp_path, monkeypatch):
-    made = []
-    monkeypatch.setattr(finetune, "Teacher", lambda path, task, *how: made.append((path, *how)))
-    command = runs.command("mrpc", tmp_path, do_train=True, teacher=teacher, **given)
-    finetune.make_teacher(runs.parse(command), None)
-    assert made == [(str(teacher), Distillation(*expected), 4, "mrpc")]
 
 
 @pytest.mark.parametrize(

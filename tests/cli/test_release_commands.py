@@ -101,11 +101,6 @@ def released(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-def test_pretraining_parses():
-    settings = pretraining_runs.parse(shlex.split(PRETRAINING))
-    assert settings.optimizer == "lamb"
-
-
 def test_pretraining_runs_small(tmp_path):
     pretraining_runs.write_records(tmp_path / "a.tfrecord", pretraining_runs.examples(24))
     config = pretraining_runs.write_config(tmp_path / "albert_config.json", num_hidden_layers=1)

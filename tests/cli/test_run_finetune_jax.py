@@ -7,10 +7,9 @@ import json
 import pathlib
 from typing import Any
 
-import numpy as np
 import pytest
 
-from albert_tf.storage import checkpoint
+from albert_tf.storage import checkpoint, eval_results
 from tests import finetune_runs as runs
 from tests import jax_process, pretraining_runs, tolerances
 from tests.cli import test_run_finetune_tokens as tokens
@@ -70,16 +69,6 @@ def folder(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-def numbers(path: pathlib.Path) -> dict[str, list[float]]:
-    """The metrics in a file of results, by name: a number for each evaluation."""
-    found: dict[str, list[float]] = {}
-    for line in path.read_text().splitlines():
-        name, equals, value = line.partition(" = ")
-        if equals:
-            found.setdefault(name, []).append(float(value))
-    return found
-
-
 @pytest.mark.parametrize("task", TASKS)
 def test_the_same_as_on_tensorflow(folder, task):
     out, other = folder / task, folder / f"{task}_tensorflow"
@@ -91,10 +80,10 @@ def test_the_same_as_on_tensorflow(folder, task):
             assert abs(found[name] - expected[step][name]) <= limit, (step, name)
     noise = ("self/key/bias", *UNSEEN_BIASES.get(task, ()))
     pretraining_runs.assert_close(out / "model.ckpt-4", other / "model.ckpt-4", noise)
-    mine, theirs = (numbers(path / "eval_results.txt") for path in (out, other))
-    assert mine["global_step"] == [2, 4] and set(mine) == set(theirs)
-    for name, values in theirs.items():
-        np.testing.assert_allclose(mine[name], values, atol=tolerances.TRAJECTORY_LOSS)
+    mine, theirs = map(eval_results.read_all, (out, other))
+    assert [each.step for each in mine] == [each.step for each in theirs] == [2, 4]
+    for one, another in zip(mine, theirs, strict=True):
+        assert one.metrics == pytest.approx(another.metrics, 1e-7, tolerances.TRAJECTORY_LOSS)
     written = {path.name for path in other.iterdir() if path.is_file()}
     events = {name for name in written if name.startswith("events.")}
     assert written - events <= {path.name for path in out.iterdir()}

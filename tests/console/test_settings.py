@@ -90,14 +90,6 @@ def test_a_later_command_follows_the_record_except_for_what_it_is_given():
         parse("--name=y", "--fast").following({"kind": "a"})
 
 
-def test_a_setting_is_not_called_as_what_all_settings_have():
-    with pytest.raises(TypeError, match=r"^Bad: .* needed for \['names', 'record'\]$"):
-
-        class Bad(Settings):
-            names: str = setting("", "Names.")
-            record: str = setting("", "A record.")
-
-
 def test_help_lists_groups_bounds_and_defaults():
     text = settings.help_text(Example, "Does it.\n")
     assert text.startswith("Does it.\n\nNumbers:\n  --size: A size. Also --num_size.\n")
