@@ -197,8 +197,8 @@ def find_vocabulary(
             stored or initial or settings.output_dir, is_word_piece, case
         )
         return Vocabulary.read(named, is_word_piece, is_uncased)
-    found = vocabulary.find(initial, case) if initial else None
-    found = found or vocabulary.find(settings.output_dir, case)
+    found = vocabulary.find(initial, do_lower_case=case) if initial else None
+    found = found or vocabulary.find(settings.output_dir, do_lower_case=case)
     if found is None:
         raise ValueError(
             "no vocabulary: set `spm_model_file`, or `vocab_file` for a WordPiece one, or put it "

@@ -111,7 +111,7 @@ def read(stored: Stored, drop: Sequence[str] = ()) -> StoredModel:
     _check_weights(model)
 
     # What lies beside them: vocabulary, names of classes, what it was trained for.
-    words = vocabulary.choose(path, stored.spm_model_file, stored.vocab_file, stored.do_lower_case)
+    words = vocabulary.find(path, stored.spm_model_file, stored.vocab_file, stored.do_lower_case)
     if words:
         words.check(config)
     names, run = labels.find(path, model.num_labels), kinds.find_run(path)

@@ -64,26 +64,9 @@ class Vocabulary:
 # --- finding -----------------------------------------------------------------------------------
 
 
-def choose(
-    path: str, spm_model_file: str | None, vocab_file: str | None, do_lower_case: bool | None
-) -> Vocabulary | None:
-    """Reads the SentencePiece model or WordPiece vocabulary that is given, or else does `find`."""
-    if spm_model_file and vocab_file:
-        raise ValueError("`spm_model_file` and `vocab_file` exclude each other: set one of them")
-    if not (spm_model_file or vocab_file):
-        return find(path, do_lower_case)
-    case = is_uncased(path, bool(vocab_file), do_lower_case)
-    return Vocabulary.read(spm_model_file or vocab_file, bool(vocab_file), case)
-
-
-def need(
-    path: str,
-    spm_model_file: str | None = None,
-    vocab_file: str | None = None,
-    do_lower_case: bool | None = None,
-) -> Vocabulary:
-    """Does what `choose` does, but there must be a vocabulary."""
-    found = choose(path, spm_model_file, vocab_file, do_lower_case)
+def need(path: str, *given: Any, **options: Any) -> Vocabulary:
+    """Does what `find` does, but there must be a vocabulary."""
+    found = find(path, *given, **options)
     if found is None:
         raise FileNotFoundError(
             f"no vocabulary is beside {path}: name it with `spm_model_file` or `vocab_file`"
@@ -91,15 +74,27 @@ def need(
     return found
 
 
-def find(path: str, do_lower_case: bool | None = None) -> Vocabulary | None:
-    """Returns the vocabulary beside stored weights, or None.
+def find(
+    path: str,
+    spm_model_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+) -> Vocabulary | None:
+    """Returns the vocabulary that is given or else lies beside stored weights, or None.
 
     Args:
       path: The directory of the weights, or a file or prefix in it.
+      spm_model_file: A SentencePiece model instead of what lies there.
+      vocab_file: A WordPiece vocabulary instead.
       do_lower_case: Whether the model is uncased. None takes it from the config of Hugging Face's
         tokenizer, or a tokenizer.json; without them, uncased.
     """
     path = hub.local(path)
+    if spm_model_file and vocab_file:
+        raise ValueError("`spm_model_file` and `vocab_file` exclude each other: set one of them")
+    if given := spm_model_file or vocab_file:
+        case = is_uncased(path, bool(vocab_file), do_lower_case)
+        return Vocabulary.read(given, bool(vocab_file), case)
     directory = files.directory_of(path)
     # A file of its own comes first.
     for patterns, is_word_piece in ((_SENTENCE_PIECE, False), (_WORD_PIECE, True)):

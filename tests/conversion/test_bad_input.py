@@ -231,18 +231,6 @@ def test_a_vocabulary_of_another_size(layout, copy_of, golden, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tf1"]
 
 
-def test_a_vocabulary_that_is_none(copy_of, tmp_path):
-    (tmp_path / "spm.model").write_bytes(b"no vocabulary")
-    with pytest.raises(ValueError, match="spm.model is not a SentencePiece model"):
-        convert(
-            str(copy_of("tf1")),
-            "huggingface",
-            str(tmp_path / "target"),
-            spm_model_file=str(tmp_path / "spm.model"),
-        )
-    assert not (tmp_path / "target").exists()
-
-
 @pytest.mark.parametrize(
     ("source", "arguments", "message"),
     [

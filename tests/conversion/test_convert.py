@@ -66,15 +66,6 @@ def test_there_and_back(source, layout, architecture, tmp_path):
     assert_same(back, FOLDER / source, **lost)
 
 
-def test_a_target_that_is_in_use(copy_of, tmp_path):
-    target = tmp_path / "target"
-    target.mkdir()
-    (target / "mine").write_text("precious")
-    with pytest.raises(ValueError, match="already exists"):
-        convert(str(copy_of("tf1")), "keras", str(target))
-    assert (target / "mine").read_text() == "precious"
-
-
 def test_a_target_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
     """A rename onto any of them fails, which whoever asks in time spares."""
     (tmp_path / "file").touch()
@@ -89,6 +80,7 @@ def test_a_target_that_cannot_be_written_is_refused_before_the_work(tmp_path, mo
         "../link": "can't be replaced",
         "../disk": "can't be replaced",
         "../file/a/b": "can't be written: Not a directory",
+        "..": "already exists: give a new directory, or an empty one",
     }.items():
         with pytest.raises(ValueError, match=message):
             files.check_free(path)

@@ -11,7 +11,7 @@ import pytest
 
 import albert_tf
 from albert_tf.conversion.convert import convert
-from albert_tf.storage import protobuf
+from albert_tf.storage import files, protobuf
 from albert_tf.text import vocabulary
 from tests import goldens
 
@@ -35,15 +35,6 @@ def source(golden, tmp_path):
     albert_tf.AlbertModel(config).save(folder / "model.keras")
     shutil.copy(spm, folder)
     return folder
-
-
-@pytest.mark.parametrize("layout", PLACES)
-def test_a_vocabulary_goes_along(layout, source, golden, tmp_path):
-    said = convert(str(source), layout, str(tmp_path / "target"))
-    assert f"; vocabulary: {source / 'en_small.model'}" in said
-    written = tmp_path / "target" / PLACES[layout]
-    assert written.read_bytes() == (golden / "spm" / "en_small.model").read_bytes()
-    assert vocabulary.find(str(tmp_path / "target")).path == str(written)
 
 
 def test_case_goes_to_hugging_face_and_back(source, tmp_path):
@@ -73,9 +64,12 @@ def test_a_vocabulary_of_any_name_is_found_again(tmp_path):
 
 @pytest.mark.parametrize("do_lower_case", [False, True])
 @pytest.mark.parametrize("layout", PLACES)
-def test_case_goes_along(layout, do_lower_case, source, tmp_path):
+def test_a_vocabulary_and_its_case_go_along(layout, do_lower_case, source, tmp_path):
     said = convert(str(source), layout, str(tmp_path / "target"), do_lower_case=do_lower_case)
+    assert f"; vocabulary: {source / 'en_small.model'}" in said
     found = vocabulary.find(str(tmp_path / "target"))
+    assert found.path == str(tmp_path / "target" / PLACES[layout])
+    assert files.read_bytes(found.path) == (source / "en_small.model").read_bytes()
     assert found.tokenizer.do_lower_case is do_lower_case
     # KerasHub's own tokenizer doesn't read it.
     assert ("normalised (lower-casing, strip" in said) == (layout == "kerashub" and do_lower_case)
@@ -93,15 +87,9 @@ def test_accents_that_should_stay_are_refused(lower, source, golden, tmp_path):
     """As the tokenizer's config of ai4bharat/indic-bert asks for."""
     config = source / "tokenizer_config.json"
     config.write_text('{"do_lower_case": false, "keep_accents": true}')
-    spm = str(golden / "spm" / "en_small.model")
-    for given in ({}, {"spm_model_file": spm}):
+    for spm in (None, str(golden / "spm" / "en_small.model")):
         with pytest.raises(ValueError, match=f"{config}: keep_accents must be false: .* accents"):
-            vocabulary.choose(
-                str(source),
-                **{"spm_model_file": None, **given},
-                vocab_file=None,
-                do_lower_case=lower,
-            )
+            vocabulary.find(str(source), spm, do_lower_case=lower)
     config.write_text('{"do_lower_case": false, "keep_accents": false}')
     assert not vocabulary.find(str(source)).tokenizer.do_lower_case
 
@@ -152,17 +140,6 @@ def test_a_model_has_one_vocabulary(source):
         convert(
             str(source), "tf1", str(source / "target"), spm_model_file="a.model", vocab_file="b.txt"
         )
-
-
-def test_a_fast_tokenizer_of_another_kind_is_refused(source, golden, tmp_path):
-    (source / "en_small.model").unlink()
-    (source / "tokenizer.json").write_text("{}")
-    with pytest.raises(ValueError, match="tokenizer.json can't be used .*: put the spiece.model"):
-        convert(str(source), "tf1", str(tmp_path / "a"))
-    assert not (tmp_path / "a").exists()
-    spm = golden / "spm" / "en_small.model"
-    convert(str(source), "tf1", str(tmp_path / "a"), spm_model_file=str(spm))
-    assert vocabulary.find(str(tmp_path / "a")).tokenizer.vocab_size == 6000
 
 
 _CONTROL, _USER_DEFINED = 3, 4
@@ -311,9 +288,6 @@ def test_a_config_that_contradicts_it_is_refused(model, tmp_path):
     assert vocabulary.find(path, do_lower_case=True).tokenizer.do_lower_case
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert not vocabulary.find(path).tokenizer.do_lower_case
-    (tmp_path / "tokenizer_config.json").write_text('{"keep_accents": true}')
-    with pytest.raises(ValueError, match="keep_accents must be false"):
-        vocabulary.find(path)
 
 
 @pytest.mark.parametrize(
