@@ -9,7 +9,6 @@ import random
 import sys
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 if TYPE_CHECKING:
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
 # Tests run their programs for milliseconds: without optimising them, XLA compiles in half the time.
 # Only flags that every XLA knows: one that it does not know ends the process.
 os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
+# Before NumPy is imported: two threads that wait for each other take four times one's time.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # As the scripts set it: their numbers are compared with those of the tests' own process.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 # What tests import is searched for garbage never: TensorFlow is a million objects.
@@ -41,6 +42,8 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     """Makes random weights and dropout the same each time, also of fixtures that a test sets up."""
+    import numpy as np
+
     # Keras takes its seeds from `random`. Its set_random_seed would discard TensorFlow's resources.
     random.seed(0)
     np.random.seed(0)

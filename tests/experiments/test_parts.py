@@ -1,7 +1,6 @@
 """Parts of the text, pieces added to a start's vocabulary, losses by word, gaps between tests."""
 
 import json
-import pathlib
 import shutil
 
 import pytest
@@ -46,6 +45,20 @@ effect = 0.05
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
     return Plan(read(tmp_path_factory.mktemp("study"), STUDY), study.read_scale("smoke"))
+
+
+@pytest.fixture(scope="module")
+def finished(plan, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("finished")
+    run_all(plan, folder / "work", folder / "kept")
+    return folder
+
+
+@pytest.fixture
+def done(finished, tmp_path):
+    """Returns directories of steps and of kept metrics in which all have run."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "work", tmp_path / "kept"
 
 
 def read(folder, text):
@@ -111,10 +124,9 @@ def test_an_arm_has_the_vocabulary_of_its_start(plan):
     assert trained == {"old": 40, "more": 20, "new": 40}
 
 
-def test_losses_by_word_and_gaps(plan, tmp_path):
+def test_losses_by_word_and_gaps(plan, done):
     """The fake text has 3 pieces in 2 words, and the fake model the same loss on each test."""
-    kept: pathlib.Path = tmp_path / "kept"
-    run_all(plan, tmp_path / "work", kept)
+    _, kept = done
     row, *others = outcomes.read(plan, kept)
     loss = row.metrics["dev.masked_lm_loss"]
     assert row.metrics["dev.word_loss"] == pytest.approx(1.5 * loss)
@@ -127,10 +139,9 @@ def test_losses_by_word_and_gaps(plan, tmp_path):
     assert outcomes.read(plan, kept)[0].metrics["gap_loss"] == pytest.approx(0.25)
 
 
-def test_a_cell_that_is_judged_in_part_has_not_run(plan, tmp_path):
+def test_a_cell_that_is_judged_in_part_has_not_run(plan, done, tmp_path):
     """It is not known to have learned, either, by another test than the first."""
-    work, kept = tmp_path / "work", tmp_path / "kept"
-    run_all(plan, work, kept)
+    work, kept = done
     cell = plan.cells[0]
     assert plan.missing(kept, work) == [] == plan.missing(kept, tmp_path / "elsewhere")
     shutil.rmtree(kept / cell.results["dev"])
@@ -147,10 +158,9 @@ def test_a_cell_that_is_judged_in_part_has_not_run(plan, tmp_path):
     assert set(plan.missing(kept, tmp_path / "elsewhere")) == again - {cell.pretrain}
 
 
-def test_a_finished_cell_stays_where_its_start_is_trained_again(plan, tmp_path):
+def test_a_finished_cell_stays_where_its_start_is_trained_again(plan, done, tmp_path):
     """In a clone that has metrics alone, for a cell that starts from it."""
-    work, kept, clone = tmp_path / "work", tmp_path / "kept", tmp_path / "clone"
-    run_all(plan, work, kept)
+    work, kept, clone = *done, tmp_path / "clone"
     old, more, _ = plan.cells
     shutil.rmtree(kept / more.results["dev"])
     new = plan.missing(kept, clone)
