@@ -5,7 +5,6 @@ import json
 import sys
 
 import pytest
-import tensorflow as tf
 
 from albert_tf.generator import sotu
 from tests.tiny import parse
@@ -126,12 +125,3 @@ def test_a_file_that_cannot_be_written(tmp_path):
     (tmp_path / "train.txt").mkdir()
     with pytest.raises(SystemExit, match="^error: [^\n]*train.txt[^\n]*$"):
         run(tmp_path)
-
-
-def test_output_dir_may_have_a_scheme(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run("ram://sotu")
-    assert tf.io.gfile.exists("ram://sotu/dev.txt")
-    with pytest.raises(SystemExit, match="^error: File system scheme 's3' not implemented"):
-        run("s3://bucket/sotu")
-    assert not list(tmp_path.iterdir())
