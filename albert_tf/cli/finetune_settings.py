@@ -55,8 +55,8 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         *(TASK, COLUMNS, MODEL, FEATURES, TRAINING, _LOSS, _EVALUATION, _EXPORT),
         *(SQUAD, SPEED, TPU),
     )
-    recipes: ClassVar = _RECIPES
-    same: ClassVar = {
+    recipes: ClassVar[Mapping[str, str]] = _RECIPES
+    same: ClassVar[Mapping[str, str]] = {
         "num_train_epochs": "train_step",
         "train_step": "num_train_epochs",
         "warmup_proportion": "warmup_step",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import ClassVar
 
 from albert_tf import config
@@ -28,7 +29,7 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
     """The settings of run_pretraining.py."""
 
     headings = (MODEL, _RECORDS, TRAINING, _EVALUATION, MASKING, SPEED, TPU)
-    recipes: ClassVar = _RECIPES
+    recipes: ClassVar[Mapping[str, str]] = _RECIPES
 
     # --- the model, and where it lies -------------------------------------------------------
 
