@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-def check_installed(what: str, extra: str = "plots") -> None:
-    """Checks up front that figures can be drawn: `what` needs them, and `extra` installs it."""
-    if not importlib.util.find_spec("matplotlib"):
-        raise ImportError(
-            f"{what} needs matplotlib, which is not installed: pip install 'albert_tf[{extra}]'"
-        )
 
 
 def new_figure(width: float, height: float) -> Figure:

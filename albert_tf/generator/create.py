@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
 import signal
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.console import errors, figures, quiet
+from albert_tf.console import errors, quiet
 from albert_tf.generator import documents, examples, plots, workers
 from albert_tf.generator.report import Report, report_path
 from albert_tf.generator.settings import GeneratorSettings
@@ -38,7 +39,8 @@ from albert_tf.text.vocabulary import Vocabulary
 def create_pretraining_data(settings: GeneratorSettings) -> Report:
     """Makes the records that the settings describe, and a report beside them."""
     if settings.plots:
-        figures.check_installed("`plots`")
+        with errors.of_extra("plots", "`plots`"):
+            importlib.import_module("matplotlib")
     if settings.runner == "beam":
         with errors.of_extra("beam", "`runner=beam`"):
             from albert_tf.generator import beam

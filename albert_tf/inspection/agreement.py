@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -49,24 +49,14 @@ NUMBERS = ("singular", "plural")
 COLUMNS = ("model", "between", "subject", "sentences", "left_out", "right")
 
 
-@dataclasses.dataclass(frozen=True)
-class Sentence:
-    """A sentence with a gap for its verb.
+class Sentence(NamedTuple):
+    """A sentence with a gap for its verb."""
 
-    Attributes:
-      between: One of KINDS.
-      subject: One of NUMBERS, the subject's.
-      left: The text before the verb.
-      right: The text after it.
-      verb: The form that agrees.
-      wrong_verb: The form that doesn't.
-    """
-
-    between: str
-    subject: str
+    between: str  # One of KINDS.
+    subject: str  # One of NUMBERS.
     left: str
     right: str
-    verb: str
+    verb: str  # The form that agrees.
     wrong_verb: str
 
 
@@ -86,8 +76,7 @@ def sentences() -> Iterator[Sentence]:
                     yield Sentence(between, subject, left, right, verb, wrong_verb)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Gap:
+class _Gap(NamedTuple):
     """A sentence in ids: with masks for its verb, and the pieces of both forms."""
 
     row: dict[str, np.ndarray]

@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from albert_tf.config import AlbertConfig, shipped_models
-from albert_tf.console import errors, figures, quiet
+from albert_tf.console import errors, quiet
 from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, Settings, setting
 from albert_tf.conversion.settings import StoredSettings
 from albert_tf.storage import files
@@ -193,13 +194,8 @@ def similarity(settings: SimilaritySettings) -> None:
             model = models.lengthened(models.load_encoder(stored), settings.extra_layers)
             found[stored.path] = similar.measure(model, rows)
         table = similar.table(found, settings.extra_layers)
-        _write(
-            settings.output_dir,
-            {
-                "similarity.csv": table.encode(),
-                "similarity.png": similar.draw(found, settings.extra_layers),
-            },
-        )
+        figure = similar.draw(found, settings.extra_layers)
+        _write(settings, {"similarity.csv": table, "similarity.png": figure})
         print(table, end="")
 
 
@@ -214,13 +210,9 @@ def attention(settings: AttentionSettings) -> None:
         model = models.load_encoder(stored)
         texts = (settings.text, settings.text_pair)
         pieces, probabilities = attending.of_text(model, tokenizer, *texts)
-        _write(
-            settings.output_dir,
-            {
-                "attention.npz": attending.npz(pieces, probabilities),
-                "attention.png": attending.draw(pieces, probabilities),
-            },
-        )
+        figure = attending.draw(pieces, probabilities)
+        arrays = attending.npz(pieces, probabilities)
+        _write(settings, {"attention.npz": arrays, "attention.png": figure})
         layers, heads, length, _ = probabilities.shape
         print(f"{settings.output_dir}: {layers} layers, {heads} heads, {length} pieces")
 
@@ -236,7 +228,7 @@ def agreement(settings: InspectionSettings) -> None:
             model = models.load_masked_lm(stored)
             found[stored.path] = agreeing.measure(model, tokenizer)
         table = agreeing.table(found)
-        _write(settings.output_dir, {"agreement.csv": table.encode()})
+        _write(settings, {"agreement.csv": table})
         print(table, end="")
 
 
@@ -246,7 +238,8 @@ def probes(settings: ProbeSettings) -> None:
         from albert_tf.inspection import models
         from albert_tf.inspection import probes as probing
 
-        probing.check_installed()
+        with errors.of_extra("inspect", "a probe"):
+            importlib.import_module("sklearn")
         prepared = [(stored, _labelled(settings, stored)) for stored in _stored(settings)]
         data = {stored.path: labelled for stored, labelled in prepared}
         for labelled in data.values():
@@ -258,7 +251,7 @@ def probes(settings: ProbeSettings) -> None:
             found[stored.path] = probing.measure(model, control, labelled, settings.seed)
         table = probing.csv_table(found, data, settings.seed)
         figure = probing.draw(found, data, settings.seed)
-        _write(settings.output_dir, {"probes.csv": table.encode(), "probes.png": figure})
+        _write(settings, {"probes.csv": table, "probes.png": figure})
         print(table, end="")
 
 
@@ -266,26 +259,20 @@ def _labelled(settings: ProbeSettings, stored: Stored) -> Labelled:
     from albert_tf.inspection import models, probes
     from albert_tf.tasks.table import TableSettings
 
-    config = stored.config()
+    config, path = stored.config(), settings.input_file
     length, most = _length(settings, config), settings.max_examples
     if settings.task == "order":
-        return probes.of_order(_records(settings), config, length, most, settings.seed)
+        paths = files.list_files(path)
+        if not models.are_records(paths):
+            raise ValueError("`task=order` needs records of pre-training in `input_file`, not text")
+        return probes.of_order(paths, config, length, most, settings.seed)
     how = (_tokenizer(stored), length, most, settings.seed)
     if settings.task == "neighbours":
-        return probes.of_neighbours(models.texts(files.list_files(settings.input_file)), *how)
+        return probes.of_neighbours(models.texts(files.list_files(path)), *how)
     if settings.task == "conllu":
-        return probes.of_words(settings.input_file, settings.column, *how)
+        return probes.of_words(path, settings.column, *how)
     columns = TableSettings(text_column=settings.text_column, label_column=settings.label_column)
-    return probes.of_table(settings.input_file, columns, *how, settings.group_column)
-
-
-def _records(settings: ProbeSettings) -> list[str]:
-    from albert_tf.inspection import models
-
-    paths = files.list_files(settings.input_file)
-    if not models.are_records(paths):
-        raise ValueError("`task=order` needs records of pre-training in `input_file`, not text")
-    return paths
+    return probes.of_table(path, columns, *how, settings.group_column)
 
 
 @contextlib.contextmanager
@@ -294,7 +281,8 @@ def _running(settings: InspectionSettings, draws: bool = True) -> Iterator[None]
     quiet.import_tensorflow()
     with errors.in_one_line(flags=settings.names()):
         if draws:
-            figures.check_installed("the figure", "inspect")
+            with errors.of_extra("inspect", "the figure"):
+                importlib.import_module("matplotlib")
         files.check_free(settings.output_dir)
         yield
 
@@ -323,8 +311,8 @@ def _tokenizer(stored: Stored) -> Tokenizer:
     return words.tokenizer
 
 
-def _write(directory: str, contents: Mapping[str, bytes]) -> None:
-    with files.whole_directory(directory) as temporary:
+def _write(settings: InspectionSettings, contents: Mapping[str, str | bytes]) -> None:
+    with files.whole_directory(settings.output_dir) as temporary:
         for name, content in contents.items():
             files.replace(os.path.join(temporary, name), content)
 
@@ -361,9 +349,10 @@ def _costs(settings: SizesSettings) -> Iterator[str]:
         yield f"  {name:22}{count:>20,}"
     yield f"  {'total without heads':22}{costs.count_encoder(config):>20,}"
     yield "bytes, float32"
+    weights = costs.weight_bytes(config)
     for name, count in (
-        ("weights", costs.weight_bytes(config)),
-        ("optimizer's moments", costs.optimizer_bytes(config)),
+        ("weights", weights),
+        ("optimizer's moments", 2 * weights),
         ("activations of one step", costs.activation_bytes(config, shape)),
     ):
         yield f"  {name:22}{count:>20,}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 from albert_tf.config import AlbertConfig
 
@@ -12,15 +12,8 @@ _FLOAT_BYTES = 4
 _STEP_PER_FORWARD = 3
 
 
-@dataclasses.dataclass(frozen=True)
-class Shape:
-    """Size of a batch.
-
-    Attributes:
-      batch: Sequences B.
-      seq: Tokens of each, S.
-      predictions: Masked tokens of each, P.
-    """
+class Shape(NamedTuple):
+    """Size of a batch: sequences, tokens of each, and masked tokens of each."""
 
     batch: int
     seq: int
@@ -80,11 +73,6 @@ def step_flops(config: AlbertConfig, shape: Shape) -> int:
 def weight_bytes(config: AlbertConfig) -> int:
     """Returns the bytes of all weights, heads included; they are float32 in either precision."""
     return _FLOAT_BYTES * sum(count_parameters(config).values())
-
-
-def optimizer_bytes(config: AlbertConfig) -> int:
-    """Returns the bytes of the two moments that AdamW and LAMB keep of each weight."""
-    return 2 * weight_bytes(config)
 
 
 def activation_bytes(config: AlbertConfig, shape: Shape) -> int:

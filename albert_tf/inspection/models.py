@@ -38,9 +38,6 @@ _STRANGERS = {
 }
 
 
-# --- tables, and CoNLL-U --------------------------------------------------------------------
-
-
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Returns the text of a .csv file: the names of its columns, and its rows."""
     text = io.StringIO()

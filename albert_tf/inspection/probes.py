@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -26,14 +25,6 @@ COLUMNS = ("model", "layer", "train", "test", "accuracy", "control", "majority")
 _HELD_OUT = 5
 # Of fewer rows a probe's accuracy says nothing.
 _FEWEST_ROWS = 20
-
-
-def check_installed() -> None:
-    """Checks up front that probes can be trained."""
-    if not importlib.util.find_spec("sklearn"):
-        raise ImportError(
-            "probes need scikit-learn, which is not installed: pip install 'albert_tf[inspect]'"
-        )
 
 
 def probe_hits(

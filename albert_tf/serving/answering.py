@@ -128,9 +128,6 @@ class QuestionAnswerer(ServedModel):
 
         return Evaluation([[each.question, each.paragraph] for each in examples], score)
 
-    def answer(self, features: Features) -> Features:
-        return self.numbers(features)
-
     def numbers(self, features: Features) -> Features:
         """See ServedModel; the segments tell where an answer may be."""
         if not self._has_beam:
@@ -257,14 +254,7 @@ class Windows:
 def make_windows(
     query: tf.RaggedTensor, pieces: Pieces, max_seq_length: int, doc_stride: int
 ) -> Windows:
-    """Cuts contexts into windows that fit beside their questions.
-
-    Args:
-      query: `<int32>[B, (Q)]`, pieces of the questions.
-      pieces: Those of the contexts.
-      max_seq_length: Maximum pieces in a sequence.
-      doc_stride: Pieces from one window to the next.
-    """
+    """Cuts contexts into windows that fit beside their questions, `<int32>[B, (Q)]`."""
     room = max_seq_length - 3 - tf.cast(query.row_lengths(), tf.int32)
     examples, widths, flat = cut(pieces.ids, room, doc_stride)
     of_window, places = ranges(widths)

@@ -115,16 +115,12 @@ class Classifier(ServedModel):
 
     def answer_texts(self, **texts: tf.Tensor) -> Features:
         """Truncates long texts, see Joiner; or reads them in windows."""
-        if self.windows:
-            return self._answer_windows(texts["text"])
         most = self.max_seq_length
-        ids = [self.tokenizer.first(texts[name], most) for name in self.text_names]
-        return self.run(self.joiner.pair(*ids) if len(ids) == 2 else self.joiner.single(*ids))
-
-    def _answer_windows(self, text: tf.Tensor) -> Features:
-        ids = self.tokenizer(text).ids
-        ids, of_text = text_windows(ids, self.max_seq_length, self.doc_stride)
-        outputs = run_in_parts(self.run, self.joiner.single(ids))
+        if not self.windows:
+            ids = [self.tokenizer.first(texts[name], most) for name in self.text_names]
+            return self.run(self.joiner.pair(*ids) if len(ids) == 2 else self.joiner.single(*ids))
+        windows, of_text = text_windows(self.tokenizer(texts["text"]).ids, most, self.doc_stride)
+        outputs = run_in_parts(self.run, self.joiner.single(windows))
         combine = _COMBINED[self.windows]
         if not self.labels:
             return {"score": combine(outputs["score"], of_text)}
@@ -158,16 +154,10 @@ class Classifier(ServedModel):
 def text_windows(
     ids: tf.RaggedTensor, max_seq_length: int, doc_stride: int
 ) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Cuts single texts into windows.
-
-    Args:
-      ids: `<int32>[B, (T)]`, pieces of the texts.
-      max_seq_length: Maximum pieces in a sequence.
-      doc_stride: Pieces from one window to the next.
+    """Cuts the pieces of texts `<int32>[B, (T)]` into windows; each text has at least one.
 
     Returns:
-      The pieces of each window, `<int32>[W, (L)]`, and its text, `<int32>[W]`, ascending; each text
-      has at least one.
+      The pieces of each window, `<int32>[W, (L)]`, and its text, `<int32>[W]`, ascending.
     """
     room = tf.fill(tf.shape(ids.row_lengths()), max_seq_length - 2)
     texts, widths, flat = cut(ids, room, doc_stride)
@@ -234,11 +224,8 @@ class Chooser(ServedModel):
 
     def answer(self, features: Features) -> Features:
         logits = self.apply(features)
-        return {
-            "logits": logits,
-            "probabilities": tf.nn.softmax(logits),
-            "choice": tf.argmax(logits, axis=1, output_type=tf.int32),
-        }
+        choice = tf.argmax(logits, axis=1, output_type=tf.int32)
+        return {"logits": logits, "probabilities": tf.nn.softmax(logits), "choice": choice}
 
     def answer_texts(self, context: tf.Tensor, endings: tf.Tensor) -> Features:
         """Pairs the context with each ending, and truncates both."""

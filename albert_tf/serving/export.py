@@ -7,6 +7,7 @@ In a clone `python -m albert_tf.export` is the same.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 
 from albert_tf.console import errors, quiet
@@ -29,8 +30,10 @@ def main(settings: ExportSettings) -> None:
     directory, form, task = settings.export_dir, settings.format, settings.task
     with errors.in_one_line(flags=settings.names()):
         files.check_free(directory)
-        if form != "saved_model":
-            other_formats.check_format(form)
+        if form.startswith("onnx"):
+            with errors.of_extra("onnx", f"`format={form}`"):
+                for package in ("onnxruntime", "tf2onnx"):
+                    importlib.import_module(package)
         served = served_tasks.serve(task, settings.stored(settings.model), settings.options(task))
         file = settings.eval_file
         evaluation = served.evaluation(file, settings) if file else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -32,11 +32,7 @@ _CODES = (range(0xD800), range(0xE001, 0x40000), range(0xE0000, 0xF0000))
 
 
 class RowTable:
-    """Replaces indexes by rows of numbers.
-
-    Args:
-      rows: The rows; they may be empty.
-    """
+    """Replaces indexes by rows of numbers, which may be empty."""
 
     def __init__(self, rows: Sequence[Sequence[int]]) -> None:
         self._lengths = np.array([len(row) for row in rows], np.int32)
@@ -45,10 +41,7 @@ class RowTable:
         self._values = np.array([value for row in rows for value in row] or [0], np.int32)
 
     def lookup(self, indexes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Looks rows up, and concatenates them.
-
-        Args:
-          indexes: `<int32>[N]`.
+        """Looks up the rows of `indexes` `<int32>[N]`, and concatenates them.
 
         Returns:
           Three `<int32>[M]`: the values of the rows; which of the N each is from; and its position
@@ -157,26 +150,17 @@ def cut(
     return examples, widths, tf.gather(tf.gather(bases, examples) + starts, of_window) + places
 
 
-@dataclasses.dataclass(frozen=True)
 class Joiner:
-    """Adds special pieces to ids, and truncates them.
+    """Adds a tokenizer's special pieces to ids, and truncates them.
 
-    Attributes:
-      cls_id: Id of [CLS].
-      sep_id: Id of [SEP].
-      pad_id: Id of padding.
+    Args:
+      tokenizer: The tokenizer.
       max_seq_length: Maximum pieces in a sequence, special ones included.
     """
 
-    cls_id: int
-    sep_id: int
-    pad_id: int
-    max_seq_length: int
-
-    @classmethod
-    def of(cls, tokenizer: Tokenizer, max_seq_length: int) -> Joiner:
-        """Takes the special pieces from a tokenizer."""
-        return cls(tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, max_seq_length)
+    def __init__(self, tokenizer: Tokenizer, max_seq_length: int) -> None:
+        self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id
+        self.pad_id, self.max_seq_length = tokenizer.pad_id, max_seq_length
 
     def single(self, ids: tf.RaggedTensor) -> Features:
         """Makes sequences of `<int32>[B, (T)]`; tails are cut off.
@@ -244,20 +228,9 @@ def parse_examples(serialized: tf.Tensor) -> dict[str, tf.RaggedTensor]:
         return {name: tf.cast(rows, tf.int32) for name, rows in parsed.items()}
 
 
-def _pattern_of(characters: Iterable[str]) -> str:
-    """Returns an RE2 class of ascending characters."""
-    ranges: list[list[int]] = []
-    for code in map(ord, characters):
-        if ranges and ranges[-1][1] == code - 1:
-            ranges[-1][1] = code
-        else:
-            ranges.append([code, code])
-    return "[" + "".join(rf"\x{{{a:x}}}-\x{{{b:x}}}" for a, b in ranges) + "]"
-
-
 _SPACE_CODES = [code for code in range(0x10000) if chr(code).isspace()]
 # What str.strip removes, as an RE2 class.
-SPACES = _pattern_of(map(chr, _SPACE_CODES))
+SPACES = "[" + "".join(rf"\x{{{code:x}}}" for code in _SPACE_CODES) + "]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -332,11 +305,7 @@ def _collapse(codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
 
 
 class _Pages:
-    """A table of characters in blocks of 256 codes, most of which share one row.
-
-    Args:
-      changed: Replacements by code.
-    """
+    """Replacements by code, in blocks of 256 codes, most of which share one row."""
 
     def __init__(self, changed: Mapping[int, str]) -> None:
         pages = sorted({code // _PAGE_SIZE for code in changed})
@@ -350,11 +319,7 @@ class _Pages:
         self._rows = RowTable(rows)
 
     def replace(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Replaces `<int32>[N, (L)]`.
-
-        Returns:
-          `<int32>[N, (M)]` codes, and the index of each one's origin in the flat values.
-        """
+        """Replaces `<int32>[N, (L)]`; returns also the index of each new code's origin."""
         pages = tf.gather(self._page_of, codes.values // _PAGE_SIZE)
         values, origins, _ = self._rows.lookup(pages * _PAGE_SIZE + codes.values % _PAGE_SIZE)
         values = tf.where(values == _KEPT, tf.gather(codes.values, origins), values)
@@ -432,7 +397,6 @@ class WordSplitter:
         self._codes, self._kinds = np.array(codes, np.int32), np.array(kinds, np.int32)
 
     def __call__(self, texts: tf.Tensor) -> Words:
-        """Splits texts."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         raw = tf.strings.unicode_decode(texts, "UTF-8")
         codes, rows = raw.values, rows_of(raw)

@@ -60,9 +60,6 @@ class _Graph(tf.Module):
 
     Subclasses define `normalize`, whose output `split` takes, and `clean`, whose output `ids_of`
     takes. In that of `clean`, no word depends on others.
-
-    Args:
-      vocabulary: The vocabulary.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -112,11 +109,7 @@ class _Graph(tf.Module):
 
 
 class SentencePieceGraph(_Graph):
-    """A SentencePiece model with the release's digit-comma rule.
-
-    Args:
-      vocabulary: The model.
-    """
+    """A SentencePiece model with the release's digit-comma rule."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
@@ -178,11 +171,7 @@ def _comma_splits(vocabulary: Vocabulary, content: bytes) -> list[list[tuple[int
 
 
 class WordPieceGraph(_Graph):
-    """A WordPiece vocabulary with BERT's word splitting.
-
-    Args:
-      vocabulary: The vocabulary.
-    """
+    """A WordPiece vocabulary with BERT's word splitting."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)

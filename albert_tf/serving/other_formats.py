@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
+import importlib
 import logging
 import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
-from albert_tf.console import quiet
+from albert_tf.console import errors, quiet
 from albert_tf.conversion import labels
 from albert_tf.serving.graph_text import FEATURES
 from albert_tf.serving.served_models import (
@@ -66,16 +66,11 @@ class Runner:
     run: Callable[[Features], Features]
 
 
-def check_runtime(package: str) -> None:
-    """Checks up front that a package of the onnx extra is installed."""
-    if importlib.util.find_spec(package) is None:
-        raise ValueError(f"the package {package!r} is not installed: pip install 'albert_tf[onnx]'")
-
-
 def runtime_loader(is_onnx: bool) -> Callable[[bytes], Runner]:
     """Returns what loads a file's content; of a damaged one it raises what the runtime does."""
     if is_onnx:
-        check_runtime("onnxruntime")
+        with errors.of_extra("onnx", "an ONNX file"):
+            importlib.import_module("onnxruntime")
     return _load_onnx if is_onnx else _load_tflite
 
 
@@ -112,32 +107,17 @@ def _load_tflite(content: bytes) -> Runner:
     return Runner(inputs, outputs, lambda features: runner(**features))
 
 
-@dataclasses.dataclass(frozen=True)
-class Drift:
-    """How far a converted model is from the original, on random sequences.
+class Drift(NamedTuple):
+    """How far a converted model's outputs are from the original's, on random sequences."""
 
-    Attributes:
-      largest: Maximum absolute difference of the outputs.
-      spread: Standard deviation of the model's outputs.
-    """
-
-    largest: float
-    spread: float
+    largest: float  # The maximum absolute difference.
+    spread: float  # The standard deviation of the original's.
 
     def __str__(self) -> str:
         return (
             f"outputs differ by up to {self.largest:.2g} from the model's, whose standard "
             f"deviation is {self.spread:.2g}"
         )
-
-
-def check_format(file_format: str) -> None:
-    """Checks that a format is one of FORMATS, and that what writes it is installed."""
-    if file_format not in FORMATS:
-        raise ValueError(f"`format` must be one of {', '.join(FORMATS)}, not {file_format!r}")
-    if file_format.startswith("onnx"):
-        for package in ("onnxruntime", "tf2onnx"):
-            check_runtime(package)
 
 
 def save(served: ServedModel, directory: str | os.PathLike[str], file_format: str) -> Drift:
@@ -151,22 +131,15 @@ def save(served: ServedModel, directory: str | os.PathLike[str], file_format: st
       directory: Empty or new; it appears once everything is written.
       file_format: "tflite" or "onnx" (float32), "tflite_int8" or "onnx_int8" (weights in 8 bits,
         activations where they are multiplied, dynamic range). ONNX needs tf2onnx and onnxruntime.
-
-    Returns:
-      How far the converted model drifts.
     """
-    directory = os.fspath(directory)
-    check_format(file_format)
-    files.check_free(directory)
-    function = tf.function(
-        lambda **features: served.numbers(features), autograph=False
-    ).get_concrete_function(**served.feature_specs())
-    is_int8 = file_format.endswith("_int8")
     is_onnx = file_format.startswith("onnx")
-    load = runtime_loader(is_onnx)
-    content = (_onnx if is_onnx else _tflite)(function, is_int8)
-    drift = _drift(served, load(content))
-    with files.whole_directory(directory) as temporary:
+    with files.whole_directory(os.fspath(directory)) as temporary:
+        load = runtime_loader(is_onnx)
+        function = tf.function(
+            lambda **features: served.numbers(features), autograph=False
+        ).get_concrete_function(**served.feature_specs())
+        content = (_onnx if is_onnx else _tflite)(function, file_format.endswith("_int8"))
+        drift = _drift(served, load(content))
         with open(os.path.join(temporary, FORMATS[file_format]), "xb") as file:
             file.write(content)
         served.describe(temporary)
@@ -213,30 +186,25 @@ def _onnx(function: Any, is_int8: bool) -> bytes:
     return _quantised(model) if is_int8 else model.SerializeToString()
 
 
-def fuse_layer_norms(graph: Any) -> int:
+def fuse_layer_norms(graph: Any) -> None:
     """Computes layer norms by ONNX's operation of that name, but for adding beta.
 
     Args:
       graph: An `onnx.GraphProto`, changed in place. So are the bodies of its loops.
-
-    Returns:
-      How many there were.
     """
     from onnx import helper
 
-    inner = [each.g for node in graph.node for each in node.attribute if each.HasField("g")]
-    count = sum(fuse_layer_norms(body) for body in inner)
     made = {name: node for node in graph.node for name in node.output}
     for i, node in enumerate(graph.node):
-        found = _inputs(node, made)
-        if found:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                fuse_layer_norms(attribute.g)
+        if found := _inputs(node, made):
             fused = helper.make_node(
                 "LayerNormalization", found, node.output, axis=-1, epsilon=LAYER_NORM_EPSILON
             )
             graph.node[i].CopyFrom(fused)
-            count += 1
     _remove_unused(graph)
-    return count
 
 
 def _inputs(node: Any, made: dict[str, Any]) -> tuple[str, str] | None:
@@ -323,19 +291,15 @@ def _drift(served: ServedModel, runner: Runner) -> Drift:
             if right.dtype.kind == "f":
                 # Scores where no answer can be mean nothing: they are about -1e30.
                 is_score = ~(right <= _NO_SCORE)  # NaN is one as well.
-                _check_finite(name, right[is_score], value[is_score])
+                for what, scores in (("the model's", right), ("the converted model's", value)):
+                    if not np.isfinite(scores[is_score]).all():
+                        raise ValueError(
+                            f"{what} outputs are NaN or infinite ({name}): its weights are "
+                            "damaged, or too large; use another checkpoint or `format`"
+                        )
                 largest = max(largest, float(np.abs(value - right).max(where=is_score, initial=0)))
                 values.append(right[is_score])
     return Drift(largest, float(np.concatenate(values).std()))
-
-
-def _check_finite(name: str, right: np.ndarray, converted: np.ndarray) -> None:
-    for what, scores in (("the model's", right), ("the converted model's", converted)):
-        if not np.isfinite(scores).all():
-            raise ValueError(
-                f"{what} outputs are NaN or infinite ({name}): its weights are damaged, or too "
-                "large; use another checkpoint or `format`"
-            )
 
 
 class ConvertedModel:
@@ -388,11 +352,7 @@ def find(path: str) -> str | None:
 
 
 def load(path: str) -> ServedModel:
-    """Loads a file that `save` wrote.
-
-    Args:
-      path: The file; its description, its vocabulary and its labels lie beside it.
-    """
+    """Loads a file that `save` wrote; its description, vocabulary and labels lie beside it."""
     directory = os.path.dirname(path)
     where = os.path.join(directory, DESCRIPTION_FILE)
     if not files.is_file(where):

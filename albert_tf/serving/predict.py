@@ -16,7 +16,7 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,11 +30,17 @@ if TYPE_CHECKING:  # --help needs no TensorFlow.
 
 # Lines answered per batch.
 _BATCH = 32
-_STANDARD_INPUT = "standard input"
+_STANDARD = "standard input"
 # Order of an exported model's texts in a line.
 _ORDER = ("text", "text_a", "text_b", "question", "context", "endings")
 
-Answer = dict[str, Any]
+
+class Answer(dict[str, Any]):
+    """An answer in JSON's types, by name; `said` is the same for people."""
+
+    def __init__(self, said: str, **values: Any) -> None:
+        super().__init__(values)
+        self.said = said
 
 
 def finite(outputs: dict[str, np.ndarray], rows: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
@@ -53,42 +59,53 @@ def finite(outputs: dict[str, np.ndarray], rows: Sequence[Sequence[str]]) -> dic
 
 def _filled(outputs: dict[str, Any]) -> Answer:
     slots = zip(outputs["pieces"], outputs["probabilities"], strict=True)
-    return {"masks": [_shares("piece", *slot) for slot in slots if slot[0][0]]}
+    masks = [_shares("piece", *slot) for slot in slots if slot[0][0]]
+    said = [", ".join(f"{e['piece']} {e['probability']:.3f}" for e in slot) for slot in masks]
+    nothing = "there is no [MASK] in the part that the model reads"
+    return Answer("\n".join(said) or nothing, masks=masks)
 
 
 def _classified(outputs: dict[str, Any]) -> Answer:
     names = [label.decode() for label in outputs["labels"]]
     probabilities = dict(zip(names, outputs["probabilities"].tolist(), strict=True))
     threshold = {k: float(v) for k, v in outputs.items() if k == "threshold"}
-    return {"label": outputs["label"].decode(), "probabilities": probabilities, **threshold}
+    label = outputs["label"].decode()
+    shares = ", ".join(f"{name} {share:.3f}" for name, share in probabilities.items())
+    said = f"{label or 'no label'} ({shares})"
+    return Answer(said, label=label, probabilities=probabilities, **threshold)
 
 
-def _scored(outputs: dict[str, np.ndarray]) -> Answer:
-    return {"score": float(outputs["score"])}
+def _number(name: str, value: float) -> Answer:
+    return Answer(f"{name} {value:.4f}", **{name: value})
 
 
 def _answered(outputs: dict[str, Any]) -> Answer:
     null_odds = {k: float(v) for k, v in outputs.items() if k == "null_odds"}
+    answer = outputs["answer"].decode()
     answers = _shares("text", outputs["answers"], outputs["probabilities"])
-    return {"answer": outputs["answer"].decode(), "answers": answers, **null_odds}
+    found = [entry["probability"] for entry in answers if entry["text"] == answer]
+    said = f"{answer} ({found[0]:.3f})" if found else "no answer"
+    return Answer(said, answer=answer, answers=answers, **null_odds)
 
 
 def _chosen(outputs: dict[str, np.ndarray]) -> Answer:
-    return {
-        "choice": int(outputs["choice"]),
-        "probabilities": outputs["probabilities"].tolist(),
-    }
+    choice, shares = int(outputs["choice"]), outputs["probabilities"].tolist()
+    said = f"{choice + 1} ({', '.join(f'{share:.3f}' for share in shares)})"
+    return Answer(said, choice=choice, probabilities=shares)
 
 
 def _named(outputs: dict[str, Any]) -> Answer:
-    return {"entities": _spans(outputs, "entities", "types", "type")}
+    found = _spans(outputs, "entities", "types", "type")
+    said = ", ".join(f"{e['text']} ({e['type']} {e['probability']:.3f})" for e in found)
+    return Answer(said or "no entities", entities=found)
 
 
 def _tagged(outputs: dict[str, Any]) -> Answer:
-    return {"words": _spans(outputs, "words", "tags", "tag")}
+    words = _spans(outputs, "words", "tags", "tag")
+    return Answer(" ".join(f"{word['text']}/{word['tag']}" for word in words), words=words)
 
 
-def _spans(outputs: dict[str, Any], texts: str, kinds: str, kind: str) -> list[Answer]:
+def _spans(outputs: dict[str, Any], texts: str, kinds: str, kind: str) -> list[dict[str, Any]]:
     columns = (outputs[name] for name in (texts, kinds, "starts", "ends", "probabilities"))
     return [
         {
@@ -103,7 +120,7 @@ def _spans(outputs: dict[str, Any], texts: str, kinds: str, kind: str) -> list[A
     ]
 
 
-def _shares(name: str, texts: np.ndarray, probabilities: np.ndarray) -> list[Answer]:
+def _shares(name: str, texts: np.ndarray, probabilities: np.ndarray) -> list[dict[str, Any]]:
     return [
         {name: text.decode(), "probability": float(probability)}
         for text, probability in zip(texts, probabilities, strict=True)
@@ -112,41 +129,15 @@ def _shares(name: str, texts: np.ndarray, probabilities: np.ndarray) -> list[Ans
 
 
 # An output that only one kind of model has -> the function that makes its answers.
-MAKERS = {
+MAKERS: dict[str, Callable[[dict[str, Any]], Answer]] = {
     "pieces": _filled,
     "labels": _classified,
-    "score": _scored,
+    "score": lambda outputs: _number("score", float(outputs["score"])),
     "entities": _named,
     "words": _tagged,
     "answer": _answered,
     "choice": _chosen,
 }
-
-
-def describe(answer: Answer) -> str:
-    """Returns an answer as text for people."""
-    if "masks" in answer:
-        rows = (
-            ", ".join(f"{entry['piece']} {entry['probability']:.3f}" for entry in slot)
-            for slot in answer["masks"]
-        )
-        return "\n".join(rows) or "there is no [MASK] in the part that the model reads"
-    if "label" in answer:
-        shares = (f"{name} {share:.3f}" for name, share in answer["probabilities"].items())
-        return f"{answer['label'] or 'no label'} ({', '.join(shares)})"
-    if "entities" in answer:
-        names = (f"{e['text']} ({e['type']} {e['probability']:.3f})" for e in answer["entities"])
-        return ", ".join(names) or "no entities"
-    if "words" in answer:
-        return " ".join(f"{word['text']}/{word['tag']}" for word in answer["words"])
-    if "answer" in answer:
-        found = [e["probability"] for e in answer["answers"] if e["text"] == answer["answer"]]
-        return f"{answer['answer']} ({found[0]:.3f})" if found else "no answer"
-    if "choice" in answer:
-        shares = answer["probabilities"]
-        return f"{answer['choice'] + 1} ({', '.join(f'{share:.3f}' for share in shares)})"
-    ((name, number),) = answer.items()
-    return f"{name} {number:.4f}"
 
 
 class Predictor:
@@ -212,45 +203,36 @@ class Predictor:
         with np.errstate(divide="ignore", invalid="ignore"):
             cosines = (first * second).sum(axis=1) / lengths
         finite({"similarity": cosines}, pairs)
-        return [{"similarity": float(cosine)} for cosine in cosines]
+        return [_number("similarity", float(cosine)) for cosine in cosines]
 
 
 def answer_lines(
     predictor: Predictor, lines: Iterable[tuple[int, str]], where: str
 ) -> Iterator[tuple[str, Answer]]:
-    """Yields the answer to each line that isn't empty, in batches.
-
-    Args:
-      predictor: What answers.
-      lines: Numbered from 1, as utf8_lines yields them.
-      where: Their source, for messages.
-    """
-    for group, error in _groups(lines):
-        texts = [text for _, text in group]
-        good = list(itertools.takewhile(lambda text: predictor.fault(text) is None, texts))
-        if good:
-            yield from zip(good, predictor(good), strict=True)
-        for number, text in group[len(good) :]:
-            raise ValueError(f"{where}:{number}: {predictor.fault(text)}")
+    """Yields each numbered line that isn't empty, and its answer; `where` is their source."""
+    for batch, error in _batches(predictor, lines, where):
+        yield from zip(batch, predictor(batch), strict=True)
         if error:
             raise error
 
 
-def _groups(
-    lines: Iterable[tuple[int, str]],
-) -> Iterator[tuple[list[tuple[int, str]], ValueError | None]]:
-    """Yields groups of non-empty lines, without line ends, and the error after the last one."""
-    group, error = [], None
+def _batches(
+    predictor: Predictor, lines: Iterable[tuple[int, str]], where: str
+) -> Iterator[tuple[list[str], ValueError | None]]:
+    """Yields batches of non-empty lines, without line ends, and the error after the last one."""
+    batch, met = [], None
     try:
         for number, line in lines:
-            text = line.rstrip("\r\n")
-            group += [(number, text)] if text else []
-            if len(group) == _BATCH:
-                yield group, None
-                group = []
-    except ValueError as met:
-        error = met
-    yield group, error
+            if text := line.rstrip("\r\n"):
+                if fault := predictor.fault(text):
+                    raise ValueError(f"{where}:{number}: {fault}")
+                batch.append(text)
+            if len(batch) == _BATCH:
+                yield batch, None
+                batch = []
+    except ValueError as error:
+        met = error
+    yield batch, met
 
 
 def load(settings: PredictionSettings) -> Predictor:
@@ -315,18 +297,10 @@ def _converse(predictor: Predictor, lines: Iterable[tuple[int, str]], as_json: b
             _show(text, predictor([text])[0], as_json)
 
 
-def _answer(
-    predictor: Predictor, lines: Iterable[tuple[int, str]], where: str, as_json: bool
-) -> None:
-    for text, answer in answer_lines(predictor, lines, where):
-        _show(text, answer, as_json)
-
-
 def _show(text: str, answer: Answer, as_json: bool) -> None:
+    line = answer.said
     if as_json:
         line = json.dumps({"input": text.split("\t"), **answer}, ensure_ascii=False)
-    else:
-        line = describe(answer)
     errors.print_to_reader(line)
 
 
@@ -339,12 +313,12 @@ def main(settings: PredictionSettings) -> None:
             files.check_file(settings.input_file, f"`input_file` {settings.input_file}")
         predictor = load(settings)
         if settings.input_file:
-            lines = text_files.utf8_lines(settings.input_file)
-            _answer(predictor, lines, settings.input_file, settings.json)
-            return
-        lines = text_files.decoded_lines(sys.stdin.buffer, _STANDARD_INPUT)
-        if sys.stdin.isatty():
+            lines, where = text_files.utf8_lines(settings.input_file), settings.input_file
+        else:
+            lines, where = text_files.decoded_lines(sys.stdin.buffer, _STANDARD), _STANDARD
+        if not settings.input_file and sys.stdin.isatty():
             with contextlib.suppress(KeyboardInterrupt):
                 _converse(predictor, lines, settings.json)
-        else:
-            _answer(predictor, lines, _STANDARD_INPUT, settings.json)
+            return
+        for text, answer in answer_lines(predictor, lines, where):
+            _show(text, answer, settings.json)

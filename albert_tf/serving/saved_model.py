@@ -22,10 +22,6 @@ def write_warm_up(served: ServedModel, directory: str) -> None:
     """Writes two requests of raw text, one short and one that fills a sequence.
 
     Writes nothing if tensorflow-serving-api is not installed.
-
-    Args:
-      served: The model.
-      directory: That of its SavedModel.
     """
     try:
         from tensorflow_serving.apis import prediction_log_pb2
@@ -49,11 +45,7 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> None:
     """Writes a SavedModel with the signatures `features`, `examples` and `serving_default`.
 
     Its description lies beside it. With tensorflow-serving-api installed, it has warm-up requests
-    for TensorFlow Serving.
-
-    Args:
-      served: The model.
-      directory: Empty or new; it appears once everything is written.
+    for TensorFlow Serving. The directory is empty or new, and appears once everything is written.
     """
     with files.whole_directory(os.fspath(directory)) as temporary, quiet.only_warnings():
         tf.saved_model.save(served, temporary, signatures=served.signatures())

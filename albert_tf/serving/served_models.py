@@ -6,6 +6,7 @@ import abc
 import dataclasses
 import json
 import os
+import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ from albert_tf.serving.graph_text import (
     places,
     with_origins,
 )
-from albert_tf.serving.settings import TASKS, TASKS_OF
+from albert_tf.serving.settings import TASKS, TASKS_OF, ServingSettings
 from albert_tf.storage import files
 from albert_tf.storage.text_files import json_member, read_json_object
 from albert_tf.tasks.table import TableSettings
@@ -47,12 +48,6 @@ _SCORED = ("probabilities", "score", "answer", "answers", "null_odds")
 MADE_OF = {"pooled": "pooled_output", "swapped": "sentence_order_logits"}
 # serving.json lies beside an exported model: its task, its options and its config.
 DESCRIPTION_FILE = "serving.json"
-# Types of options, in JSON; the others are whole numbers.
-_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("pairs", "multilabel"), (bool,)),
-    **dict.fromkeys(("threshold", "null_threshold"), (float, int)),
-    "windows": (str,),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,15 +78,17 @@ class Evaluation:
         )
 
 
-def option_names(task: str) -> list[str]:
-    """Returns the options of a task; labels have their own file, as beside weights."""
+def _option_names(task: str) -> list[str]:
+    # Labels have their own file, as beside weights.
     return [name for name, tasks in TASKS_OF.items() if task in tasks and name != "labels"]
 
 
 def check_types(options: Mapping[str, Any], path: str) -> None:
     """Checks the types of options that were read from a file."""
+    types = typing.get_type_hints(ServingSettings)
     for name in options:
-        json_member(options, name, path, *_TYPES.get(name, (int,)))
+        kind, _ = typing.get_args(types[name])  # The other one is None's.
+        json_member(options, name, path, *((float, int) if kind is float else (kind,)))
 
 
 def read_description(path: str) -> tuple[str, AlbertConfig, dict[str, Any]]:
@@ -101,9 +98,8 @@ def read_description(path: str) -> tuple[str, AlbertConfig, dict[str, Any]]:
     if task not in TASKS:
         raise ValueError(f"{path}: task must be one of {', '.join(TASKS)}, not {task!r}")
     options = json_member(values, "options", path, dict)
-    known = option_names(task)
-    unknown = sorted(options.keys() - set(known))
-    if unknown:
+    known = _option_names(task)
+    if unknown := sorted(options.keys() - set(known)):
         raise ValueError(f"{path}: unknown option {unknown[0]!r}: {task} has {', '.join(known)}")
     check_types(options, path)
     config = AlbertConfig.from_dict(json_member(values, "config", path, dict), path)
@@ -151,9 +147,9 @@ class ServedModel(tf.Module, abc.ABC):
         self.weights = [weight.value for weight in model.weights]
         self.tokenizer = graph_tokenizer.build(vocabulary)
         self.max_seq_length = max_seq_length
-        self.joiner = Joiner.of(vocabulary.tokenizer, max_seq_length)
+        self.joiner = Joiner(vocabulary.tokenizer, max_seq_length)
         self.vocabulary_asset = tf.saved_model.Asset(vocabulary.path)
-        self.run = tf.function(self._run, input_signature=[self.feature_specs()], autograph=False)
+        self.run = tf.function(self.answer, input_signature=[self.feature_specs()], autograph=False)
 
     def evaluation(self, path: str, columns: TableSettings) -> Evaluation:
         """Reads the labelled examples that the model is scored on, by the metrics of its task.
@@ -166,9 +162,9 @@ class ServedModel(tf.Module, abc.ABC):
             f"`eval_file` applies only to tasks with labels, not to {self.task}: leave it out"
         )
 
-    @abc.abstractmethod
     def answer(self, features: Features) -> Features:
         """Maps `input_ids`, `input_mask` and `segment_ids` `<int32>[B, S]` to what is served."""
+        return self.numbers(features)
 
     def numbers(self, features: Features) -> Features:
         """Maps features to the model's own numeric outputs, without strings."""
@@ -183,9 +179,6 @@ class ServedModel(tf.Module, abc.ABC):
         """Maps serialized tf.train.Examples `<string>[B]` to features; shorter ones are padded."""
         return {name: dense(rows, 0) for name, rows in parse_examples(examples).items()}
 
-    def _run(self, features: Features) -> Features:
-        return self.answer(features)
-
     def feature_specs(self) -> dict[str, tf.TensorSpec]:
         """Returns the features' specs, by name."""
         shape = [None] * self.feature_rank
@@ -193,7 +186,7 @@ class ServedModel(tf.Module, abc.ABC):
 
     def describe(self, directory: str) -> None:
         """Writes the model's task, config and options, and its labels in their own file."""
-        options = {name: getattr(self, name, None) for name in option_names(self.task)}
+        options = {name: getattr(self, name, None) for name in _option_names(self.task)}
         description = {
             "task": self.task,
             "options": {name: value for name, value in options.items() if value is not None},
@@ -211,23 +204,14 @@ class ServedModel(tf.Module, abc.ABC):
             for name in self.text_names
         }
 
-        def texts(**inputs: tf.Tensor) -> Features:
-            return self.answer_texts(**inputs)
-
-        return _concrete(texts, specs)
+        return _concrete(lambda **texts: self.answer_texts(**texts), specs)
 
     def signatures(self) -> dict[str, Any]:
         """Returns the functions that are served, by name."""
-
-        def features(**inputs: tf.Tensor) -> Features:
-            return self.run(inputs)
-
-        def examples(examples: tf.Tensor) -> Features:
-            return self.run(self.parse(examples))
-
+        examples = {"examples": tf.TensorSpec([None], tf.string)}
         return {
-            "features": _concrete(features, self.feature_specs()),
-            "examples": _concrete(examples, {"examples": tf.TensorSpec([None], tf.string)}),
+            "features": _concrete(lambda **features: self.run(features), self.feature_specs()),
+            "examples": _concrete(lambda examples: self.run(self.parse(examples)), examples),
             "serving_default": self.text_signature(),
         }
 

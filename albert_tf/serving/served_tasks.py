@@ -134,28 +134,19 @@ def _as_trained(task: str, path: str, trained: TaskRecord | None) -> dict[str, A
 def _check_task(task: str, path: str, trained: TaskRecord | None) -> None:
     """Checks what the weights of classifiers, taggers and choosers don't show: they are alike."""
     of_class = {model_class.__name__: name for name, (model_class, _) in SERVED.items()}
-    right = task
-    if trained:
-        right = trained.served_as or of_class.get(trained.architecture, task)
-    if right != task:
+    right = trained and (trained.served_as or of_class.get(trained.architecture))
+    if right and right != task:
         raise ValueError(f"{path} is trained for {right}, not for {task}: set `task` to {right}")
-    outputs = labels.count(path) if task == "choose" else 1
-    if outputs > 1:
-        raise ValueError(
-            f"{path} is not trained for choose, which needs a head of one output, not of "
-            f"{outputs}: set `task` to classify or tag"
-        )
 
 
 def _check_outputs(path: str, trained: TaskRecord | None, outputs: int) -> None:
     """Checks that a head has the outputs that its problem_type is served with."""
     kind = trained.problem_type if trained else ""
-    wrong = {kinds.REGRESSION: outputs > 1, kinds.MULTI_LABEL: outputs == 1}
-    if wrong.get(kind):
+    needed = {kinds.REGRESSION: "one output", kinds.MULTI_LABEL: "several outputs"}
+    if kind in needed and (outputs > 1) != (kind == kinds.MULTI_LABEL):
         raise ValueError(
-            f"the problem_type of {path} is {kind}, for which its head must have "
-            f"{'one output' if outputs > 1 else 'several outputs'}, not {outputs}: correct the "
-            f"problem_type in its config.json or {RUN_FILE}"
+            f"the problem_type of {path} is {kind}, for which its head must have {needed[kind]}, "
+            f"not {outputs}: correct the problem_type in its config.json or {RUN_FILE}"
         )
 
 

@@ -39,8 +39,6 @@ TASKS_OF = {
     "n_best_size": _ANSWERS,
     "max_seq_length": TASKS,
 }
-# Their names where they are not the settings'.
-_SETTINGS_OF = {"threshold": "threshold_to_export"}
 
 _MODEL, _SCORES = "Model and output", "Scores before and after, on your own data"
 # By default lengths, windows, pairs and beam sizes are those of fine-tuning.
@@ -61,9 +59,10 @@ class ServingSettings(StoredSettings):
         "default those beside the weights."
     )
     pairs: bool | None = _option("classify: inputs are pairs of texts.")
-    threshold_to_export: float | None = _option(
+    threshold: float | None = _option(
         "classify: with two labels, the minimum probability of the second one to be the answer; "
-        "with --multilabel, the minimum probability of a label."
+        "with --multilabel, the minimum probability of a label.",
+        alias="threshold_to_export",
     )
     multilabel: bool | None = _option("classify: a text may have any number of the labels.")
     null_threshold: float | None = _option(
@@ -93,12 +92,8 @@ class ServingSettings(StoredSettings):
 
     def options(self, task: str) -> dict[str, Any]:
         """Returns the options of a task that are given, as its serving class names them."""
-        values = {
-            name: getattr(self, _SETTINGS_OF.get(name, name))
-            for name, tasks in TASKS_OF.items()
-            if task in tasks
-        }
-        given = {name: value for name, value in values.items() if value is not None}
+        options = {name: getattr(self, name) for name, of in TASKS_OF.items() if task in of}
+        given = {name: value for name, value in options.items() if value is not None}
         if given.get("windows") == "none":
             given["windows"] = None
         return given

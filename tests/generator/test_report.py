@@ -213,7 +213,7 @@ def test_wrong_vocabulary_may_be_allowed(run, tmp_path):
 def test_plots_without_matplotlib_are_refused_before_any_work(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setattr(examples, "tokenize_documents", None)
-    with pytest.raises(SystemExit, match="error: --plots needs matplotlib, which is not installed"):
+    with pytest.raises(SystemExit, match="error: --plots needs the package .matplotlib., which is"):
         run(plots=True)
     assert not list(tmp_path.iterdir())
 

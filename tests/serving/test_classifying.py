@@ -43,7 +43,7 @@ def test_a_text_has_each_label_that_reaches_the_threshold(classifier, vocabulary
         answer = predict.MAKERS["labels"]({name: value[row] for name, value in found.items()})
         assert answer["label"] == "|".join(names)
         assert list(answer["probabilities"]) == list(LABELS)
-        assert predict.describe(answer).startswith(("|".join(names) or "no label") + " (art 0.")
+        assert answer.said.startswith(("|".join(names) or "no label") + " (art 0.")
 
 
 def test_a_probability_at_the_threshold_is_enough(config, vocabulary):

@@ -125,11 +125,6 @@ def test_a_damaged_record_is_refused(store):
         served_tasks.serve("classify", Stored(str(store(3, run))), {})
 
 
-def test_several_classes_are_no_choices(store):
-    with pytest.raises(ValueError, match="not trained for choose, .* not of 3: set `task` to cl"):
-        served_tasks.serve("choose", Stored(str(store(3, None))), {})
-
-
 class Own(albert_tf.AlbertForSequenceClassification):
     """As one with a train_step of its own."""
 

@@ -201,11 +201,13 @@ def test_predict_says_what_it_finds(exported):
         assert TEXTS[0][entity["start"] : entity["end"]] == entity["text"]
         assert entity["type"] in ("LOC", "ORG", "PER") and 0 < entity["probability"] <= 1
     first = answer["entities"][0]
-    said = predict.describe(answer)
-    assert said.startswith(f"{first['text']} ({first['type']} {first['probability']:.3f})")
-    assert predict.describe({"entities": []}) == "no entities"
-    words = [{"text": "In", "tag": "cap"}, {"text": "it", "tag": "low"}]
-    assert predict.describe({"words": words}) == "In/cap it/low"
+    said = f"{first['text']} ({first['type']} {first['probability']:.3f})"
+    assert answer.said.startswith(said)
+    spans = {"starts": [0, 3], "ends": [2, 5], "probabilities": [1, 1]}
+    words = {"words": [b"In", b"it"], "tags": [b"cap", b"low"], **spans}
+    assert predict.MAKERS["words"](words).said == "In/cap it/low"
+    none = {"entities": [b"", b""], "types": [b"", b""], **spans}
+    assert predict.MAKERS["entities"](none).said == "no entities"
 
 
 @pytest.mark.parametrize(
