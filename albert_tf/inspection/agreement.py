@@ -153,11 +153,7 @@ def _gains(model: AlbertForPreTraining, gaps: Sequence[_Gap]) -> np.ndarray:
 
 def table(found: Mapping[str, Sequence[tuple]]) -> str:
     """Returns what was measured of models by name as the text of a .csv file."""
-    return models.csv_text(
-        COLUMNS,
-        (
-            [name, *counts, f"{right:.4f}"]
-            for name, measures in found.items()
-            for *counts, right in measures
-        ),
-    )
+    rows = []
+    for name, measures in found.items():
+        rows += [[name, *counts, f"{right:.4f}"] for *counts, right in measures]
+    return models.csv_text(COLUMNS, rows)

@@ -19,11 +19,7 @@ _MOST_NAMED = 32
 
 
 def probabilities(model: AlbertModel, features: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns the attention probabilities of every block and head.
-
-    Args:
-      model: The model.
-      features: `input_ids`, `input_mask` and `segment_ids`, `<int32>[B, S]`.
+    """Returns the attention probabilities of every block and head, given features by name.
 
     Returns:
       `<float32>[L, B, N, S, S]`: of each position (fourth axis) to each (last axis), which sum

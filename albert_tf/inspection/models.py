@@ -97,16 +97,8 @@ def record_rows(
 ) -> list[dict[str, np.ndarray]]:
     """Returns a sample of pre-training records, with the masks that are stored in them.
 
-    Args:
-      paths: Files of records with masks, one example a row.
-      config: Bounds the ids.
-      max_seq_length: That of the records.
-      most: Maximum number of rows.
-      seed: Of the sample.
-
-    Returns:
-      For each its `input_ids`, `input_mask`, `segment_ids` `<int32>[S]` and
-      `sentence_order_labels` `<int32>[]`.
+    They have `input_ids`, `input_mask`, `segment_ids` `<int32>[S]` and `sentence_order_labels`
+    `<int32>[]`; `max_seq_length` is that of the records.
     """
     spec = pretraining_spec(
         max_seq_length,
@@ -185,12 +177,7 @@ def lengthened(model: AlbertModel, extra_layers: int) -> AlbertModel:
 def layer_states(model: AlbertModel, features: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """Returns the input of the first layer, which follows the E to H map, and all outputs.
 
-    Args:
-      model: The model.
-      features: `input_ids`, `input_mask` and `segment_ids`, `<int32>[B, S]`.
-
-    Returns:
-      L + 1 arrays `<float32>[B, S, H]`; a layer is all its `inner_group_num` blocks.
+    They are L + 1 arrays `<float32>[B, S, H]`; a layer is all its `inner_group_num` blocks.
     """
     states = block_states(model, features)[:: model.config.inner_group_num]
     return [np.asarray(state) for state in states]

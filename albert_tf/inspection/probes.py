@@ -30,17 +30,7 @@ _FEWEST_ROWS = 20
 def probe_hits(
     train: np.ndarray, train_labels: np.ndarray, test: np.ndarray, labels: np.ndarray
 ) -> np.ndarray:
-    """Trains a probe, and returns where it is right.
-
-    Args:
-      train: `<float>[M, F]` features.
-      train_labels: `<int>[M]`, of at least two classes.
-      test: `<float>[N, F]`.
-      labels: `<int>[N]`.
-
-    Returns:
-      `<float64>[N]`, 1 or 0.
-    """
+    """Trains a probe on features `<float>[M, F]`; returns where it is right, 1 or 0 each."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -244,8 +234,8 @@ def csv_table(found: Mapping[str, np.ndarray], data: Mapping[str, Labelled], see
         sizes = (np.sum(~test), np.sum(test))
         most_frequent = majority(data[name], seed)
         for layer, pair in enumerate(accuracies):
-            values = (*pair, most_frequent)
-            rows.append([name, layer, *sizes, *(f"{value:.4f}" for value in values)])
+            shares = [f"{share:.4f}" for share in (*pair, most_frequent)]
+            rows.append([name, layer, *sizes, *shares])
     return models.csv_text(COLUMNS, rows)
 
 

@@ -15,11 +15,7 @@ COLUMNS = ("model", "layer", "is_extra", "l2_distance", "angle_degrees")
 
 
 def measure(model: AlbertModel, rows: Sequence[Any]) -> np.ndarray:
-    """Measures each layer on rows.
-
-    Args:
-      model: The model.
-      rows: `input_ids`, `input_mask` and `segment_ids` `<int32>[S]` of each.
+    """Measures each layer on rows of `input_ids`, `input_mask` and `segment_ids` `<int32>[S]`.
 
     Returns:
       `<float64>[L, 2]`: mean L2 distance, and mean angle in degrees, between input and output of
