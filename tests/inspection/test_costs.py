@@ -140,11 +140,3 @@ def test_flops_of_the_heads_and_of_the_map_to_the_blocks():
     found = costs.forward_flops(shallow, shape)
     assert found == 2 * 2 * (block + 11 * width * hidden + heads)
     assert costs.step_flops(shallow, shape) == 3 * found
-
-
-def test_flops_of_bert_base():
-    """Some 22.4 GFLOP for 128 tokens: 85M weights of its layers, twice, and attention."""
-    config = AlbertConfig.from_json_file("bert_base")
-    blocks = 2 * 128 * (12 * 12 * 768**2 + 12 * 2 * 128 * 768)
-    pooler, order = 2 * 768**2, 2 * 2 * 768
-    assert costs.forward_flops(config, Shape(1, 128, 0)) == blocks + pooler + order

@@ -118,8 +118,6 @@ def test_records_are_read_with_their_masks(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "nowhere"}, "there is no checkpoint nowhere"),
-        ({"input_file": "none.txt"}, "input file none.txt does not exist"),
         ({"output_dir": "full"}, "full already exists: give a new directory"),
         ({"max_seq_length": 20}, "--max_seq_length must be from 4 to 19"),
         ({"input_file": "empty.txt"}, "empty.txt: expected lines of text, got none"),

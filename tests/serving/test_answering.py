@@ -16,6 +16,8 @@ from tests import goldens, tolerances
 from tests.tiny import randomise
 
 N_BEST, MAX_ANSWER = 6, 12
+SETTINGS = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
+CLASSES = [albert_tf.AlbertForQuestionAnswering, albert_tf.AlbertForQuestionAnsweringV2]
 
 
 INPUTS = ("input_ids", "input_mask", "segment_ids", "p_mask")
@@ -89,20 +91,16 @@ def test_answers_are_those_of_the_evaluation(golden, vocabulary, config, version
         assert 0 < blank.sum() < len(examples), "the threshold must part the questions"
 
 
-@pytest.mark.parametrize(
-    "model_class", [albert_tf.AlbertForQuestionAnswering, albert_tf.AlbertForQuestionAnsweringV2]
-)
+@pytest.mark.parametrize("model_class", CLASSES)
 def test_no_questions(vocabulary, config, model_class):
-    settings = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
-    signature = serve(model_class(config), vocabulary, settings).text_signature()
+    signature = serve(model_class(config), vocabulary, SETTINGS).text_signature()
     none = signature(question=tf.zeros([0], tf.string), context=tf.zeros([0], tf.string))
     assert {len(value) for value in none.values()} == {0}
 
 
 def test_a_paragraph_that_the_release_gives_up_is_answered(vocabulary, config):
     model = randomise(albert_tf.AlbertForQuestionAnswering(config))
-    settings = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
-    served = serve(model, vocabulary, settings)
+    served = serve(model, vocabulary, SETTINGS)
     context = "  the" + " " * 300 + "bridge"
     answers = served.answer_texts(
         question=tf.constant(["what?", ""]), context=tf.constant([context, ""])
@@ -116,7 +114,7 @@ def test_a_paragraph_that_the_release_gives_up_is_answered(vocabulary, config):
 
 def test_a_beam_may_be_wider_than_a_text(vocabulary, config):
     model = randomise(albert_tf.AlbertForQuestionAnsweringV2(config, start_n_top=40))
-    settings = {"max_seq_length": 40, "doc_stride": 20, "max_query_length": 12}
+    settings = {**SETTINGS, "max_seq_length": 40}
     served = serve(model, vocabulary, settings, null_threshold=np.inf)
     answers = served.answer_texts(question=tf.constant(["who?"]), context=tf.constant(["a cat"]))
     assert answers["answer"][0].numpy() in (b"a", b"cat", b"a cat")
@@ -124,21 +122,16 @@ def test_a_beam_may_be_wider_than_a_text(vocabulary, config):
         serve(model, vocabulary, {**settings, "max_seq_length": 39})
 
 
-@pytest.mark.parametrize("version", ["v1", "v2"])
-def test_a_long_context_is_read_in_parts(vocabulary, config, monkeypatch, version):
-    classes = {
-        "v1": albert_tf.AlbertForQuestionAnswering,
-        "v2": albert_tf.AlbertForQuestionAnsweringV2,
-    }
-    model = randomise(classes[version](config))
-    settings = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
+@pytest.mark.parametrize("model_class", CLASSES)
+def test_a_long_context_is_read_in_parts(vocabulary, config, monkeypatch, model_class):
+    model = randomise(model_class(config))
     rng = np.random.default_rng(5)
     words = rng.choice(["the", "cat", "sat", "on", "Zoë's", "½", "bridge."], 2500)
     texts = {"question": ["who?", "where?", "?"], "context": [" ".join(words), "a mat", ""]}
 
     def ask(positions):
         monkeypatch.setattr(served_models, "_POSITIONS_AT_ONCE", positions)
-        served = export.QuestionAnswerer(model, vocabulary, **settings)
+        served = export.QuestionAnswerer(model, vocabulary, **SETTINGS)
         apply, seen = served.apply, []
 
         def recorded(features):
@@ -186,12 +179,11 @@ def test_windows_are_those_of_the_evaluation(stride, room):
 
 def test_null_odds_at_the_threshold_are_no_answer(vocabulary, config):
     model = randomise(albert_tf.AlbertForQuestionAnsweringV2(config))
-    settings = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
     texts = {"question": tf.constant(["who?"]), "context": tf.constant(["the cat sat"])}
-    found = serve(model, vocabulary, settings, null_threshold=np.inf).answer_texts(**texts)
+    found = serve(model, vocabulary, SETTINGS, null_threshold=np.inf).answer_texts(**texts)
     assert found["answer"][0] != b""
     odds = float(found["null_odds"][0])
-    found = serve(model, vocabulary, settings, null_threshold=odds).answer_texts(**texts)
+    found = serve(model, vocabulary, SETTINGS, null_threshold=odds).answer_texts(**texts)
     assert found["null_odds"][0] == odds and found["answer"][0] == b""
 
 
@@ -204,6 +196,5 @@ def test_null_odds_at_the_threshold_are_no_answer(vocabulary, config):
 )
 def test_what_leaves_no_room_is_refused(vocabulary, config, arguments, message):
     model = randomise(albert_tf.AlbertForQuestionAnswering(config))
-    settings = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12, **arguments}
     with pytest.raises(ValueError, match=message):
-        serve(model, vocabulary, settings)
+        serve(model, vocabulary, {**SETTINGS, **arguments})

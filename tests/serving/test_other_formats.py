@@ -134,12 +134,6 @@ def test_onnx_int8(served, tmp_path):
     assert path.stat().st_size < 3.5 * weights
 
 
-def test_a_taken_directory_is_refused(served, tmp_path):
-    (tmp_path / "kept").touch()
-    with pytest.raises(ValueError, match="already exists"):
-        other_formats.save(served, tmp_path, "tflite")
-
-
 @pytest.mark.parametrize("package", ["onnxruntime", "tf2onnx"])
 def test_a_missing_package_is_named_first(monkeypatch, package, tmp_path):
     for name in ("onnxruntime", "tf2onnx"):

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from albert_tf.conversion import kinds, labels
+from albert_tf.conversion import labels
 from albert_tf.serving import export as export_command
 from albert_tf.serving import predict, saved_model, served_models, served_tasks
 from albert_tf.storage import checkpoint
@@ -224,15 +224,6 @@ def test_answers_need_no_pooler(folder, monkeypatch, capsys):
     stored = without(store_random(folder, albert_tf.AlbertForMultipleChoice), "bert/pooler/")
     with pytest.raises(SystemExit, match="is not trained for choose: it lacks bert/pooler/"):
         run_main(predict.main, ["--model", stored, "--task", "choose"])
-
-
-def test_a_classifier_is_no_tagger(folder, tmp_path):
-    """Its weights would do: a tagger's, and a pooler's."""
-    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    model = store_random(tmp_path, albert_tf.AlbertForSequenceClassification, num_labels=2)
-    tiny.fine_tuned("mrpc", kinds.SINGLE_LABEL).write(str(tmp_path))
-    with pytest.raises(SystemExit, match="is trained for classify, not for tag: set --task to"):
-        run_main(predict.main, ["--model", model, "--task", "tag"])
 
 
 def test_a_named_config_replaces_a_damaged_one(folder, monkeypatch, capsys, tmp_path):
