@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import logging
 import os
@@ -51,15 +50,8 @@ _PROBE_LENGTHS = (0.125, 0.5)
 _NO_SCORE = -1e29
 
 
-@dataclasses.dataclass(frozen=True)
-class Runner:
-    """A model that another runtime runs.
-
-    Attributes:
-      inputs: Names of its inputs.
-      outputs: Specs of its outputs, by name.
-      run: Maps inputs by name, as NumPy arrays, to outputs by name.
-    """
+class Runner(NamedTuple):
+    """A model that another runtime runs, on NumPy arrays by name."""
 
     inputs: tuple[str, ...]
     outputs: dict[str, tf.TensorSpec]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import abc
-import dataclasses
 import json
 import os
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -50,14 +49,8 @@ MADE_OF = {"pooled": "pooled_output", "swapped": "sentence_order_logits"}
 DESCRIPTION_FILE = "serving.json"
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-    """Labelled texts, and how answers to them are scored.
-
-    Attributes:
-      rows: The texts of each example.
-      score: Maps the outputs for all rows to metrics by name.
-    """
+class Evaluation(NamedTuple):
+    """Texts of labelled examples, and what maps the outputs for all of them to metrics by name."""
 
     rows: list[list[str]]
     score: Callable[[Mapping[str, np.ndarray]], dict[str, float]]

@@ -18,11 +18,6 @@ from tests.tasks.test_conll import CONLLU
 from tests.tiny import run_main
 
 
-@pytest.fixture
-def tokenizer(vocabulary):
-    return vocabulary.tokenizer
-
-
 def test_words_are_at_their_first_piece(tmp_path, tokenizer):
     path = tmp_path / "a.conllu"
     path.write_text((CONLLU + "\n") * 20)
@@ -143,21 +138,6 @@ def test_words_of_a_row_are_held_out_together(encoder):
     assert (test[::2] == test[1::2]).all()
 
 
-def test_the_command_writes_table_and_figure(stored, tmp_path, capsys):
-    out, path = tmp_path / "out", tmp_path / "a.tsv"
-    path.write_text("text\tlabel\n" + "old day\tlate\nnew day\tearly\n" * 15)
-    given = [f"--model={stored}", "--task=table", f"--input_file={path}", f"--output_dir={out}"]
-    run_main(commands.probes, given)
-    table = (out / "probes.csv").read_text()
-    assert capsys.readouterr().out == table
-    found = list(csv.DictReader(table.splitlines()))
-    assert [row["layer"] for row in found] == ["0", "1", "2", "3", "4", "5"]
-    assert {(row["train"], row["test"]) for row in found} == {("24", "6")}
-    # Each label has a piece of its own.
-    assert {row["accuracy"] for row in found} == {"1.0000"}
-    assert (out / "probes.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_labels_of_order_are_those_of_the_records(config, tmp_path):
     examples = runs.examples(30)
     path = runs.write_records(tmp_path / "records", examples)
@@ -176,25 +156,30 @@ def test_labels_of_order_are_those_of_the_records(config, tmp_path):
     [
         ("order", ["--max_seq_length=19"], 32, 8, False),
         ("neighbours", [], 32, 8, False),
-        # Each word has one label.
+        # Each word has one label, and each label a piece of its own.
         ("conllu", ["--column=deprel"], 64, 16, True),
+        ("table", [], 24, 6, True),
     ],
 )
-def test_the_command_for_each_task(stored, tmp_path, task, given, train, test, solved):
-    out, path = tmp_path / "out", tmp_path / "input"
+def test_the_command_for_each_task(stored, tmp_path, capsys, task, given, train, test, solved):
+    out, path = tmp_path / "out", tmp_path / "input.tsv"
     if task == "order":
         runs.write_records(path, runs.examples(40, length=19))
     elif task == "neighbours":
         path.write_text("".join(f"number {i} is a long day\n" for i in range(40)))
+    elif task == "table":
+        path.write_text("text\tlabel\n" + "old day\tlate\nnew day\tearly\n" * 15)
     else:
         words = (("I", "nsubj"), ("saw", "root"))
         rows = [f"{i}\t{w}\t_\t_\t_\t_\t0\t{d}\t_\t_\n" for i, (w, d) in enumerate(words, 1)]
         path.write_text(("".join(rows) + "\n") * 40)
     given = [*given, f"--model={stored}", f"--task={task}", f"--input_file={path}"]
     run_main(commands.probes, [*given, f"--output_dir={out}"])
+    assert capsys.readouterr().out == (out / "probes.csv").read_text()
+    assert (out / "probes.png").read_bytes().startswith(b"\x89PNG")
     found = list(csv.DictReader((out / "probes.csv").read_text().splitlines()))
     assert {(row["train"], row["test"]) for row in found} == {(str(train), str(test))}
-    assert len(found) == 6
+    assert [row["layer"] for row in found] == ["0", "1", "2", "3", "4", "5"]
     if solved:
         assert {row["accuracy"] for row in found} == {"1.0000"}
 

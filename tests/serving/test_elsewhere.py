@@ -20,7 +20,6 @@ import tensorflow as tf
 from albert_tf import export
 from albert_tf.records.input_files import untuned
 from albert_tf.serving import predict, saved_model
-from albert_tf.text.vocabulary import Vocabulary
 from tests.served_tasks import TASKS, assert_alike, make
 
 # Until the server has loaded all models.
@@ -67,9 +66,7 @@ def decoded(value):
 
 
 @pytest.fixture(scope="module")
-def served(golden):
-    path = str(golden / "spm" / "en_small.model")
-    vocabulary = Vocabulary.read(path, is_word_piece=False)
+def served(vocabulary):
     return {task: make(task, vocabulary) for task in TASKS}
 
 

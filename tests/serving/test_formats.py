@@ -14,31 +14,12 @@ import albert_tf
 from albert_tf import export
 from albert_tf.serving import other_formats
 from tests import tolerances
+from tests.served_tasks import TASKS, make
 from tests.tiny import randomise
 
 NO_SCORE = -1e29
 # Of which spans there are scores depends on their order, which quantised weights may change.
 UNORDERED = {"start_top_index", "end_top_index", "end_top_log_probs"}
-QUESTIONS = {"max_query_length": 12}
-TASKS = {
-    "classify": (
-        functools.partial(albert_tf.AlbertForSequenceClassification, num_labels=2),
-        functools.partial(export.Classifier, labels=("no", "yes")),
-    ),
-    "choose": (
-        albert_tf.AlbertForMultipleChoice,
-        functools.partial(export.Chooser, num_choices=2, max_qa_length=12),
-    ),
-    "answer_v1": (
-        albert_tf.AlbertForQuestionAnswering,
-        functools.partial(export.QuestionAnswerer, **QUESTIONS),
-    ),
-    "answer_v2": (
-        albert_tf.AlbertForQuestionAnsweringV2,
-        functools.partial(export.QuestionAnswerer, **QUESTIONS),
-    ),
-    "fill_mask": (albert_tf.AlbertForPreTraining, export.MaskFiller),
-}
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +27,12 @@ def served(vocabulary, config):
     """Makes what serves a task, once for all formats."""
 
     @functools.cache
-    def make(task):
-        model_class, served_class = TASKS[task]
-        return served_class(randomise(model_class(config)), vocabulary)
+    def of(task):
+        if task == "fill_mask":  # With all outputs.
+            return export.MaskFiller(randomise(albert_tf.AlbertForPreTraining(config)), vocabulary)
+        return make(task, vocabulary)
 
-    return make
+    return of
 
 
 def features(rank):
@@ -75,13 +57,13 @@ def runner(directory, file_format):
     return lambda batch: run(**batch)
 
 
-# SavedModels of the others are read in test_served_models.py.
+# In the tests of taggers; and SavedModels of these in test_served_models.py.
 IN_OTHER_TESTS = [("saved_model", "classify"), ("saved_model", "fill_mask")]
 CASES = [
     pytest.param(file_format, task, marks=pytest.mark.peers if "onnx" in file_format else ())
     for file_format in ("saved_model", *other_formats.FORMATS)
     for task in TASKS
-    if (file_format, task) not in IN_OTHER_TESTS
+    if task != "tag" and (file_format, task) not in IN_OTHER_TESTS
 ]
 
 

@@ -11,7 +11,6 @@ from albert_tf import export
 from albert_tf.serving import export as export_command
 from albert_tf.serving import predict
 from albert_tf.tasks.table import TableSettings
-from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens, tiny
 from tests.served_tasks import LONG, make
 from tests.tiny import randomise, run_main
@@ -20,9 +19,7 @@ COLUMNS = TableSettings()
 
 
 @pytest.fixture(scope="module")
-def served(golden):
-    path = str(golden / "spm" / "en_small.model")
-    vocabulary = Vocabulary.read(path, is_word_piece=False)
+def served(vocabulary):
     tasks = ("classify", "choose", "answer_v1", "answer_v2", "fill_mask")
     return {task: make(task, vocabulary) for task in tasks}
 

@@ -19,7 +19,6 @@ from tests import tiny
 from tests.tiny import randomise
 
 LABELS = ("art", "law", "war")
-SEVERAL = tiny.fine_tuned("multilabel", kinds.MULTI_LABEL)
 
 
 @pytest.fixture
@@ -37,15 +36,6 @@ def store(config, vocabulary, tmp_path):
         return folder
 
     return write
-
-
-@pytest.mark.parametrize("layout", ["tf1", "huggingface"])
-def test_several_labels_are_served_from_any_layout(layout, store, tmp_path):
-    convert(str(store(3, SEVERAL)), layout, str(tmp_path / "there"))
-    served = served_tasks.serve("classify", Stored(str(tmp_path / "there")), {"max_seq_length": 16})
-    assert served.multilabel and served.labels == LABELS
-    served = served_tasks.serve("classify", Stored(str(tmp_path / "there")), {"multilabel": False})
-    assert not served.multilabel, "what is asked for comes first"
 
 
 # A run's class, its problem_type, and what its model serves.
@@ -78,14 +68,17 @@ def test_only_what_it_was_trained_for_is_served(
 
 
 @pytest.mark.parametrize("layout", ["tf1", "huggingface"])
-def test_texts_are_read_as_in_the_run(layout, store, tmp_path):
+def test_texts_are_read_and_labelled_as_in_the_run(layout, store, tmp_path):
     options = {"max_seq_length": 16, "pairs": True, "num_choices": 3}
-    run = tiny.fine_tuned("mrpc", kinds.SINGLE_LABEL, reading=options)
+    run = tiny.fine_tuned("multilabel", kinds.MULTI_LABEL, reading=options)
     convert(str(store(3, run)), layout, str(tmp_path / "there"))
     served = served_tasks.serve("classify", Stored(str(tmp_path / "there")), {})
     assert (served.max_seq_length, served.text_names) == (16, ("text_a", "text_b"))
-    served = served_tasks.serve("classify", Stored(str(tmp_path / "there")), {"max_seq_length": 12})
-    assert served.max_seq_length == 12, "what is asked for comes first"
+    assert served.multilabel and served.labels == LABELS
+    # What is asked for comes first.
+    asked = {"max_seq_length": 12, "multilabel": False}
+    served = served_tasks.serve("classify", Stored(str(tmp_path / "there")), asked)
+    assert (served.max_seq_length, served.multilabel) == (12, False)
 
 
 def test_given_labels_replace_those_beside_the_weights(store):
