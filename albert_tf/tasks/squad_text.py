@@ -216,7 +216,7 @@ def squad_rows(
                 "end_positions": last,
                 "is_impossible": is_training and first == 0,
             }
-            yield {**row, **{name: np.int32(value) for name, value in numbers.items()}}
+            yield row | {name: np.array(value, np.int32) for name, value in numbers.items()}
     for what, count in without_window.items():
         if count:
             logging.warning(

@@ -121,7 +121,7 @@ def test_every_flag_of_training_is_in_the_table():
 @pytest.mark.parametrize(("task", "expected"), [("sts-b", (0, 5)), ("mrpc", (-np.inf, np.inf))])
 def test_a_regression_has_the_range_of_its_row(task, expected):
     settings = FinetuningSettings.of(task_name=task, output_dir="out", do_predict=True)
-    assert finetune.make_task(settings).number_range == expected
+    assert finetune.make_task(settings).row.number_range == expected
 
 
 # --- run.json -------------------------------------------------------------------------------
