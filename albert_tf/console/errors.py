@@ -47,6 +47,10 @@ def in_one_line(*others: type[Exception], flags: Collection[str] = ()) -> Iterat
             found = " or ".join(f"`{name}`" for name in _TAKE_MEMORY if name in flags)
             text = f"memory ran out ({cause}): lower "
             text += found or "the batch size or `max_seq_length`"
+        elif isinstance(error, UnicodeEncodeError):
+            # Half a surrogate pair, or a byte of a file's name.
+            near = error.object[max(error.start - 60, 0) : error.end + 60]
+            text = f"{near!r} has a character that UTF-8 does not have ({error.reason})"
         elif isinstance(error, RuntimeError) and not isinstance(error, others):
             raise
         logging.debug("traceback of the error:", exc_info=True)

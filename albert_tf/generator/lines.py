@@ -57,8 +57,7 @@ class TextSource:
             yield self._decode(line)
 
     def _decode(self, line: bytes) -> str:
-        if b"\0" in line:
-            line = line.replace(b"\0", b"")
+        line = line.removeprefix(codecs.BOM_UTF8).replace(b"\0", b"")
         try:
             return line.decode("utf-8", self.errors).strip()
         except UnicodeDecodeError as error:
@@ -103,7 +102,7 @@ class TextFile(TextSource):
     """A file of UTF-8 text, compressed if its name ends in .gz, .bz2 or .zst.
 
     Only a line feed ends a line. White space around a line (including a carriage return), NUL
-    bytes and a byte order mark at the start of the file are dropped.
+    bytes and a byte order mark before it, as where files were joined, are dropped.
 
     Args: see TextSource.
     """
@@ -156,7 +155,7 @@ class TextFile(TextSource):
         try:
             for number, line in numbered_lines:
                 self.number = number
-                yield line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+                yield line
             if self._text is not self._stored and not self._stored.tell():
                 # Even compressed empty text has bytes; gzip accepts none.
                 raise EOFError("it is empty, which a compressed file never is")

@@ -18,7 +18,7 @@ from absl import logging
 
 from albert_tf.console import errors
 from albert_tf.records.spec import Feature, FeatureSpec
-from albert_tf.storage.files import check_regular, list_files, read_bytes, replace
+from albert_tf.storage.files import as_pattern, check_regular, list_files, read_bytes, replace
 
 # Read at a time.
 READ_BYTES = 8 << 20
@@ -69,7 +69,7 @@ def _check_shards(files: Sequence[str], patterns: str) -> None:
 
     Warns of shards that the patterns ask for, but which are not among the files found.
     """
-    asked_for = [pattern.strip() for pattern in patterns.split(",")]
+    asked_for = [as_pattern(pattern.strip()) for pattern in patterns.split(",")]
     counts: dict[str, str] = {}
     found = set(files)
     for path in files:

@@ -121,14 +121,34 @@ def check_file(path: str | os.PathLike[str], name: str = "") -> None:
 
 def find(directory: str | os.PathLike[str], pattern: str) -> list[str]:
     """Returns the paths in a directory that match a pattern, sorted by name."""
-    within = os.path.join(glob.escape(os.fspath(directory)), pattern)
-    return sorted(gfile().glob(within) if is_remote(directory) else glob.glob(within))
+    return _glob(os.path.join(glob.escape(os.fspath(directory)), pattern))
+
+
+def _glob(pattern: str) -> list[str]:
+    return sorted(gfile().glob(pattern) if is_remote(pattern) else glob.glob(pattern))
 
 
 def walk(directory: str) -> list[str]:
     """Returns the paths of all files in a directory and its subdirectories."""
     walked = gfile().walk(directory) if is_remote(directory) else os.walk(directory)
     return [os.path.join(top, name) for top, _, names in walked for name in names]
+
+
+def as_pattern(name: str) -> str:
+    """Returns a glob for a name or glob: what exists by that very name stands for itself.
+
+    A directory's name may have [, * or ? in it, which in a pattern stand for others.
+
+    Example:
+      >>> import pathlib
+      >>> pathlib.Path("corpus[1]").mkdir()
+      >>> as_pattern("corpus[1]/*.txt"), as_pattern("corpus[2]/*.txt")
+      ('corpus[[]1]/*.txt', 'corpus[2]/*.txt')
+    """
+    whole = name
+    while glob.escape(whole) != whole and not exists(whole):
+        whole = os.path.dirname(whole)
+    return glob.escape(whole) + name[len(whole) :]
 
 
 def list_files(patterns: str) -> list[str]:
@@ -138,8 +158,7 @@ def list_files(patterns: str) -> list[str]:
     """
     found: list[str] = []
     for pattern in filter(None, (part.strip() for part in patterns.split(","))):
-        # A name may have [ ] in it, which in a pattern stand for one of some characters.
-        matches = [pattern] if is_file(pattern) else sorted(gfile().glob(pattern))
+        matches = [pattern] if is_file(pattern) else _glob(as_pattern(pattern))
         if not matches:
             raise FileNotFoundError(f"input file {pattern} does not exist: no file matches it")
         paths = [path for path in matches if not gfile().isdir(path)]

@@ -32,6 +32,10 @@ _LOWER = "lower the batch size or --max_seq_length"
         (FileNotFoundError("no such file"), "error: no such file"),
         (OurOwnError("stopped"), "error: stopped"),
         (
+            UnicodeEncodeError("utf-8", "x\udcff.txt", 1, 2, "not allowed"),
+            r"error: 'x\udcff.txt' has a character that UTF-8 does not have (not allowed)",
+        ),
+        (
             tf.errors.DataLossError(None, None, "{{function_node a}} at:\nbad record [Op:Read]"),
             "error: at: bad record",
         ),

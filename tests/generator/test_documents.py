@@ -30,11 +30,11 @@ def _sentences(*paths, **settings):
 
 def test_blank_lines_and_ends_of_files_end_documents(tmp_path):
     first, second = tmp_path / "a.txt", tmp_path / "b.txt"
-    first.write_bytes(b"\n\nOne.\r\n  Two.  \n \t\n\nThree.")
+    first.write_bytes("\n\nOne.\r\n  Two.  \n\ufeff \t\n\nThree.".encode())
     second.write_bytes("Vi\u00e9r.\n\n\n".encode())
     assert _read(first, second) == [
-        Document(["One.", "Two."], 0, 20),
-        Document(["Three."], 0, 27),
+        Document(["One.", "Two."], 0, 23),
+        Document(["Three."], 0, 30),
         Document(["Vi\u00e9r."], 1, 8),
     ]
 
@@ -293,7 +293,7 @@ def test_jsonl_is_a_document_per_line(write):
         {"text": ""},
         {"text": "Fo\0ur."},
     ]
-    path = write("\ufeff" + "\n\n".join(json.dumps(line) for line in lines))
+    path = write("\ufeff" + "\n\n\ufeff".join(json.dumps(line) for line in lines))
     assert _parse(path, input_format="jsonl") == [
         ["One.", "Two.", "Heading without end", "Three."],
         [],

@@ -86,11 +86,13 @@ def test_an_unsharded_file_is_not_read_with_shards_of_its_name(files, tmp_path):
         ("a-0000[0-3]-of-00008", "1 of the 8 shards of {}/a are missing, the first is {}/a-00002"),
         ("a-0000[0-1]-*, {}/a-00003-of-00008", None),
         ("b-*", None),
+        ("c[1]/a-*", "2 of the 3 shards of {}/c[1]/a are missing, the first is {}/c[1]/a-00000-of"),
     ],
 )
 def test_shards_that_a_pattern_asks_for_are_missed(files, tmp_path, caplog, pattern, missing):
     names = ["a-00000-of-00008", "a-00001-of-00008", "a-00003-of-00008", "b-00000-of-00001"]
-    for name in names:
+    (tmp_path / "c[1]").mkdir()
+    for name in (*names, "c[1]/a-00002-of-00003"):
         (tmp_path / name).write_bytes(pathlib.Path(files[0]).read_bytes())
     input_files.find_files(f"{tmp_path}/{pattern.format(tmp_path)}")
     assert ("missing" in caplog.text) == bool(missing)

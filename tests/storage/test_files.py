@@ -83,6 +83,16 @@ def test_a_name_may_look_like_a_pattern(tmp_path):
     assert files.list_files(f"{tmp_path}/a[1].txt") == [f"{tmp_path}/a1.txt"]
 
 
+@pytest.mark.parametrize("name", ["c[1]", "c*", "c?", "[c]/d[!a]"])
+def test_a_directory_may_look_like_a_pattern(tmp_path, name):
+    for folder in (name, "c1", "c", "c/da"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "a.txt").write_text("x")
+    assert files.list_files(f"{tmp_path}/{name}/*.t?t") == [f"{tmp_path}/{name}/a.txt"]
+    with pytest.raises(ValueError, match="is a directory: give"):
+        files.list_files(f"{tmp_path}/{name}")
+
+
 @pytest.mark.parametrize("name", ["c*.txt", "c.txt"])
 def test_a_pattern_without_files_is_an_error(tmp_path, name):
     (tmp_path / "a.txt").write_text("x")
