@@ -228,7 +228,7 @@ def check_same_task(settings: FinetuningSettings, task: SupervisedTask, path: st
     MNLI's weights.
     """
     before = kinds.find(path) if path else None
-    if before is None:  # The release wrote no record.
+    if not (before and before.name):  # The release wrote no record.
         return
     now = TaskRecord(**task.record(settings.task_name))
     if settings.do_train:

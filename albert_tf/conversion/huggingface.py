@@ -293,7 +293,7 @@ def write_card(
     size = f"{config.num_hidden_layers} layers, H {config.hidden_size}, E {config.embedding_size}"
     sections = [
         "\n".join([*header, "---"]),
-        f"# ALBERT for {run.task.name}" if run and run.task else "# ALBERT",
+        f"# ALBERT for {run.task.name}" if run and run.task and run.task.name else "# ALBERT",
         f"[ALBERT](https://arxiv.org/abs/1909.11942) with {size} and {config.vocab_size:,} pieces, "
         f"for transformers' {architecture}.",
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from albert_tf.conversion import huggingface, keras_files
 from albert_tf.storage import files, run_record
 from albert_tf.storage.run_record import RunRecord, TaskRecord
@@ -23,14 +25,19 @@ def find_run(path: str) -> RunRecord | None:
     """Returns the record of the run that fine-tuned stored weights, if there is one.
 
     Without one, Hugging Face's config and a .keras file tell what a model is for, but not how it
-    was trained.
+    was trained; the record of a Preprocessor that was saved tells how texts are read.
     """
     run = run_record.find_run(path)
-    if run:
-        return run if run.task else None  # Another is pre-training's.
+    if run and not run.task:  # Pre-training's.
+        return None
+    if run and run.task.name:
+        return run
     architecture, is_multi_label = keras_files.read_kind(path)
     task = _of_class(architecture, MULTI_LABEL if is_multi_label else "")
     task = task or _of_hugging_face(files.directory_of(path))
+    if run:
+        known = dataclasses.replace(task or run.task, reading=run.task.reading)
+        return dataclasses.replace(run, task=known)
     return RunRecord(settings={}, config={}, task=task, versions={}) if task else None
 
 

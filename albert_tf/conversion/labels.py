@@ -13,7 +13,7 @@ from absl import logging
 from albert_tf.conversion import huggingface, layouts
 from albert_tf.conversion.names import CLASSIFIER, CLASSIFIER_BIAS
 from albert_tf.storage import files
-from albert_tf.storage.text_files import parse_json
+from albert_tf.storage.text_files import class_of, parse_json
 
 LABELS_FILE = "labels.jsonl"
 
@@ -45,7 +45,7 @@ def names(labels: Any, count: int | None = None) -> tuple[str, ...]:
             f"the model has {count or 'no'} classes: give {count or 'no'} labels, a name for "
             f"each, not {len(found)}"
         )
-    if len({*found} - {""}) < len(found):
+    if len({*map(class_of, found)} - {""}) < len(found):
         raise ValueError(
             f"`labels` must be distinct names, none empty, got {', '.join(map(repr, found))}"
         )
@@ -116,8 +116,9 @@ def in_order(
     named = stored(path) if classes and rows == {(len(classes),)} else ()
     if not named:
         return dict(weights)
-    if sorted(named) == sorted(classes):
-        ids = [named.index(name) for name in classes]
+    known = {class_of(name): i for i, name in enumerate(named)}
+    if known.keys() == {*map(class_of, classes)}:
+        ids = [known[class_of(name)] for name in classes]
         return {**weights, **{name: weights[name][ids] for name in CLASSIFIER}}
     if not leave_others:
         raise ValueError(

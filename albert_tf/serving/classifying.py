@@ -18,6 +18,7 @@ from albert_tf.tasks.classification import (
     MultipleChoiceTask,
     SequenceClassificationTask,
 )
+from albert_tf.tasks.sequence_features import longest_ending
 from albert_tf.tasks.table import LABEL_SEPARATOR, TableSettings
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.types import Features
@@ -198,13 +199,10 @@ class Chooser(ServedModel):
         super().__init__(model, vocabulary, max_seq_length)
         if num_choices < 2:
             raise ValueError(f"`num_choices` must be at least 2, got {num_choices}")
-        if not 1 <= max_qa_length <= self.max_seq_length - 3:
-            raise ValueError(
-                f"`max_qa_length` must be from 1 to {self.max_seq_length - 3} for "
-                f"sequences of {self.max_seq_length} tokens, got {max_qa_length}"
-            )
+        if max_qa_length < 1:
+            raise ValueError(f"`max_qa_length` must be at least 1, got {max_qa_length}")
         self.num_choices = num_choices
-        self.max_qa_length = max_qa_length
+        self.max_qa_length = longest_ending(self.max_seq_length, max_qa_length)
 
     def evaluation(self, path: str, columns: TableSettings) -> Evaluation:
         if not columns.choice_columns:

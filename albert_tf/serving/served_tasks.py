@@ -28,7 +28,6 @@ from albert_tf.serving.tagging import Tagger
 from albert_tf.storage import hub
 from albert_tf.storage.run_record import RUN_FILE, TaskRecord
 from albert_tf.tasks.preprocessor import Preprocessor
-from albert_tf.tasks.sequence_features import longest_ending
 
 # A task -> the class of its model, and the class that serves it.
 SERVED: Mapping[str, tuple[type[keras.Model], type[ServedModel]]] = {
@@ -97,13 +96,8 @@ def serve_fitted(
         known = ", ".join(kind.__name__ for kind, _ in SERVED.values())
         raise ValueError(f"{type(model).__name__} can't be exported to take raw text, only {known}")
     (task,) = found
-    own: dict[str, Any] = {
-        name: getattr(preprocess, name)
-        for name in ("max_seq_length", "max_qa_length", "max_query_length", "doc_stride")
-        if task in TASKS_OF[name]
-    }
-    if "max_qa_length" in own:  # As the Preprocessor cuts longer endings.
-        own["max_qa_length"] = longest_ending(preprocess.max_seq_length, preprocess.max_qa_length)
+    reading = preprocess.reading.items()
+    own: dict[str, Any] = {name: value for name, value in reading if task in TASKS_OF[name]}
     _, served_class = SERVED[task]
     if served_class.takes_labels:
         own |= _labels(model, preprocess)
@@ -114,7 +108,7 @@ def serve_fitted(
 
 def _is_linear(path: str, trained: TaskRecord | None) -> bool:
     """Whether a model for questions has BERT's head, where no answer is the span of [CLS]."""
-    if trained:
+    if trained and trained.architecture:
         return trained.architecture == AlbertForQuestionAnswering.__name__
     return any(name.startswith(SPAN_HEAD) for name in layouts.find(path).head_shapes(path))
 

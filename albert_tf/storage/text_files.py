@@ -21,6 +21,8 @@ CARRIAGE_RETURN = "a carriage return within the line: end lines with LF or CR LF
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
+# A whole number, as a float is written.
+_WHOLE = re.compile(r"(-?[0-9]+)\.0")
 _KINDS = {
     bool: "true or false",
     dict: "an object",
@@ -143,6 +145,18 @@ def finite_number(text: str, where: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{where}: label {text!r} is not a number")
     return value
+
+
+def class_of(label: str) -> str:
+    """Returns the class that a label means: 1.0 is 1, and True is true, as programs differ there.
+
+    Example:
+        >>> [class_of(label) for label in ("1.0", "1.50", "TRUE", "True north")]
+        ['1', '1.50', 'true', 'True north']
+    """
+    whole = _WHOLE.fullmatch(label)
+    lower = label.lower()
+    return whole[1] if whole else lower if lower in ("true", "false") else label
 
 
 def json_member(value: Any, key: str, where: str, *kinds: type) -> Any:

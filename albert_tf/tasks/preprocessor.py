@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import numbers
 import os
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,14 +14,21 @@ import numpy as np
 
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import layouts
-from albert_tf.storage import files, hub
+from albert_tf.storage import files, hub, run_record
+from albert_tf.storage.run_record import RunRecord, TaskRecord
+from albert_tf.storage.text_files import class_of
 from albert_tf.tasks import sequence_features, squad_text
 from albert_tf.text import vocabulary
+from albert_tf.text.characters import to_unicode
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.training import length_buckets
 
 Row = dict[str, np.ndarray]
+# How texts are read.
+_LENGTHS = ("max_seq_length", "max_qa_length", "max_query_length", "doc_stride")
+# The labels of a text that has any number of them.
+_SEVERAL = (list, tuple, set, frozenset, np.ndarray)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +89,8 @@ class TextColumns:
     def label_ids(self, names: Sequence[str]) -> np.ndarray | None:
         """Returns the labels, `<int32>[N]` for classes and `<float32>[N]` for other numbers.
 
+        Lists of names become `<float32>[N, C]`, 1 for the classes named.
+
         Args:
           names: The names of the classes, if they have names. Labels are looked up there if they
             are strings or any is one of them, as the numbers 3 and 3.0 are of "3"; else they are
@@ -90,21 +98,35 @@ class TextColumns:
         """
         if self.labels is None:
             return None
-        known = {name: i for i, name in enumerate(names)}
-        given = [_name_among(names, label) for label in self.labels]
-        if isinstance(self.labels[0], (str, bytes)) or not known.keys().isdisjoint(given):
-            unknown = sorted(set(given) - set(known))
+        several = any(isinstance(label, _SEVERAL) for label in self.labels)
+        rows = [[*label] if isinstance(label, _SEVERAL) else [label] for label in self.labels]
+        known = {class_of(name): i for i, name in enumerate(names)}
+        given = [[class_of(labels_file.name_of(part)) for part in row] for row in rows]
+        found = {part for row in given for part in row}
+        are_names = any(isinstance(part, (str, bytes)) for row in rows for part in row)
+        # Several numbers for a text are no classes.
+        if are_names or not (several or known.keys().isdisjoint(found)) or not found:
+            unknown = sorted(found - known.keys())
             if unknown:
                 raise ValueError(
                     f"label {unknown[0]!r} is not one of `labels` "
                     f"({', '.join(names) or 'none given'}): give the names of all classes in the "
                     "order of their ids"
                 )
-            return np.array([known[name] for name in given], np.int32)
+            if not several:
+                return np.array([known[part] for (part,) in given], np.int32)
+            targets = np.zeros((len(given), len(names)), np.float32)
+            for target, row in zip(targets, given, strict=True):
+                target[[known[part] for part in row]] = 1
+            return targets
+        if len({*map(len, rows)}) > 1:
+            raise ValueError(
+                "`labels` of several numbers must be as many for each text, as 0 or 1 for each "
+                "class; or give lists of names"
+            )
         ids = np.asarray(self.labels)
         if ids.dtype.kind not in "biuf" or not np.isfinite(ids).all():
             raise ValueError("labels must be finite numbers, or strings that are all in `labels`")
-        # Several numbers for a text are no ids.
         is_wrong = (ids < 0) | (ids >= len(names)) | (ids % 1 != 0)
         if names and ids.ndim == 1 and is_wrong.any():
             raise ValueError(
@@ -115,27 +137,25 @@ class TextColumns:
         return ids.astype(np.float32 if ids.dtype.kind == "f" else np.int32)
 
 
-def _name_among(names: Sequence[str], label: Any) -> str:
-    """Returns a label's name: of the numbers 3 and 3.0 "3" or "3.0", whichever is in `names`."""
-    text = labels_file.name_of(label)
-    if text in names or not isinstance(label, numbers.Number):
-        return text
-    try:
-        return next((name for name in names if float(name) == label), text)
-    except ValueError:  # Names that are no numbers.
-        return text
-
-
 def _from_dataset(dataset: Any, labels: Any, weights: Any) -> tuple[Any, Any, Any]:
     """Reads a tf.data.Dataset of texts, (texts, labels) or (texts, labels, weights)."""
     from albert_tf.records.input_files import untuned
 
+    if dataset.cardinality() == -1:  # tf.data.INFINITE_CARDINALITY
+        raise ValueError("the dataset of texts never ends: leave its repeat() out, or take() some")
     elements = list(untuned(dataset).as_numpy_iterator())
     if not elements:
         raise ValueError("there are no texts")
     if not isinstance(elements[0], tuple):
         elements = [(element,) for element in elements]
-    texts, *others = (_joined(column) for column in zip(*elements, strict=True))
+    first = elements[0][0]
+    texts_of = first.values() if isinstance(first, Mapping) else [first]
+    if any(map(np.ndim, texts_of)):  # Batches.
+        elements = [row for batch in elements for row in zip(*map(_rows_of, batch), strict=True)]
+    texts: Any
+    texts, *others = zip(*elements, strict=True)
+    if isinstance(first, Mapping):
+        texts = {name: [row[name] for row in texts] for name in first}
     own = dict(zip(("labels", "sample_weights"), others, strict=False))
     for name, given in (("labels", labels), ("sample_weights", weights)):
         if name in own and given is not None:
@@ -143,11 +163,12 @@ def _from_dataset(dataset: Any, labels: Any, weights: Any) -> tuple[Any, Any, An
     return texts, own.get("labels", labels), own.get("sample_weights", weights)
 
 
-def _joined(column: Sequence[Any]) -> Any:
-    """Joins the elements of a dataset's column: single values, batches, or named ones."""
-    if isinstance(column[0], Mapping):
-        return {name: _joined([row[name] for row in column]) for name in column[0]}
-    return np.concatenate([np.atleast_1d(np.asarray(value)) for value in column])
+def _rows_of(batch: Any) -> list[Any]:
+    """Returns the rows of a batch of values, or of named ones."""
+    if isinstance(batch, Mapping):
+        rows = zip(*map(_rows_of, batch.values()), strict=True)
+        return [dict(zip(batch, row, strict=True)) for row in rows]
+    return list(np.asarray(batch))
 
 
 def _texts(values: Any, name: str) -> list[str]:
@@ -158,9 +179,10 @@ def _texts(values: Any, name: str) -> list[str]:
     for i, value in enumerate(values):
         if not isinstance(value, (str, bytes)):
             raise ValueError(f"{name} must be strings, but the one at index {i} is {value!r}")
-        if isinstance(value, bytes):
-            value = value.decode("utf-8", "ignore")
-        texts.append(str(value))
+        try:
+            texts.append(str(to_unicode(value)))
+        except ValueError as error:
+            raise ValueError(f"{name}: the one at index {i} is no text: {error}") from error
     return texts
 
 
@@ -229,10 +251,15 @@ class TextBatches(keras.utils.PyDataset):
         from albert_tf.records.input_files import untuned
         from albert_tf.records.input_pipeline import BATCHES_AHEAD
 
-        def spec(array: np.ndarray) -> Any:
-            return tf.TensorSpec([None] * array.ndim, array.dtype)
+        def spec(array: np.ndarray, fixed: tuple[int, ...] = ()) -> Any:
+            return tf.TensorSpec([None] * (array.ndim - len(fixed)) + [*fixed], array.dtype)
 
-        signature = keras.tree.map_structure(spec, self[0])
+        features, *others = self[0]
+        # Of features the length varies; what a label has is in all batches the same.
+        signature = (
+            {name: spec(array) for name, array in features.items()},
+            *(spec(array, array.shape[1:]) for array in others),
+        )
         dataset = tf.data.Dataset.from_generator(self.epoch, output_signature=signature)
         counted = dataset.apply(tf.data.experimental.assert_cardinality(len(self)))
         return untuned(counted.prefetch(BATCHES_AHEAD))
@@ -294,9 +321,12 @@ class Preprocessor:
     ) -> Preprocessor:
         """Finds the vocabulary, its case and the names of the classes beside stored weights.
 
+        Lengths are by default those of the Preprocessor that was saved there, or those that the
+        model was fine-tuned with.
+
         Args:
           path: What the model's `from_weights` takes.
-          max_seq_length: See the class; by default as many as the model has positions.
+          max_seq_length: See the class; if it is unknown, as many as the model has positions.
           labels: See the class; by default those stored, if there are any.
           spm_model_file: A SentencePiece model, if there is none beside the weights.
           vocab_file: Or a WordPiece vocabulary.
@@ -307,17 +337,19 @@ class Preprocessor:
         config = layouts.load_config(path)
         words = vocabulary.need(path, spm_model_file, vocab_file, do_lower_case)
         words.check(config)
-        longest = config.max_position_embeddings
-        if max_seq_length is None:
-            max_seq_length = longest
-        elif max_seq_length > longest:
+        longest, run = config.max_position_embeddings, run_record.find_run(path)
+        known = {"max_seq_length": longest}
+        if run and run.task:
+            known |= {name: n for name, n in run.task.reading.items() if name in _LENGTHS}
+        if max_seq_length is not None:
+            settings["max_seq_length"] = max_seq_length
+        labels = labels_file.stored(path) if labels is None else labels
+        preprocess = cls(words, labels=labels, **{**known, **settings})
+        if preprocess.max_seq_length > longest:
             raise ValueError(
                 f"`max_seq_length` must be at most {longest} (the config's "
-                f"max_position_embeddings), not {max_seq_length}"
+                f"max_position_embeddings), not {preprocess.max_seq_length}"
             )
-        if labels is None:
-            return cls(words, max_seq_length, labels_file.stored(path), **settings)
-        preprocess = cls(words, max_seq_length, labels, **settings)
         labels_file.check_order(preprocess.labels, path)
         return preprocess
 
@@ -326,8 +358,16 @@ class Preprocessor:
         """The vocabulary's tokenizer."""
         return self.vocabulary.tokenizer
 
+    @property
+    def reading(self) -> dict[str, int]:
+        """How texts are read, as a run's record has it."""
+        return {name: getattr(self, name) for name in _LENGTHS}
+
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Writes vocabulary and labels beside a saved model, where `from_weights` finds them."""
+        """Writes vocabulary, labels and lengths beside a saved model.
+
+        There `from_weights`, albert-export and albert-predict find them.
+        """
         directory = os.fspath(directory)
         if not files.is_remote(directory):
             os.makedirs(directory, exist_ok=True)
@@ -344,6 +384,11 @@ class Preprocessor:
             raise FileExistsError(f"{found.path} is another vocabulary: save to a new directory")
         if self.labels:
             labels_file.write(directory, self.labels)
+        # Into the record of the run, if it is the directory of one.
+        run = run_record.find_run(directory) or RunRecord(settings={}, config={})
+        task = run.task or TaskRecord("")
+        task = dataclasses.replace(task, reading={**task.reading, **self.reading})
+        dataclasses.replace(run, task=task).write(directory)
 
     def __call__(
         self,
@@ -395,8 +440,8 @@ class Preprocessor:
           texts: N texts; or a table (a pandas frame or a dictionary) with a column `text`, perhaps
             `text_pair` and `label`; or a tf.data.Dataset of texts, (texts, labels) or (texts,
             labels, weights).
-          labels: N of `self.labels`, as names or the numbers that they were made of; or N ids of
-            classes or other numbers.
+          labels: N of `self.labels`, as names or the numbers that they were made of; N lists of
+            names, which become 0 or 1 for each class; or N ids of classes or other numbers.
           batch_size: Rows per batch; the last one may have fewer.
           pairs: See `__call__`.
           choices: See `__call__`.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import dataclasses
 import functools
 import json
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from albert_tf.console.settings import Settings, setting
@@ -15,6 +17,7 @@ from albert_tf.storage import files, parquet_files
 from albert_tf.storage.text_files import (
     CARRIAGE_RETURN,
     JSON_LINES,
+    class_of,
     finite_number,
     json_lines,
     json_member,
@@ -28,6 +31,8 @@ from albert_tf.tasks.race import ChoiceExample
 FORMATS = (".csv", ".tsv", *JSON_LINES, parquet_files.ENDING)
 # Between the labels of a text that has several.
 LABEL_SEPARATOR = "|"
+# A list of strings or numbers in a cell of text.
+_LIST = re.compile(r"\s*\[\s*(['\"\d-].*)?\]\s*", re.DOTALL)
 
 # A long document is more than the csv module's own limit, 131,072 characters.
 csv.field_size_limit(2**31 - 1)
@@ -101,6 +106,8 @@ def _text(value: Any, where: str) -> str:
 
 
 def _joined(value: Any, where: str) -> str:
+    if isinstance(value, str) and _LIST.fullmatch(value):
+        value = _list(value.strip(), where)
     if not isinstance(value, list):
         return _text(value, where)
     parts = [_text(part, where) for part in value]
@@ -128,6 +135,25 @@ def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
 # Group heading of --help.
 COLUMNS = "Columns of a table"
 _column = functools.partial(setting, group=COLUMNS)
+
+
+def _list(cell: str, where: str) -> Any:
+    """Reads a list in JSON, or in Python, as pandas writes it into a .csv file."""
+    try:
+        return json.loads(cell)
+    except ValueError:
+        pass
+    try:
+        value = ast.literal_eval(cell)
+    except (ValueError, SyntaxError):
+        value = None
+    # Of NumPy's text, which has no commas, Python would make one string.
+    if repr(value) != cell:
+        raise ValueError(
+            f"{where}: expected labels separated by {LABEL_SEPARATOR}, or a list in JSON or as "
+            f"Python writes it, got {cell[:60]}"
+        )
+    return value
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -160,7 +186,7 @@ class TableSettings(Settings):
 def find_labels(path: str, settings: TableSettings, several: bool = False) -> tuple[str, ...]:
     """Returns the classes of a training file, sorted as numbers if all are, else by name.
 
-    The arguments are those of read_texts.
+    The arguments are those of read_texts. Labels are named as by class_of.
     """
     labels: set[str] = set()
     of_several = [settings.label_column] if several else []
@@ -171,7 +197,7 @@ def find_labels(path: str, settings: TableSettings, several: bool = False) -> tu
                 f"{path}:{number}: expected a label without tabs and line ends, which separate "
                 f"cells and rows of predictions.tsv, got {cell!r}"
             )
-        labels.update(_parts(cell) if several else [cell])
+        labels.update(map(class_of, _parts(cell) if several else [cell]))
     if len(labels) < 2:
         found = f"only one label: {labels.pop()!r}" if labels else "no label"
         raise ValueError(
@@ -201,6 +227,7 @@ def read_texts(
       several: Whether a text may have any number of labels, joined by LABEL_SEPARATOR.
     """
     examples = []
+    ids = {class_of(name): i for i, name in enumerate(labels)}
     of_several = [settings.label_column] if several else []
     for number, row in text_rows(path, settings.columns(labelled), of_several):
         text, label = row[settings.text_column], None
@@ -208,7 +235,7 @@ def read_texts(
         if labelled:
             cell = row[settings.label_column]
             parts = _parts(cell) if several else [cell]
-            found = [_label(part, labels, f"{path}:{number}") for part in parts]
+            found = [_label(part, ids, f"{path}:{number}") for part in parts]
             label = tuple(sorted({int(each) for each in found})) if several else found[0]
         examples.append(TextExample(str(number), text, second, label))
     return examples
@@ -264,14 +291,14 @@ def read_choices(path: str, settings: TableSettings, labelled: bool = True) -> l
     return examples
 
 
-def _label(text: str, labels: Sequence[str], where: str) -> int | float:
-    if not labels:
+def _label(text: str, ids: Mapping[str, int], where: str) -> int | float:
+    if not ids:
         return finite_number(text, where)
-    if text not in labels:
+    if class_of(text) not in ids:
         raise ValueError(
-            f"{where}: label {text!r} is not one of those trained on: {', '.join(labels)}"
+            f"{where}: label {text!r} is not one of those trained on: {', '.join(ids)}"
         )
-    return labels.index(text)
+    return ids[class_of(text)]
 
 
 def _parts(cell: str) -> list[str]:
@@ -280,7 +307,7 @@ def _parts(cell: str) -> list[str]:
 
 def _choice(text: str, choices: Sequence[str], where: str) -> int:
     # Its column, its number, or one that is both.
-    found = {i for i, name in enumerate(choices) if text in (name, str(i))}
+    found = {i for i, name in enumerate(choices) if text == name or class_of(text) == str(i)}
     if len(found) > 1:
         raise ValueError(
             f"{where}: label {text!r} could mean the column of that name or the choice of that "

@@ -16,6 +16,13 @@ CJK = re.compile(
 def to_unicode(text: str | bytes) -> str:
     """Decodes UTF-8, dropping invalid bytes; a str is returned unchanged."""
     if isinstance(text, str):
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"{text[error.start]!r} at character {error.start} is an unpaired surrogate: write "
+                "the whole character"
+            ) from error
         return text
     if isinstance(text, bytes):
         return text.decode("utf-8", "ignore")

@@ -139,7 +139,7 @@ def test_all_signatures_choose_as_the_model_does(model, vocabulary):
     ("arguments", "message"),
     [
         ({"num_choices": 1, "max_qa_length": 9}, "`num_choices` must be at least 2, got 1"),
-        ({"max_qa_length": 62}, "`max_qa_length` must be from 1 to 61 for sequences of 64"),
+        ({"max_qa_length": 0}, "`max_qa_length` must be at least 1, got 0"),
     ],
 )
 def test_what_leaves_no_choice_or_room_is_refused(model, vocabulary, arguments, message):

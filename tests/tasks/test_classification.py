@@ -297,6 +297,11 @@ def task(tokenizer) -> MultiLabelTask:
     [
         ("t.csv", "text,label\na b,war|art\na b,\na b,art| art |\na b, law|war\n"),
         ("t.tsv", "label\ttext\nwar|art\ta b\n\ta b\nart\ta b\nwar|law\ta b\n"),
+        # As pandas writes lists.
+        (
+            "p.csv",
+            "text,label\na b,\"['war', 'art']\"\na b,[]\na b,['art']\na b,\"['law', 'war']\"\n",
+        ),
     ],
 )
 def test_a_cell_holds_any_number_of_labels(tmp_path, name, content):
@@ -349,6 +354,9 @@ def test_labels_that_do_not_do(tmp_path):
     path.write_text("text,label\na,art|what\n")
     with pytest.raises(ValueError, match="t.csv:2: label 'what' is not one of those trained on: "):
         table.read_texts(str(path), COLUMNS, LABELS, several=True)
+    path.write_text("text,label\na,['art' 'war']\n")
+    with pytest.raises(ValueError, match="'label': expected labels separated by |, or a list in J"):
+        table.find_labels(str(path), COLUMNS, several=True)
     for cell, message in (("|", "no label"), ("art|", "only one label: 'art'")):
         path.write_text(f"text,label\na,{cell}\n")
         with pytest.raises(ValueError, match=f"t.csv: .* in column 'label', got {message}"):

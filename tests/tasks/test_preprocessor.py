@@ -1,5 +1,6 @@
 """Strings to `fit`: features are those of run_finetune.py, whatever holds the texts."""
 
+import dataclasses
 import shutil
 
 import keras
@@ -10,6 +11,9 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.convert import convert
+from albert_tf.conversion.stored import Stored
+from albert_tf.serving import served_tasks
+from albert_tf.storage import run_record
 from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
@@ -190,6 +194,8 @@ def test_a_model_is_fitted_and_saved_from_strings(weights, tmp_path):
         ([1.0, 2.0, 3.0], [1, 2, 1], ("1.0", "2.0", "3.0"), [0, 1, 0]),
         ([0.5, 1.0], np.array([1.0, 0.5, 1.0]), ("0.5", "1.0"), [1, 0, 1]),
         ([False, True], np.array([True, False, True]), ("False", "True"), [1, 0, 1]),
+        (["false", "true"], np.array([True, False, True]), ("false", "true"), [1, 0, 1]),
+        (["0", "1"], ["1.0", "0.0", "1"], ("0", "1"), [1, 0, 1]),
         (["bad", "good"], [1, 0, 1], ("bad", "good"), [1, 0, 1]),
         (["bad", "good"], np.array([1.0, 0.0, 1.0]), ("bad", "good"), [1, 0, 1]),
         ([b"bad", np.str_("good")], ["good", "bad", "good"], ("bad", "good"), [1, 0, 1]),
@@ -210,6 +216,44 @@ def test_several_numbers_for_a_text_are_no_classes(preprocess):
     assert found.numpy().tolist() == [[0, 5], [1, 1]]
 
 
+@pytest.mark.parametrize("batched", [False, True])
+def test_the_labels_of_a_dataset_may_be_vectors(batched, preprocess):
+    named = albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, ("bad", "good"))
+    ragged = tf.ragged.constant([["good"], [], ["good", "bad"]])
+    expected = [[0, 1], [0, 0], [1, 1]]
+    for labels in (np.array(expected, np.float32), ragged):
+        given = tf.data.Dataset.from_tensor_slices(({"text": ["a", "b", "c"]}, labels))
+        ((_, found),) = named.dataset(given.batch(2) if batched else given, shuffle=False)
+        assert found.numpy().tolist() == expected
+
+
+def test_lists_of_names_are_any_number_of_classes(preprocess):
+    named = albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, ("bad", "good"))
+    for labels in (
+        [["good"], ["bad", "good"], []],
+        [("good",), {"good", "bad"}, np.array([], str)],
+        ["good", [b"bad", "good"], []],
+    ):
+        dataset = named.dataset(["a", "b", "c"], labels, shuffle=False)
+        ((_, found),) = dataset
+        assert found.numpy().tolist() == [[0, 1], [1, 1], [0, 0]]
+        assert found.dtype == tf.float32 and dataset.element_spec[1].shape.as_list() == [None, 2]
+
+
+@pytest.mark.parametrize("metric", ["F1Score", "FBetaScore", "R2Score"])
+def test_metrics_over_several_labels_know_their_number(metric, weights):
+    preprocess = albert_tf.Preprocessor.from_weights(weights, LENGTH, ("bad", "good"))
+    model = albert_tf.AlbertForSequenceClassification.from_weights(weights, num_labels=2)
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    model.compile("adam", loss, metrics=[getattr(keras.metrics, metric)()], jit_compile=False)
+    labels = np.array([[1, 0], [1, 1], [0, 1]], np.float32)
+    data = preprocess.dataset(TEXTS[:3], labels, 2, shuffle=False)
+    found = model.evaluate(data, verbose=0, return_dict=True)
+    arrays = model.evaluate(preprocess(TEXTS[:3]), labels, 2, verbose=0, return_dict=True)
+    for name, value in arrays.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5)
+
+
 def test_weights_beside_the_labels_of_a_dataset(preprocess):
     labelled = tf.data.Dataset.from_tensor_slices((["a", "b"], [1, 0]))
     given = preprocess.dataset(labelled, sample_weights=[0.5, 2.0], shuffle=False)
@@ -221,6 +265,36 @@ def test_weights_beside_the_labels_of_a_dataset(preprocess):
             preprocess.dataset(dataset, **{name: [1, 1]})
 
 
+def test_what_it_is_saved_with_it_comes_back_with(weights, tmp_path):
+    """Beside a model of Keras, in albert-export and albert-predict too; and after conversion."""
+    given = {"max_seq_length": 16, "max_qa_length": 9, "max_query_length": 6, "doc_stride": 5}
+    preprocess = albert_tf.Preprocessor.from_weights(weights, labels=("bad", "good"), **given)
+    model = albert_tf.AlbertForSequenceClassification.from_weights(weights, num_labels=2)
+    model.compile(loss=keras.losses.BinaryCrossentropy(from_logits=True))
+    preprocess.save(tmp_path / "there")
+    model.save(tmp_path / "there/model.keras")
+    convert(str(tmp_path / "there"), "huggingface", str(tmp_path / "hf"))
+    for folder in (tmp_path / "there", tmp_path / "hf"):
+        found = albert_tf.Preprocessor.from_weights(folder)
+        assert found.reading == given and found.labels == ("bad", "good")
+        served = served_tasks.serve("classify", Stored(str(folder)), {})
+        assert (served.max_seq_length, served.multilabel) == (16, True)
+    assert albert_tf.Preprocessor.from_weights(folder, 12).reading == {
+        **given,
+        "max_seq_length": 12,
+    }
+
+
+def test_the_record_of_a_run_keeps_what_else_it_has(preprocess, tmp_path):
+    reading = {"max_seq_length": 16, "windows": "max", "doc_stride": 7}
+    run = tiny.fine_tuned("classification", "single_label_classification", reading, seed=3)
+    run.write(str(tmp_path))
+    preprocess.save(tmp_path)
+    found = run_record.find_run(str(tmp_path))
+    assert found.task.reading == {**preprocess.reading, "windows": "max"}
+    assert dataclasses.replace(found, task=run.task) == run
+
+
 def test_another_vocabulary_is_kept(preprocess, tmp_path):
     preprocess.save(tmp_path)
     preprocess.save(tmp_path)
@@ -230,7 +304,7 @@ def test_another_vocabulary_is_kept(preprocess, tmp_path):
     other = albert_tf.Preprocessor(Vocabulary.read(str(tmp_path / "other"), True), LENGTH, ("x",))
     with pytest.raises(FileExistsError, match=f"{before.name} is another vocabulary"):
         other.save(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([before.name, "other"])
+    assert {path.name for path in tmp_path.iterdir()} == {before.name, "other", "run.json"}
 
 
 def test_labels_of_another_model_do_not_stay(preprocess, tmp_path):
@@ -243,10 +317,19 @@ def test_labels_of_another_model_do_not_stay(preprocess, tmp_path):
 def test_bad_texts_and_labels_are_one_line(preprocess, weights):
     named = albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, ("bad", "good"))
     numbered = albert_tf.Preprocessor(preprocess.vocabulary, LENGTH, [1, 2])
+    endless = tf.data.Dataset.from_tensor_slices((["a", "b"], [0, 1])).repeat().batch(3)
     for call, message in (
         (lambda: preprocess([]), "there are no texts"),
         (lambda: preprocess(["a", None]), "texts must be strings, but the one at index 1 is None"),
         (lambda: preprocess(3), "texts must be strings, not 3"),
+        (
+            lambda: preprocess(["a", "I \ud83d"]),
+            r"index 1 is no text: '.ud83d' at character 2 is an",
+        ),
+        (lambda: preprocess.tokenizer.encode("\udcff"), "unpaired surrogate"),
+        (lambda: preprocess.dataset(endless), "never ends: leave its repeat"),
+        (lambda: named.dataset(["a", "b"], [["bad"], ["ugly"]]), "label 'ugly' is not one of"),
+        (lambda: named.dataset(["a", "b"], [[0], [0, 1]]), "must be as many for each text"),
         (lambda: preprocess(["a"], ["b", "c"]), "expected as many pairs as texts, got 2 and 1"),
         (lambda: preprocess(["a", "b"], choices=[["c"], []]), "the same number of choices"),
         (lambda: preprocess({"sentence": ["a"]}), "expected a column 'text', got 'sentence'"),

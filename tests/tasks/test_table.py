@@ -86,6 +86,27 @@ def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "values", "classes", "ids"),
+    [
+        ("t.jsonl", ["1", "0.0", "1.0"], ("0", "1"), [1, 0, 1]),
+        ("t.csv", ["1", "0.0", "1.0"], ("0", "1"), [1, 0, 1]),
+        ("t.jsonl", ["true", "false", '"True"'], ("false", "true"), [1, 0, 1]),
+        ("t.csv", ["True", "FALSE", "true"], ("false", "true"), [1, 0, 1]),
+        ("t.csv", ["1.10", "1.1", "007"], ("007", "1.1", "1.10"), [2, 1, 0]),
+    ],
+)
+def test_programs_write_numbers_and_truth_in_several_ways(tmp_path, name, values, classes, ids):
+    lines = [f'{{"review": "x", "mood": {value}}}' for value in values]
+    if name == "t.csv":
+        lines = ["review,mood", *(f"x,{value}" for value in values)]
+    path = tiny.write(tmp_path / name, "\n".join(lines))
+    assert table.find_labels(path, TEXT) == classes
+    assert [example.label for example in table.read_texts(path, TEXT, classes)] == ids
+    spelt = [{"false": "False", "0": "0.0"}.get(name, name) for name in classes]
+    assert [example.label for example in table.read_texts(path, TEXT, spelt)] == ids
+
+
+@pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("t.txt", "a", "t.txt: expected .* that ends in .csv, .tsv, .jsonl, .json, .parquet$"),
