@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 
 from absl import logging
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# GNU timeout signals its command and then the whole group, and who starts a run in a terminal may
+# pass on the Ctrl-C that the run has heard itself: what follows so soon is the same request.
+_ONE_REQUEST_SECONDS = 1.0
 
 
 class StopSignals:
-    """Within this context, a first signal asks to stop, and a second ends the process at once.
+    """Within this context, a first signal asks to stop, and a later one ends the process at once.
+
+    Signals within a second of the first one are part of it.
 
     Python runs its own handlers between two lines of the main thread, which may be minutes away
     while a step is compiled. So a thread waits for the signals. Outside the main thread no handler
@@ -24,6 +30,7 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.requested: signal.Signals | None = None
+        self._requested_at = 0.0
         self._unsaved = False
 
     def set_unsaved(self, unsaved: bool) -> None:
@@ -60,10 +67,13 @@ class StopSignals:
         os.close(self._read_end)
 
     def _hear(self, received: signal.Signals) -> None:
+        now = time.monotonic()
         if self.requested:
+            if now - self._requested_at < _ONE_REQUEST_SECONDS:
+                return
             logging.info("stopped immediately by a second signal, %s", received.name)
             _exit(128 + received)
-        self.requested = received
+        self.requested, self._requested_at = received, now
         if not self._unsaved:
             self._end()
         logging.info("%s: saving and stopping; a second signal stops immediately", received.name)
