@@ -52,8 +52,7 @@ class QuestionAnswerer(ServedModel):
       max_seq_length: See ServedModel.
 
     Source: squad_utils.py, convert_examples_to_features and write_predictions_v1 and _v2.
-    Differs: the characters of a piece are known from normalisation, not found by alignment, which
-    can fail. No answer is "", not "empty". Equal answers are merged among the N best.
+    Differs: no answer is "", not "empty". Equal answers are merged among the N best.
     """
 
     text_names = ("question", "context")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.text.characters import is_mark
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.words import APOSTROPHES, Kind, runs_of_kinds
 from albert_tf.types import Features
@@ -241,11 +242,13 @@ class Normalized:
       raw: `<string>[N]`, the texts as UTF-8 without invalid bytes.
       texts: `<string>[N]`.
       sources: `<int32>[N, (L)]`, for each character of `texts` the index of its origin in `raw`.
+      ends: `<int32>[N, (L)]`, the index after its origin and the marks on it that were dropped.
     """
 
     raw: tf.Tensor
     texts: tf.Tensor
     sources: tf.RaggedTensor
+    ends: tf.RaggedTensor
 
 
 class Normalizer:
@@ -263,8 +266,10 @@ class Normalizer:
         characters = [chr(code) for code in itertools.chain(*_CODES)]
         # All characters in one call: a call for each takes seconds.
         replaced = replace(_APART + _APART.join(characters) + _APART).split(_APART)[1:-1]
-        pairs = zip(characters, replaced, strict=True)
-        self._changed = _Pages({ord(c): text for c, text in pairs if text != c})
+        changed = {c: text for c, text in zip(characters, replaced, strict=True) if text != c}
+        self._changed = _Pages({ord(c): text for c, text in changed.items()})
+        dropped = [c for c, text in changed.items() if not text and is_mark(c)]
+        self._dropped_marks = np.array([*map(ord, dropped), sys.maxunicode + 1], np.int32)
         self._collapse_spaces = collapse_spaces
         self._sigmas = _Sigmas(sorted(dict.fromkeys("".join(replaced)))) if lower else None
 
@@ -273,11 +278,14 @@ class Normalizer:
         raw = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         codes = tf.strings.unicode_decode(raw, "UTF-8")
         sources = tf.ragged.range(tf.cast(codes.row_lengths(), tf.int32))
+        ends = sources.with_values(self._ends(codes))
         if self._collapse_spaces:
             codes, stays = _collapse(codes)
-            codes, sources = keep(codes, stays), keep(sources, stays)
+            codes, sources, ends = (keep(rows, stays) for rows in (codes, sources, ends))
         codes, origins = self._changed.replace(codes)
-        sources = codes.with_values(tf.gather(sources.values, origins))
+        sources, ends = (
+            codes.with_values(tf.gather(rows.values, origins)) for rows in (sources, ends)
+        )
         if self._sigmas:
             found = tf.reduce_any(codes.values == ord(SIGMA))
             lowered = tf.cond(
@@ -286,7 +294,18 @@ class Normalizer:
                 lambda: codes.values,
             )
             codes = codes.with_values(lowered)
-        return Normalized(raw, tf.strings.unicode_encode(codes, "UTF-8"), sources)
+        return Normalized(raw, tf.strings.unicode_encode(codes, "UTF-8"), sources, ends)
+
+    def _ends(self, codes: tf.RaggedTensor) -> tf.Tensor:
+        """Returns the index after each flat character and the marks on it that will be dropped."""
+        found = tf.searchsorted(self._dropped_marks, codes.values)
+        is_mark = tf.gather(self._dropped_marks, found) == codes.values
+        size = tf.size(codes.values, tf.int64)
+        limits = tf.concat([tf.where(~is_mark)[:, 0], [size]], axis=0)
+        numbers = tf.range(size)
+        ends = tf.gather(limits, tf.searchsorted(limits, numbers, side="right"))
+        ends = tf.minimum(ends, of_rows(codes, codes.row_limits()))
+        return tf.cast(ends - of_rows(codes, codes.row_starts()), tf.int32)
 
 
 def _collapse(codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:

@@ -200,8 +200,11 @@ class WordPieceGraph(_Graph):
         origins = split.sources.values + of_rows(
             split.sources, tf.cast(cleaned.sources.row_starts(), tf.int32)
         )
-        sources = split.sources.with_values(tf.gather(cleaned.sources.values, origins))
-        return Normalized(cleaned.raw, split.texts, sources)
+        sources, ends = (
+            split.sources.with_values(tf.gather(rows.values, origins))
+            for rows in (cleaned.sources, cleaned.ends)
+        )
+        return Normalized(cleaned.raw, split.texts, sources, ends)
 
     def split(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         """Splits normalised texts `<string>[N]` into ids, with their start and end bytes."""
@@ -267,12 +270,12 @@ def _pieces(
     bases = tf.cumsum(lengths, exclusive=True)
     places = tf.cast(offsets.values, tf.int32) + of_rows(offsets, bases)
 
-    def characters(of_bytes: tf.Tensor) -> tf.Tensor:
+    def characters(of_bytes: tf.Tensor, raw: tf.RaggedTensor) -> tf.Tensor:
         of_bytes = tf.minimum(of_bytes, of_rows(ids, lengths) - 1) + of_rows(ids, bases)
         found = tf.searchsorted(places, of_bytes, side="right") - 1
-        return tf.gather(text.sources.values, found)
+        return tf.gather(raw.values, found)
 
-    first = characters(starts.values)
-    after = characters(tf.maximum(starts.values, ends.values - 1)) + 1
+    first = characters(starts.values, text.sources)
+    after = characters(tf.maximum(starts.values, ends.values - 1), text.ends)
     after = tf.where(ends.values > starts.values, after, first)
     return Pieces(ids, ids.with_values(first), ids.with_values(after), text.raw)

@@ -24,7 +24,7 @@ from albert_tf.training.length_buckets import LengthBatches
 from albert_tf.training.trainer import InputByLength
 
 # Increment this whenever the same examples and settings give other features than before.
-FORMAT = 4
+FORMAT = 5
 # Features that are a vector for each row, and not a value for each position.
 PER_ROW = ("label_targets",)
 # Batches of more positions gain by a static length, for which chains of operations are compiled

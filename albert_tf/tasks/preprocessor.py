@@ -481,11 +481,10 @@ class Preprocessor:
                 squad_text.SquadExample(str(i), *both, (), False)
                 for i, both in enumerate(zip(columns.texts, columns.contexts, strict=True))
             ]
-            read = ("input_ids", "input_mask", "segment_ids", "p_mask", "example_index")
-            for row in squad_text.squad_rows(
+            for window in squad_text.squad_windows(
                 questions, tokenizer, longest, self.doc_stride, self.max_query_length, False
             ):
-                yield {name: row[name] for name in read}
+                yield {**window.features, "example_index": np.array(window.example_index, np.int32)}
         elif columns.choices is not None:
             for text, choices in zip(columns.texts, columns.choices, strict=True):
                 yield sequence_features.choice_features(

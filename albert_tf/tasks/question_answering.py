@@ -276,7 +276,7 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
     def rows(
         self, examples: Sequence[SquadExample], is_training: bool
     ) -> Iterator[Mapping[str, Any]]:
-        return squad_text.squad_rows(
+        windows = squad_text.squad_windows(
             examples,
             self.tokenizer,
             self.max_seq_length,
@@ -284,6 +284,7 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
             self.squad.max_query_length,
             is_training,
         )
+        return (window.row() for window in windows)
 
     def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns half the loss of the start and half that of the end."""

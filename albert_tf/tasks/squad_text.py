@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,10 +13,12 @@ from absl import logging
 
 from albert_tf.storage import files, parquet_files
 from albert_tf.storage.text_files import json_member, parse_json
-from albert_tf.tasks import alignment, sequence_features, table
+from albert_tf.tasks import sequence_features, table
 from albert_tf.text.tokenization import Tokenizer
 
 FLAT_FORMATS = (".jsonl", parquet_files.ENDING)
+# What a window knows of its paragraph's pieces.
+_PLACES = ("char_starts", "char_ends", "is_max_context")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +124,7 @@ class SquadSpan:
       doc_offset: Position in the window of the first of the paragraph's W pieces.
       char_starts: `<int32>[W]`, the character of the paragraph at which each piece starts.
       char_ends: `<int32>[W]`, its last character.
-      is_max_context: `<int32>[W]`, 1 where no other window has more context around the piece.
+      is_max_context: `<bool>[W]`, whether no other window has more context around the piece.
     """
 
     example_index: int
@@ -132,99 +135,117 @@ class SquadSpan:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> SquadSpan:
-        """Takes it from a row of `squad_rows`, whose last position is [SEP]."""
+        """Takes it from a SquadWindow's row, whose last position is [SEP]."""
         offset = int(row["doc_offset"])
-        places = ("char_starts", "char_ends", "is_max_context")
-        return cls(int(row["example_index"]), offset, *(row[name][offset:-1] for name in places))
+        return cls(int(row["example_index"]), offset, *(row[name][offset:-1] for name in _PLACES))
 
 
-def squad_rows(
+@dataclasses.dataclass(frozen=True)
+class SquadWindow(SquadSpan):
+    """A question and as much of its paragraph as fits into a sequence.
+
+    Attributes:
+      features: `input_ids`, `input_mask`, `segment_ids` and `p_mask` (0 = [CLS] and paragraph),
+        each `<int32>[L]`.
+      start_position: Position of the answer; 0, that of [CLS], if it isn't in this window.
+      end_position: Likewise, of its last piece.
+      is_impossible: Whether the window lacks the whole answer or a part of it.
+    """
+
+    features: dict[str, np.ndarray]
+    start_position: int
+    end_position: int
+    is_impossible: bool
+
+    def row(self) -> dict[str, np.ndarray]:
+        """Returns it as features: those of pieces at their positions, 0 elsewhere."""
+        row = dict(self.features)
+        for name in _PLACES:
+            row[name] = np.zeros_like(row["input_ids"])
+            row[name][self.doc_offset : -1] = getattr(self, name)
+        numbers = {
+            "start_positions": self.start_position,
+            "end_positions": self.end_position,
+            "is_impossible": self.is_impossible,
+            "example_index": self.example_index,
+            "doc_offset": self.doc_offset,
+        }
+        return row | {name: np.array(value, np.int32) for name, value in numbers.items()}
+
+
+def squad_windows(
     examples: Iterable[SquadExample],
     tokenizer: Tokenizer,
     max_seq_length: int,
     doc_stride: int,
     max_query_length: int,
     is_training: bool,
-) -> Iterator[dict[str, np.ndarray]]:
-    """Turns examples into rows, each a window: a question, and as much of its paragraph as fits.
+) -> Iterator[SquadWindow]:
+    """Turns examples into windows.
 
-    A question is cut after max_query_length pieces. A paragraph that cannot be aligned with its
-    pieces gives no window, nor does, in training, an answer that covers no piece; both are counted
-    and logged at the end.
+    A question is cut after max_query_length pieces. A paragraph without a piece gives no window,
+    nor does, in training, an answer that covers none; both are counted and logged at the end.
 
     Args:
-      examples: Keep those with the same paragraph together: it is then aligned only once.
+      examples: Keep those with the same paragraph together: it is then split only once.
       tokenizer: The model's tokenizer.
       max_seq_length: Maximum number of pieces per sequence, special ones included.
       doc_stride: Pieces between the starts of consecutive windows.
       max_query_length: Maximum number of pieces per question.
       is_training: Whether to mark the position of the first answer.
 
-    Yields:
-      `input_ids`, `input_mask`, `segment_ids` and `p_mask` (0 = [CLS] and paragraph), and what
-      SquadSpan takes of the pieces (0 elsewhere), each `<int32>[L]`; `<int32>[]` its numbers,
-      `start_positions` and `end_positions` of the answer's first and last piece, 0 (that of [CLS])
-      if the window lacks the answer or a part of it, and `is_impossible`, 1 then in training.
-
     Source: squad_utils.py, convert_examples_to_features.
+    Differs: normalisation tells which characters a piece stands for. The release aligns the two
+    texts, which fails where many spaces or unknown words are in them.
     """
     if doc_stride < 1 or max_seq_length - max_query_length < 4:
         raise ValueError(
             "expected `doc_stride` >= 1 and `max_seq_length` >= `max_query_length` + 4, got "
             f"{doc_stride}, {max_seq_length} and {max_query_length}"
         )
-    without_window = {"paragraph": 0, "answer": 0}
-    text, ids, aligned = None, [], None
+    without_window: dict[str, int] = collections.Counter()
+    text = None
     for index, example in enumerate(examples):
         if text != example.paragraph:
             text = example.paragraph
-            tokens = tokenizer.tokenize(tokenizer.preprocess(text))
-            ids = tokenizer.convert_tokens_to_ids(tokens)
-            aligned = alignment.align(text, tokens, tokenizer.do_lower_case)
-        if aligned is None:
-            without_window["paragraph"] += 1
+            ids, offsets = tokenizer.encode_with_offsets(text)
+        if not ids:
+            without_window["paragraph has no text"] += 1
             continue
-        answer = _answer_pieces(example, aligned) if is_training else None
+        answer = _answer_pieces(example, offsets) if is_training else None
         if answer is not None and answer[0] > answer[1]:
-            without_window["answer"] += 1
+            without_window["answer has no text"] += 1
             continue
 
+        # As released: the first piece begins with the text, whatever it drops there.
+        starts, ends = offsets[:, 0] * (np.arange(len(ids)) > 0), np.maximum(offsets[:, 1] - 1, 0)
         query = tokenizer.encode(example.question, max_query_length)
         offset = len(query) + 2
         spans = sequence_features.window_spans(len(ids), max_seq_length - 1 - offset, doc_stride)
         best = _best_spans(spans, len(ids))
-        for window, (start, end) in enumerate(spans):
-            row = sequence_features.join_ids(tokenizer, query, ids[start:end])
-            row["p_mask"] = np.ones_like(row["input_ids"])
-            row["p_mask"][0] = row["p_mask"][offset:-1] = 0
-            # What is known of the paragraph's pieces stands at their positions in the window.
-            places = {
-                "char_starts": aligned.starts,
-                "char_ends": aligned.ends,
-                "is_max_context": best == window,
-            }
-            for name, values in places.items():
-                row[name] = np.zeros_like(row["input_ids"])
-                row[name][offset:-1] = values[start:end]
+        for number, (start, end) in enumerate(spans):
             first = last = 0
             if answer is not None and start <= answer[0] and answer[1] < end:
                 first, last = (piece - start + offset for piece in answer)
-            numbers = {
-                "example_index": index,
-                "doc_offset": offset,
-                "start_positions": first,
-                "end_positions": last,
-                "is_impossible": is_training and first == 0,
-            }
-            yield row | {name: np.array(value, np.int32) for name, value in numbers.items()}
-    for what, count in without_window.items():
-        if count:
-            logging.warning(
-                "%d questions are left out: their %s can't be aligned with the pieces", count, what
+            features = sequence_features.join_ids(tokenizer, query, ids[start:end])
+            features["p_mask"] = np.ones_like(features["input_ids"])
+            features["p_mask"][0] = features["p_mask"][offset:-1] = 0
+            yield SquadWindow(
+                example_index=index,
+                doc_offset=offset,
+                char_starts=starts[start:end],
+                char_ends=ends[start:end],
+                is_max_context=best[start:end] == number,
+                features=features,
+                start_position=first,
+                end_position=last,
+                is_impossible=is_training and first == 0,
             )
+    for what, count in without_window.items():
+        logging.warning("%d questions are left out: their %s", count, what)
 
 
-def _answer_pieces(example: SquadExample, aligned: alignment.Alignment) -> tuple[int, int] | None:
+def _answer_pieces(example: SquadExample, offsets: np.ndarray) -> tuple[int, int] | None:
     """Returns the first answer's first and last piece in the paragraph; None if there is none."""
     if example.is_impossible:
         return None
@@ -233,9 +254,12 @@ def _answer_pieces(example: SquadExample, aligned: alignment.Alignment) -> tuple
             f"question {example.qas_id} has no answer to train on: add one, or set its "
             "is_impossible to true"
         )
-    answer = example.answers[0]
-    end = answer.start + len(answer.text) - 1
-    return int(aligned.piece_starts[answer.start]), int(aligned.piece_ends[end])
+    answer, (starts, ends) = example.answers[0], offsets.T
+    last = answer.start + len(answer.text) - 1
+    # Of a character without a piece, the pieces after and before it.
+    first_piece = int(np.searchsorted(ends, answer.start, side="right"))
+    last_piece = int(np.searchsorted(starts, last, side="right")) - 1
+    return min(first_piece, len(starts) - 1), max(last_piece, 0)
 
 
 def _best_spans(spans: list[tuple[int, int]], length: int) -> np.ndarray:

@@ -7,6 +7,8 @@ import string
 import unicodedata
 from collections.abc import Callable
 
+import numpy as np
+
 CJK = re.compile(
     "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
     "\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f]"
@@ -27,6 +29,17 @@ def to_unicode(text: str | bytes) -> str:
     if isinstance(text, bytes):
         return text.decode("utf-8", "ignore")
     raise ValueError(f"text must be str or bytes, got {type(text).__name__}: {text!r}")
+
+
+def is_mark(char: str) -> bool:
+    """Whether a character stands on the one before it: an accent, a vowel sign, also half-width."""
+    return all(unicodedata.category(c)[0] == "M" for c in unicodedata.normalize("NFKD", char))
+
+
+def origins(text: str, replace: Callable[[str], str]) -> np.ndarray:
+    """Returns the origin of each character of a text whose characters were replaced one by one."""
+    lengths = {char: len(replace(char)) for char in set(text)}
+    return np.repeat(np.arange(len(text)), [lengths[char] for char in text])
 
 
 class _Table(dict):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import itertools
 import struct
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -13,7 +12,7 @@ import numpy as np
 import sentencepiece
 
 from albert_tf.storage import protobuf
-from albert_tf.text.characters import WITHOUT_COMBINING, to_unicode
+from albert_tf.text.characters import WITHOUT_COMBINING, origins, to_unicode
 from albert_tf.text.words import SPACE_MARK, find_in_sentencepiece
 
 # --- the file of a model -----------------------------------------------------------------------
@@ -77,10 +76,14 @@ def preprocess_text(text: str | bytes, lower: bool = True) -> str:
 
     Source: tokenization.py, preprocess_text.
     """
-    text = " ".join(to_unicode(text).split())
-    if not text.isascii():
-        text = unicodedata.normalize("NFKD", text).translate(WITHOUT_COMBINING)
+    text = _plain(" ".join(to_unicode(text).split()))
     return text.lower() if lower else text
+
+
+def _plain(text: str) -> str:
+    if text.isascii():
+        return text
+    return unicodedata.normalize("NFKD", text).translate(WITHOUT_COMBINING)
 
 
 def ends_in_digit_comma(piece: str) -> bool:
@@ -129,6 +132,15 @@ class SentencePiece:
 
     preprocess = normalize
 
+    def origins(self, text: str) -> np.ndarray:
+        """Returns for each character of a normalised text the index of its origin in the raw."""
+        is_space = np.array([char.isspace() for char in text], bool)
+        # Of white space, the first character after a word stays where another word follows.
+        kept = ~is_space
+        kept[1:] |= is_space[1:] & ~is_space[:-1]
+        kept[len(text.rstrip()) :] = False
+        return np.flatnonzero(kept)[origins(" ".join(text.split()), _plain)]
+
     def tokenize(self, text: str) -> list[str]:
         """Splits normalised text into pieces."""
         tokens: list[str] = []
@@ -147,21 +159,23 @@ class SentencePiece:
             return [self._processor.piece_to_id(token) for token in self.tokenize(text)]
         return [i for part in parts for i in part]
 
-    def encode_places(self, text: str) -> tuple[list[int], list[int]]:
+    def encode_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """See WordPiece."""
-        before = [0, *itertools.accumulate(not char.isspace() for char in text)]
-        ids, places = [], []
+        ids, spans = [], []
         for found in self._processor.encode(text, out_type="immutable_proto").pieces:
-            place = before[found.begin]
             if found.id not in self._split_ids or not ends_in_digit_comma(found.piece):
                 ids.append(found.id)
-                places.append(place)
+                spans.append((found.begin, found.end))
                 continue
-            for part in self._split_comma(found.piece):
+            # A part ends where those after it begin.
+            parts, begin = self._split_comma(found.piece), found.begin
+            following = sum(len(part.replace(SPACE_MARK, "")) for part in parts)
+            for part in parts:
+                following -= len(part.replace(SPACE_MARK, ""))
                 ids.append(self._processor.piece_to_id(part))
-                places.append(place)
-                place += len(part.replace(SPACE_MARK, ""))
-        return ids, places
+                spans.append((begin, found.end - following))
+                begin = found.end - following
+        return ids, spans
 
     def _split_comma(self, piece: str) -> list[str]:
         number = piece[:-1].replace(SPACE_MARK, "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.storage import files
-from albert_tf.text.characters import to_unicode
+from albert_tf.text.characters import is_mark, to_unicode
 from albert_tf.text.sentence_piece import SentencePiece
 from albert_tf.text.word_piece import WordPiece
 from albert_tf.text.words import find_in_words
@@ -137,8 +138,33 @@ class Tokenizer:
         The ids are `encode`'s of the text that the words make with nothing between them.
         """
         vocabulary = self._vocabulary
-        ids, places = vocabulary.encode_places(vocabulary.normalize("".join(words)))
+        text = vocabulary.normalize("".join(words))
+        ids, spans = vocabulary.encode_spans(text)
+        letters_before = [0, *itertools.accumulate(not char.isspace() for char in text)]
+        places = [letters_before[begin] for begin, _ in spans]
         return ids, find_in_words([*map(vocabulary.normalize, words)], places)
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], np.ndarray]:
+        """Returns the ids of raw text, and which characters each stands for.
+
+        Returns:
+          T ids; `<int64>[T, 2]`, the index in the text of each one's first character, and that
+          after its last. A character that is normalised to several belongs to all pieces that have
+          some of them; a mark that is dropped, to the character before it.
+        """
+        vocabulary = self._vocabulary
+        ids, spans = vocabulary.encode_spans(vocabulary.normalize(text))
+        if not ids:
+            return [], np.zeros([0, 2], np.int64)
+        origins = vocabulary.origins(text)
+        # A character ends where the next one begins that is not a dropped mark.
+        begins_next = np.array([not is_mark(char) for char in text])
+        begins_next[origins] = True
+        limits = np.append(np.flatnonzero(begins_next), len(text))
+        ends = limits[np.searchsorted(limits, origins, side="right")]
+        begins, stops = np.transpose(spans)
+        starts = origins[np.minimum(begins, len(origins) - 1)]
+        return ids, np.transpose([starts, np.where(stops > begins, ends[stops - 1], starts)])
 
     @property
     def words_are_apart(self) -> bool:

@@ -6,7 +6,13 @@ import unicodedata
 
 import numpy as np
 
-from albert_tf.text.characters import CLEANED, SPLIT_PUNCTUATION, WITHOUT_MARKS, to_unicode
+from albert_tf.text.characters import (
+    CLEANED,
+    SPLIT_PUNCTUATION,
+    WITHOUT_MARKS,
+    origins,
+    to_unicode,
+)
 from albert_tf.text.words import CONTINUATION_MARK
 
 # A longer word is unknown.
@@ -55,17 +61,24 @@ class WordPiece:
         """Returns the ids of normalised text."""
         return [self.ids[token] for token in self._split(text)]
 
-    def encode_places(self, text: str) -> tuple[list[int], list[int]]:
-        """Returns the ids of normalised text, and how many characters of its words precede each."""
-        ids, places, begin = [], [], 0
+    def origins(self, text: str) -> np.ndarray:
+        """Returns for each character of a normalised text the index of its origin in the raw."""
+        return origins(text, self.normalize)
+
+    def encode_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Returns the ids of normalised text, and the first character and the end of each there."""
+        ids, spans, begin = [], [], 0
         for word in text.translate(SPLIT_PUNCTUATION).split():
-            place = begin
+            # Only spaces are between words, also where splitting put one.
+            place = begin = text.index(word, begin)
             for piece in self._split_word(word):
+                marked = len(CONTINUATION_MARK) if place > begin else 0
+                end = place + (len(word) if piece == UNKNOWN else len(piece) - marked)
                 ids.append(self.ids[piece])
-                places.append(place)
-                place += len(piece) - (len(CONTINUATION_MARK) if place > begin else 0)
-            begin += len(word)
-        return ids, places
+                spans.append((place, end))
+                place = end
+            begin = place
+        return ids, spans
 
     def _split(self, text: str) -> list[str]:
         words = text.translate(SPLIT_PUNCTUATION).split()

@@ -1,8 +1,4 @@
-"""Answers of exported models against those of the evaluation of SQuAD, on the same model.
-
-Not seen here: which characters a piece stands for where the release's alignment and the
-normalisation's own record disagree: on these texts they don't.
-"""
+"""Answers of exported models against those of the evaluation of SQuAD, on the same model."""
 
 import numpy as np
 import pytest
@@ -20,17 +16,13 @@ SETTINGS = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
 CLASSES = [albert_tf.AlbertForQuestionAnswering, albert_tf.AlbertForQuestionAnsweringV2]
 
 
-INPUTS = ("input_ids", "input_mask", "segment_ids", "p_mask")
-
-
 def reference(model, examples, vocabulary, settings, may_be_impossible):
     """Returns what the evaluation predicts, window by window, each question by itself."""
-    rows = list(
-        squad_text.squad_rows(examples, vocabulary.tokenizer, **settings, is_training=False)
+    windows = list(
+        squad_text.squad_windows(examples, vocabulary.tokenizer, **settings, is_training=False)
     )
-    windows = [squad_text.SquadSpan.of_row(row) for row in rows]
-    features = sequence_features.stack(rows, settings["max_seq_length"])
-    outputs = model({name: features[name] for name in INPUTS})
+    rows = [window.features for window in windows]
+    outputs = model(sequence_features.stack(rows, settings["max_seq_length"]))
     outputs = {name: np.array(value) for name, value in outputs.items()}
     limits = (N_BEST, MAX_ANSWER, may_be_impossible)
     return question_answering.predict(examples, windows, outputs, *limits)

@@ -4,6 +4,7 @@ Unicode is that of the Python that exports: no code point is treated otherwise i
 """
 
 import functools
+import itertools
 import json
 import random
 import sys
@@ -214,6 +215,49 @@ def test_pieces_of_words_know_their_place_in_the_raw_text(word_piece):
     ends = zip(pieces.starts[0].numpy(), pieces.ends[0].numpy(), strict=True)
     expected = ["un", "aff", "able", ",", "中", "国", "2", "0", "2", "0"]
     assert [text[start:end] for start, end in ends] == expected
+
+
+# fmt: off
+WORDS = [
+    "Ajax", "the", "1,990,", "2,0", "x_1", "Zoë", "Rene\u0301", "U.S.", "ﾊﾞｯｸ", "한국어", "中国",
+    "ไทยกุ้ง", "हिन्दी", "مُحَمَّد", "ﬁn½", "ΟΔΟΣ", "🏳️‍🌈", "\u200bа\u0306\u0323", "ᠮᠣᠩ", "ꦗꦮ", "𐌰𐌿",
+    "İ", "\u0301", "￼",
+]
+# fmt: on
+LAYOUTS = (
+    lambda words: "\n".join(f"| {a:<14} | {b:>9} |" for a, b in itertools.pairwise(words)),
+    lambda words: json.dumps(dict.fromkeys(words, words[:2]), indent=4, ensure_ascii=False),
+    lambda words: "".join(f"\n\n   <td class='{word}'>\t{word}&nbsp;</td>" for word in words),
+    lambda words: "\r\n".join(
+        f"def f{word}(a, *b):  # {word}\n\treturn {word!r}" for word in words
+    ),
+    lambda words: "\u3000 ".join(words) + " \n",
+    "".join,
+)
+
+
+def laid_out_texts(count: int = 10_000) -> list[str]:
+    """Returns tables, JSON, markup, code, and words of many scripts, spaced or not."""
+    draw = random.Random(SEED)
+    return [
+        draw.choice(LAYOUTS)(draw.choices(WORDS, k=draw.randint(2, 8)))[draw.randint(0, 3) :]
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["spm", "uncased", "cased"])
+def test_pieces_have_their_places_as_in_python(vocabulary, tmp_path, kind):
+    if kind != "spm":
+        vocabulary = word_piece_vocabulary(tmp_path, kind == "uncased")
+    texts = [*laid_out_texts(), *generated_strings()[:2_000]]
+    pieces = graph_tokenizer.build(vocabulary)(tf.constant(texts))
+    starts, ends = pieces.starts.to_list(), pieces.ends.to_list()
+    wrong = []
+    for text, *found in zip(texts, pieces.ids.to_list(), starts, ends, strict=True):
+        ids, offsets = vocabulary.tokenizer.encode_with_offsets(text)
+        if found != [ids, *offsets.T.tolist()]:
+            wrong.append((text, found, ids, offsets.T.tolist()))
+    assert wrong == []
 
 
 def test_a_vocabulary_without_a_comma_is_refused(tmp_path):

@@ -95,6 +95,42 @@ def test_preprocess_text_equals_release(golden, name, lower):
         assert preprocess_text(row["text"], lower=lower) == row["preprocessed"]
 
 
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        # Of superfluous spaces, those between words go to the piece after them.
+        ("  Big  cats  here. ", "Big| |cat|s|  here|."),
+        # A character of several letters belongs to all pieces that hold some.
+        ("so ﬁne ¼ it", "so| ﬁne| ¼|¼|¼| it"),
+        ("Cafe\u0301 \u0301open", "Ca|f|e\u0301| \u0301open"),
+        ("In 1990, 2,0", "In| 1990|,| 2|,|0"),
+        ("한국어 ﾊﾞ", "|한국어| |ﾊﾞ"),
+        ("\u0301 ", None),
+    ],
+)
+def test_pieces_know_their_characters(small, text, pieces):
+    """The release aligns the texts: these cases agree, but for marks and what it drops."""
+    ids, offsets = small.encode_with_offsets(text)
+    assert ids == small.encode(text)
+    found = [text[start:end] for start, end in offsets]
+    assert found == ([] if pieces is None else pieces.split("|"))
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("Cafe\u0301, unaffable\u200b 中国!", "Cafe\u0301|,|un|aff|able|中|国|!"),
+        # An unknown word is known by its place.
+        ("The [un]kempt  xyz\n202", "The|[|un|]|kempt|xyz|2|0|2"),
+        ("ΟΔΟΣ. \ufeff豈", "ΟΔΟ|Σ|.|豈"),
+    ],
+)
+def test_pieces_of_wordpiece_know_their_characters(chinese, text, pieces):
+    ids, offsets = chinese.encode_with_offsets(text)
+    assert ids == chinese.encode(text)
+    assert [text[start:end] for start, end in offsets] == pieces.split("|")
+
+
 def test_bytes_are_read_as_utf8_and_broken_bytes_dropped(small, chinese):
     assert small.preprocess(" Caf\u00e9\xa0Noir ".encode()) == "cafe noir"
     assert small.preprocess(b"a\xffb") == "ab"
