@@ -80,13 +80,19 @@ def parse_class_weights(text: str, classes: Sequence[str], labels: Sequence[Any]
         counts = np.bincount(labels, minlength=len(classes))
         return (len(labels) / np.count_nonzero(counts) / np.maximum(counts, 1)).astype(np.float32)
     found: dict[str, float] = {}
-    for part in text.split(","):
+    parts, part = text.split(","), ""
+    while parts:
+        # A part without a class goes on behind its comma, which is of a name.
+        part = f"{part},{parts.pop(0)}" if part else parts.pop(0)
         name, _, weight = (side.strip() for side in part.rpartition("="))
+        if name not in classes and parts:
+            continue
         if name not in classes or name in found:
             raise ValueError(
                 f"`class_weights` must be {BALANCED}, or list each of {', '.join(classes)} at "
                 f"most once, as in {classes[0]}=1.0,{classes[1]}=2.5; got {part!r}"
             )
+        part = ""
         try:
             found[name] = float(weight)
         except ValueError:

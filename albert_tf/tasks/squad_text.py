@@ -61,6 +61,8 @@ def read_squad(path: str | os.PathLike[str]) -> list[SquadExample]:
     else:
         content = parse_json(files.read_bytes(path), path)
         examples = list(_examples(content, f"{path}: not in SQuAD's format"))
+    if not examples:
+        raise ValueError(f"{path} has no examples")
     _check(examples, path)
     return examples
 

@@ -152,6 +152,9 @@ def test_balanced_weights_are_inverse_to_the_counts():
 def test_named_weights():
     found = classification.parse_class_weights("d=2, b=c=.5", CLASSES, [0])
     assert found.tolist() == [1.0, 0.5, 2.0]
+    with_commas = ("Smith, J.", "b,=1", "J.")
+    found = classification.parse_class_weights("J.=3, Smith, J.=2,b,=1=.5", with_commas, [0])
+    assert found.tolist() == [2.0, 0.5, 3.0]
 
 
 @pytest.mark.parametrize(
@@ -159,6 +162,7 @@ def test_named_weights():
     [
         ("e=1", "`class_weights` must be balanced, or list each of a, b=c, d at most once, as"),
         ("a=1,a=2", "got 'a=2'"),
+        ("a=1,e,f=2,d=2", "got 'e,f=2,d=2'"),
         ("2.5", "got '2.5'"),
         ("a=1,", "got ''"),
         ("a=none", "`class_weights`: the weight of a must be positive, got 'none'"),

@@ -342,6 +342,11 @@ def test_what_is_no_squad_file_is_refused(tmp_path):
         (b'{"data": "\xff"}', ": not UTF-8 text"),
         (rb'{"data": "\ud800"}', ": not Unicode: .ud800 at character 10 is an unpaired surrogate"),
         (b"[]", ": not in SQuAD's format"),
+        (b'{"data": []}', " has no examples"),
+        (
+            b'{"data": [{"paragraphs": [{"context": "Cats sleep.", "qas": []}]}]}',
+            " has no examples",
+        ),
         (b'{"data": [7]}', ": not in SQuAD's format: .* 'paragraphs' is a list, got 7"),
         (
             b'{"data": [{"paragraphs": [{"context": 7}]}]}',
