@@ -158,8 +158,10 @@ class Tokenizer:
             return [], np.zeros([0, 2], np.int64)
         origins = vocabulary.origins(text)
         # A character ends where the next one begins that is not a dropped mark.
-        begins_next = np.array([not is_mark(char) for char in text])
+        begins_next = np.zeros(len(text), bool)
         begins_next[origins] = True
+        for i in np.flatnonzero(~begins_next):
+            begins_next[i] = not is_mark(text[i])
         limits = np.append(np.flatnonzero(begins_next), len(text))
         ends = limits[np.searchsorted(limits, origins, side="right")]
         begins, stops = np.transpose(spans)
