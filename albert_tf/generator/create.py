@@ -26,8 +26,8 @@ from typing import Any
 from absl import logging
 
 from albert_tf.console import errors, quiet
-from albert_tf.generator import documents, examples, plots, workers
-from albert_tf.generator.report import Report, report_path
+from albert_tf.generator import documents, examples, workers
+from albert_tf.generator.report import Report, report_path, write_plots
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.records.masking import MaskingSettings
 from albert_tf.storage import files
@@ -63,7 +63,7 @@ def create_pretraining_data(settings: GeneratorSettings) -> Report:
     report.measure_memory()
     report.save(report_path(settings.output_file, ".json"))
     if settings.plots:
-        plots.write_plots(report, report_path(settings.output_file, ".png"))
+        write_plots(report, report_path(settings.output_file, ".png"))
     return report
 
 

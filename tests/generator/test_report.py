@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from record_statistics import count_words, read_records
 
-from albert_tf.generator import examples, plots
+from albert_tf.generator import examples
 from albert_tf.generator.examples import PairSettings
-from albert_tf.generator.report import Report, report_path
+from albert_tf.generator.report import Report, report_path, write_plots
 from albert_tf.records import masking
 from albert_tf.text.tokenization import Tokenizer
 
@@ -237,5 +237,5 @@ def test_plots_of_records_without_masks_are_a_page_too(golden, tmp_path):
     drawn = examples.draw_instances(blocks[0], recipe)
     report.count_output(drawn, {}, recipe)
     report.count_rows(len(drawn.seeds), recipe)
-    plots.write_plots(report, str(path))
+    write_plots(report, str(path))
     assert path.read_bytes().startswith(b"\x89PNG")
