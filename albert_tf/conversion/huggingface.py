@@ -241,8 +241,9 @@ def write(
         if architecture == "AlbertModel":
             name = name.removeprefix("albert.")
         tensors[name] = np.ascontiguousarray(value.T if release.endswith("/kernel") else value)
-    file = os.path.join(directory, _WEIGHTS)
-    safetensors.numpy.save_file(tensors, file, metadata={"format": "pt"})
+    # Its own save_file lets only the owner read the file.
+    content = safetensors.numpy.save(tensors, metadata={"format": "pt"})
+    files.replace(os.path.join(directory, _WEIGHTS), content)
 
     # Their config also names the classes, the kind of labels, and the special pieces.
     ours = config.to_dict()

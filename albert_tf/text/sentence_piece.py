@@ -7,6 +7,7 @@ import dataclasses
 import struct
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -21,7 +22,7 @@ from albert_tf.text.words import SPACE_MARK, find_in_sentencepiece
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 # Fields of the file, and the trainer's model_type and vocab_size.
 PIECES, TRAINER, NORMALIZER, SELF_TEST = 1, 2, 3, 4
-MODEL_TYPE, VOCAB_SIZE = 3, 4
+MODEL_TYPE, VOCAB_SIZE, SPACE_IS_SUFFIX = 3, 4, 24
 UNIGRAM = 1
 _FLOAT = struct.Struct("<f")
 
@@ -59,10 +60,20 @@ def read_pieces(content: bytes) -> list[Piece]:
     return found
 
 
+def section(content: bytes, number: int) -> dict[int, Any]:
+    """Returns the fields of the trainer or normalizer in a file that sentencepiece has loaded."""
+    found = [value for field, value in protobuf.fields(content) if field == number]
+    return dict(protobuf.fields(b"".join(found)))
+
+
 def model_type(content: bytes) -> int:
     """Returns the type of model of a file that sentencepiece has loaded."""
-    trainers = [value for number, value in protobuf.fields(content) if number == TRAINER]
-    return dict(protobuf.fields(b"".join(trainers))).get(MODEL_TYPE, UNIGRAM)
+    return section(content, TRAINER).get(MODEL_TYPE, UNIGRAM)
+
+
+def spaces_end_words(content: bytes) -> bool:
+    """Whether a model has spaces at the end of pieces (treat_whitespace_as_suffix)."""
+    return bool(section(content, TRAINER).get(SPACE_IS_SUFFIX, 0))
 
 
 # --- the release's tokenisation ----------------------------------------------------------------

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import atexit
-import base64
-import binascii
 import dataclasses
 import fnmatch
 import json
 import os
-import shutil
-import tempfile
-from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.config import AlbertConfig
 from albert_tf.storage import files, hub
-from albert_tf.storage.protobuf import field
 from albert_tf.storage.text_files import read_json_object
-from albert_tf.text import sentence_piece
-from albert_tf.text.sentence_piece import ends_in_digit_comma
+from albert_tf.text import fast_tokenizer
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.text.words import CONTINUATION_MARK
 
 _KERAS_HUB = "assets/tokenizer/vocabulary.spm"
 _SENTENCE_PIECE = ("spiece.model", _KERAS_HUB, "assets/*.model", "*.model")
 # The last is what the release's Chinese models have.
 _WORD_PIECE = ("vocab.txt", "assets/vocab.txt", "vocab_chinese.txt")
 _TOKENIZER_CONFIG = "tokenizer_config.json"
-# Written by Hugging Face's fast tokenizers, since transformers 5 without the model beside it.
-_FAST_TOKENIZER = "tokenizer.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,11 +29,13 @@ class Vocabulary:
       path: The file.
       is_word_piece: Whether it is a list of WordPiece pieces, not a SentencePiece model.
       tokenizer: The tokenizer that uses it.
+      fast: Hugging Face's tokenizer.json beside it, if there is one.
     """
 
     path: str
     is_word_piece: bool
     tokenizer: Tokenizer
+    fast: str | None = None
 
     @classmethod
     def read(cls, path: str, is_word_piece: bool, do_lower_case: bool = True) -> Vocabulary:
@@ -96,6 +87,9 @@ def find(
         case = is_uncased(path, bool(vocab_file), do_lower_case)
         return Vocabulary.read(given, bool(vocab_file), case)
     directory = files.directory_of(path)
+    fast = os.path.join(directory, fast_tokenizer.FILE)
+    # One for another case than was given is not the model's.
+    theirs = fast if files.is_file(fast) and do_lower_case is None else None
     # A file of its own comes first.
     for patterns, is_word_piece in ((_SENTENCE_PIECE, False), (_WORD_PIECE, True)):
         for pattern in patterns:
@@ -107,19 +101,20 @@ def find(
                 )
             if found:
                 case = is_uncased(path, is_word_piece, do_lower_case)
-                return Vocabulary.read(found[0], is_word_piece, case)
+                words = Vocabulary.read(found[0], is_word_piece, case)
+                # KerasHub's own file is called tokenizer.json as well.
+                return words if pattern == _KERAS_HUB else dataclasses.replace(words, fast=theirs)
     # Without one, the vocabulary is inside the file of a fast tokenizer, which may tell the case.
-    fast = os.path.join(directory, _FAST_TOKENIZER)
     if not files.is_file(fast):
         return None
-    file, is_word_piece, lower = _extract(fast)
+    file, is_word_piece, lower = fast_tokenizer.read(fast)
     case = is_uncased(path, is_word_piece, do_lower_case, lower)
     if do_lower_case is None and case != lower:
         raise ValueError(
             f"{fast} and the {_TOKENIZER_CONFIG} beside it differ in lower-casing: set "
             "`do_lower_case` as the model was trained"
         )
-    return Vocabulary.read(file, is_word_piece, case)
+    return dataclasses.replace(Vocabulary.read(file, is_word_piece, case), fast=theirs)
 
 
 def is_uncased(
@@ -198,21 +193,30 @@ def _write_case(vocabulary: Vocabulary, directory: str) -> None:
 
 
 def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) -> None:
-    """Writes the vocabulary and the config of Hugging Face's tokenizer."""
+    """Writes the vocabulary, and Hugging Face's tokenizer: the one beside it, or one of our ids."""
     _copy_file(vocabulary, _kept(vocabulary, directory))
-    tokenizer = vocabulary.tokenizer
+    if vocabulary.fast:
+        for name in (fast_tokenizer.FILE, _TOKENIZER_CONFIG):
+            file = os.path.join(os.path.dirname(vocabulary.fast), name)
+            if files.is_file(file):
+                files.replace(os.path.join(directory, name), files.read_bytes(file))
+        return
+    tokenizer, is_word_piece = vocabulary.tokenizer, vocabulary.is_word_piece
     names = ("pad", "unk", "cls", "sep", "mask")
     pieces = tokenizer.convert_ids_to_tokens(getattr(tokenizer, f"{name}_id") for name in names)
     config: dict[str, Any] = {
         f"{name}_token": piece for name, piece in zip(names, pieces, strict=True)
     }
     config |= {"do_lower_case": tokenizer.do_lower_case, "model_max_length": max_length}
-    if vocabulary.is_word_piece:
-        config["tokenizer_class"] = "BertTokenizer"
-    else:
+    config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    # This class takes tokenizer.json as it is; the others would make one of their own.
+    config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    if not is_word_piece:
         # The release's preprocess_text always strips accents.
-        config |= {"tokenizer_class": "AlbertTokenizer", "keep_accents": False}
+        config |= {"keep_accents": False}
         config |= {"bos_token": config["cls_token"], "eos_token": config["sep_token"]}
+    if not fast_tokenizer.write(vocabulary.path, tokenizer, is_word_piece, directory):
+        config["tokenizer_class"] = "AlbertTokenizer"
     text = json.dumps(config, indent=2, sort_keys=True)
     files.replace(os.path.join(directory, _TOKENIZER_CONFIG), text)
 
@@ -223,139 +227,3 @@ def write_kerashub(vocabulary: Vocabulary, directory: str) -> None:
     os.makedirs(os.path.dirname(target))
     _copy_file(vocabulary, target)
     _write_case(vocabulary, directory)
-
-
-# --- Hugging Face's tokenizer.json -------------------------------------------------------------
-
-
-# Fits into the float32 of SentencePiece's file.
-_MOST_SCORE = 3e38
-# transformers takes this from the scores of pieces that the release splits again.
-_DIGIT_COMMA_PENALTY = 100
-# It replaces these, with spiece.model, too; the release doesn't. Spaces are collapsed anyway.
-_REPLACED = [
-    {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
-    {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
-    {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
-]
-
-
-def _extract(path: str) -> tuple[str, bool, bool]:
-    """Writes the vocabulary in a tokenizer.json to a temporary file, removed at the process' end.
-
-    Returns:
-      The file, whether it is a WordPiece vocabulary, and whether text is lower-cased.
-    """
-    tokenizer = read_json_object(path)
-    model, normalizer = _object(tokenizer, "model"), _object(tokenizer, "normalizer")
-    is_word_piece = model.get("type") == "WordPiece"
-    try:
-        if is_word_piece:
-            name, content = "vocab.txt", _word_piece_file(model)
-            lower = _bert_case(normalizer)
-        else:
-            table, lower = _character_table(normalizer)
-            name, content = "spiece.model", _sentence_piece_model(tokenizer, model, table)
-    except ValueError as error:
-        raise ValueError(
-            f"{path} can't be used ({error}): put the spiece.model or vocab.txt that the model "
-            "was trained with beside it, or name it with `spm_model_file` or `vocab_file`"
-        ) from error
-    directory = tempfile.mkdtemp(prefix="albert_tf-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    file = os.path.join(directory, name)
-    with open(file, "wb") as opened:
-        opened.write(content)
-    return file, is_word_piece, lower
-
-
-def _object(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = holder.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def _word_piece_file(model: Mapping[str, Any]) -> bytes:
-    """Returns a WordPiece vocabulary file."""
-    vocab = _object(model, "vocab")
-    if not vocab or sorted(vocab.values(), key=str) != sorted(range(len(vocab)), key=str):
-        raise ValueError("the ids of its pieces are not consecutive from 0")
-    if model.get("continuing_subword_prefix") != CONTINUATION_MARK:
-        raise ValueError(f"its continuing_subword_prefix is not {CONTINUATION_MARK}")
-    pieces = sorted(vocab, key=lambda piece: vocab[piece])
-    if any(piece.split() != [piece] for piece in pieces):
-        raise ValueError("a piece contains a space")
-    return "".join(f"{piece}\n" for piece in pieces).encode()
-
-
-def _bert_case(normalizer: Mapping[str, Any]) -> bool:
-    """Returns whether a BertNormalizer lower-cases; it must do the rest as WordPiece does."""
-    lower = normalizer.get("lowercase")
-    if normalizer.get("type") != "BertNormalizer" or not isinstance(lower, bool):
-        raise ValueError("its normalizer is not a BertNormalizer")
-    if not (normalizer.get("clean_text") and normalizer.get("handle_chinese_chars")):
-        raise ValueError("its normalizer lacks clean_text or handle_chinese_chars")
-    if normalizer.get("strip_accents") not in (None, lower):
-        raise ValueError("its normalizer's strip_accents differs from lowercase")
-    return lower
-
-
-def _sentence_piece_model(
-    tokenizer: Mapping[str, Any], model: Mapping[str, Any], table: bytes
-) -> bytes:
-    """Returns a serialized SentencePiece model."""
-    if model.get("type") != "Unigram" or model.get("byte_fallback"):
-        raise ValueError("its model is neither WordPiece nor Unigram without byte fallback")
-    vocab, unknown = model.get("vocab"), model.get("unk_id")
-    if not isinstance(vocab, list) or not all(map(_is_scored_piece, vocab)):
-        raise ValueError("its pieces have no scores")
-    added = tokenizer.get("added_tokens")
-    added = [token for token in added if isinstance(token, dict)] if isinstance(added, list) else []
-    special = [token.get("content") for token in added if token.get("special")]
-    message = []
-    for i, (piece, score) in enumerate(vocab):
-        # No logarithm of a trained piece's probability is as low.
-        if ends_in_digit_comma(piece) and score <= -_DIGIT_COMMA_PENALTY:
-            score += _DIGIT_COMMA_PENALTY
-        kind = sentence_piece.NORMAL
-        if i == unknown:
-            kind = sentence_piece.UNKNOWN
-        elif piece in special:
-            kind = sentence_piece.CONTROL
-        elif score == 0:  # No piece that training found has this score.
-            kind = sentence_piece.USER_DEFINED
-        message.append(sentence_piece.Piece(piece, score, kind).encode())
-    # An initial space, none removed but runs of them, and spaces written as a mark.
-    normalizer = field(2, table) + field(3, 1) + field(4, 1) + field(5, 1)
-    return b"".join([*message, field(sentence_piece.NORMALIZER, normalizer)])
-
-
-def _is_scored_piece(row: Any) -> bool:
-    return (
-        isinstance(row, list)
-        and len(row) == 2
-        and isinstance(row[0], str)
-        and isinstance(row[1], float)
-        and abs(row[1]) < _MOST_SCORE  # False for NaN.
-    )
-
-
-def _character_table(normalizer: Mapping[str, Any]) -> tuple[bytes, bool]:
-    """Returns the SentencePiece model's own table of characters, and whether text is lower-cased.
-
-    What comes before the table must be what preprocess_text does.
-    """
-    steps = normalizer.get("normalizers")
-    steps = [step for step in steps if step not in _REPLACED] if isinstance(steps, list) else []
-    kinds = [step.get("type") if isinstance(step, dict) else None for step in steps]
-    lower = "Lowercase" in kinds
-    if kinds != ["NFKD", "StripAccents", *["Lowercase"] * lower, "Precompiled"]:
-        raise ValueError(
-            "its normalizer is not NFKD, StripAccents, Lowercase (if uncased) and Precompiled"
-        )
-    table = steps[-1].get("precompiled_charsmap")
-    if not isinstance(table, str):
-        raise ValueError("it has no precompiled_charsmap")
-    try:
-        return base64.b64decode(table, validate=True), lower
-    except binascii.Error as error:
-        raise ValueError("its precompiled_charsmap is damaged") from error

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 from typing import Any
 
@@ -12,7 +13,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf import conversion
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import huggingface
+from albert_tf.conversion import huggingface, layouts
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import checkpoint, files
 from tests import goldens
@@ -64,6 +65,17 @@ def test_there_and_back(source, layout, architecture, tmp_path):
     convert(there, "tf1", str(back))
     lost = {"initializer_range": 0.02} if layout == "kerashub" else {}
     assert_same(back, FOLDER / source, **lost)
+
+
+@pytest.mark.parametrize("layout", layouts.LAYOUTS)
+def test_files_are_readable_as_the_umask_says(layout, tmp_path):
+    umask = os.umask(0o027)
+    try:
+        convert(str(goldens.FOLDER / "base"), layout, str(tmp_path / "there"), drop=["cls/"])
+    finally:
+        os.umask(umask)
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "there").iterdir()}
+    assert modes == {0o640}
 
 
 def test_a_target_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch):

@@ -88,7 +88,8 @@ def _digest(content: bytes) -> str:
 
 ROOT = pathlib.Path(__file__).parents[2]
 NAME = "someone/tiny"
-WANTED = {"config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "run.json"}
+WANTED = {"config.json", "model.safetensors", "vocab.txt", "run.json"}
+WANTED |= {"tokenizer.json", "tokenizer_config.json"}
 # What a model's page may hold besides.
 OTHERS = ("pytorch_model.bin", "modeling.py", "tf_model.h5", "onnx/model.safetensors", "README.md")
 

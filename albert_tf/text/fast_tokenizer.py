@@ -1,0 +1,294 @@
+"""tokenizer.json, the file of Hugging Face's fast tokenizers: vocabularies from it and as it."""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import binascii
+import functools
+import itertools
+import json
+import os
+import shutil
+import sys
+import tempfile
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from albert_tf.storage import files
+from albert_tf.storage.protobuf import field
+from albert_tf.storage.text_files import read_json_object
+from albert_tf.text import sentence_piece, word_piece
+from albert_tf.text.sentence_piece import ends_in_digit_comma
+from albert_tf.text.tokenization import Tokenizer
+from albert_tf.text.words import CONTINUATION_MARK, SPACE_MARK
+
+# Written by transformers, since its version 5 without the vocabulary beside it.
+FILE = "tokenizer.json"
+# Fits into the float32 of SentencePiece's file.
+_MOST_SCORE = 3e38
+# transformers takes this from the scores of pieces that the release splits again.
+_DIGIT_COMMA_PENALTY = 100
+# Its own steps for spiece.model: the release has no such quotes, and spaces are collapsed anyway.
+_QUOTES = [
+    {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
+    {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
+]
+# A sigma at the end of a word, as `str.lower` finds it; their Lowercase looks at single letters.
+_CASED, _IGNORED = r"[\p{Lu}\p{Ll}\p{Lt}]", r"[\p{Mn}\p{Me}\p{Cf}\p{Lm}\p{Sk}'.:·‘’․‧]"
+_SIGMA = {
+    "type": "Replace",
+    "pattern": {"Regex": f"(?<={_CASED})Σ(?!{_IGNORED}*{_CASED})"},
+    "content": "ς",
+}
+_ONE_SPACE = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+_STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
+_COMPOSE = {"type": "NFC"}
+# How the class of the characters that preprocess_text strips begins, whatever Unicode's version.
+_COMBINING = "[\u0300-\u034e"
+
+
+# --- reading -----------------------------------------------------------------------------------
+
+
+def read(path: str) -> tuple[str, bool, bool]:
+    """Writes the vocabulary in a tokenizer.json to a temporary file, removed at the process' end.
+
+    Returns:
+      The file, whether it is a WordPiece vocabulary, and whether text is lower-cased.
+    """
+    tokenizer = read_json_object(path)
+    model, normalizer = _object(tokenizer, "model"), _object(tokenizer, "normalizer")
+    is_word_piece = model.get("type") == "WordPiece"
+    try:
+        if is_word_piece:
+            name, content = "vocab.txt", _word_piece_file(model)
+            lower = _bert_case(normalizer)
+        else:
+            table, lower = _character_table(normalizer)
+            name, content = "spiece.model", _sentence_piece_model(tokenizer, model, table)
+    except ValueError as error:
+        raise ValueError(
+            f"{path} can't be used ({error}): put the spiece.model or vocab.txt that the model "
+            "was trained with beside it, or name it with `spm_model_file` or `vocab_file`"
+        ) from error
+    directory = tempfile.mkdtemp(prefix="albert_tf-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    file = os.path.join(directory, name)
+    with open(file, "wb") as opened:
+        opened.write(content)
+    return file, is_word_piece, lower
+
+
+def _object(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = holder.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _word_piece_file(model: Mapping[str, Any]) -> bytes:
+    """Returns a WordPiece vocabulary file."""
+    vocab = _object(model, "vocab")
+    if not vocab or sorted(vocab.values(), key=str) != sorted(range(len(vocab)), key=str):
+        raise ValueError("the ids of its pieces are not consecutive from 0")
+    if model.get("continuing_subword_prefix") != CONTINUATION_MARK:
+        raise ValueError(f"its continuing_subword_prefix is not {CONTINUATION_MARK}")
+    pieces = sorted(vocab, key=lambda piece: vocab[piece])
+    if any(piece.split() != [piece] for piece in pieces):
+        raise ValueError("a piece contains a space")
+    return "".join(f"{piece}\n" for piece in pieces).encode()
+
+
+def _bert_case(normalizer: Mapping[str, Any]) -> bool:
+    """Returns whether a BertNormalizer lower-cases; it must do the rest as WordPiece does."""
+    steps = [step for step in normalizer.get("normalizers") or () if step != _SIGMA]
+    if len(steps) == 1 and isinstance(steps[0], dict):
+        normalizer = steps[0]
+    lower = normalizer.get("lowercase")
+    if normalizer.get("type") != "BertNormalizer" or not isinstance(lower, bool):
+        raise ValueError("its normalizer is not a BertNormalizer")
+    if not (normalizer.get("clean_text") and normalizer.get("handle_chinese_chars")):
+        raise ValueError("its normalizer lacks clean_text or handle_chinese_chars")
+    if normalizer.get("strip_accents") not in (None, lower):
+        raise ValueError("its normalizer's strip_accents differs from lowercase")
+    return lower
+
+
+def _sentence_piece_model(
+    tokenizer: Mapping[str, Any], model: Mapping[str, Any], table: bytes
+) -> bytes:
+    """Returns a serialized SentencePiece model."""
+    if model.get("type") != "Unigram" or model.get("byte_fallback"):
+        raise ValueError("its model is neither WordPiece nor Unigram without byte fallback")
+    vocab, unknown = model.get("vocab"), model.get("unk_id")
+    if not isinstance(vocab, list) or not all(map(_is_scored_piece, vocab)):
+        raise ValueError("its pieces have no scores")
+    added = tokenizer.get("added_tokens")
+    added = [token for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+    special = [token.get("content") for token in added if token.get("special")]
+    message = []
+    for i, (piece, score) in enumerate(vocab):
+        # No logarithm of a trained piece's probability is as low.
+        if ends_in_digit_comma(piece) and score <= -_DIGIT_COMMA_PENALTY:
+            score += _DIGIT_COMMA_PENALTY
+        kind = sentence_piece.NORMAL
+        if i == unknown:
+            kind = sentence_piece.UNKNOWN
+        elif piece in special:
+            kind = sentence_piece.CONTROL
+        elif score == 0:  # No piece that training found has this score.
+            kind = sentence_piece.USER_DEFINED
+        message.append(sentence_piece.Piece(piece, score, kind).encode())
+    # An initial space, none removed but runs of them, and spaces written as a mark.
+    normalizer = field(2, table) + field(3, 1) + field(4, 1) + field(5, 1)
+    return b"".join([*message, field(sentence_piece.NORMALIZER, normalizer)])
+
+
+def _is_scored_piece(row: Any) -> bool:
+    return (
+        isinstance(row, list)
+        and len(row) == 2
+        and isinstance(row[0], str)
+        and isinstance(row[1], float)
+        and abs(row[1]) < _MOST_SCORE  # False for NaN.
+    )
+
+
+def _kind(step: Any) -> Any:
+    """Returns the type of a step; one that strips combining characters is its own StripAccents."""
+    if not isinstance(step, dict):
+        return None
+    pattern = _object(step, "pattern").get("Regex")
+    if isinstance(pattern, str) and pattern.startswith(_COMBINING) and step.get("content") == "":
+        return "StripAccents"
+    return step.get("type")
+
+
+def _character_table(normalizer: Mapping[str, Any]) -> tuple[bytes, bool]:
+    """Returns the SentencePiece model's own table of characters, and whether text is lower-cased.
+
+    What comes before the table must be what preprocess_text does.
+    """
+    steps = normalizer.get("normalizers")
+    same = (*_QUOTES, _replaced(str.isspace, " "), _SIGMA, _ONE_SPACE, _STRIP)
+    steps = [step for step in steps if step not in same] if isinstance(steps, list) else []
+    kinds = [_kind(step) for step in steps]
+    lower = "Lowercase" in kinds
+    before = ["NFKD", "StripAccents", *["Lowercase"] * lower]
+    if kinds == before:  # A model without a table.
+        return b"", lower
+    if kinds not in ([*before, "Precompiled"], [*before, "NFC", "Precompiled"]):
+        raise ValueError(
+            "its normalizer is not NFKD, StripAccents, Lowercase (if uncased) and Precompiled"
+        )
+    table = steps[-1].get("precompiled_charsmap")
+    if not isinstance(table, str):
+        raise ValueError("it has no precompiled_charsmap")
+    try:
+        return base64.b64decode(table, validate=True), lower
+    except binascii.Error as error:
+        raise ValueError("its precompiled_charsmap is damaged") from error
+
+
+# --- writing -----------------------------------------------------------------------------------
+
+
+def write(path: str, tokenizer: Tokenizer, is_word_piece: bool, directory: str) -> bool:
+    """Writes a tokenizer.json that gives the ids of a tokenizer, whose vocabulary is at `path`.
+
+    Returns whether there can be one: of SentencePiece only for a Unigram model that begins each
+    word with a space, and each text.
+    """
+    if is_word_piece:
+        pieces, parts = [], _of_word_piece(tokenizer)
+    else:
+        content = files.read_bytes(path)
+        normalizer = sentence_piece.section(content, sentence_piece.NORMALIZER)
+        # An initial space, none removed but runs of them, and spaces written as a mark.
+        usual = all(normalizer.get(number, 1) for number in (3, 4, 5))
+        is_unigram = sentence_piece.model_type(content) == sentence_piece.UNIGRAM
+        if not usual or not is_unigram or sentence_piece.spaces_end_words(content):
+            return False
+        pieces = sentence_piece.read_pieces(content)
+        parts = _of_pieces(tokenizer, pieces, normalizer.get(2, b""))
+
+    # Special pieces, which their texts may contain; and [CLS] and [SEP] around texts and pairs.
+    control = (sentence_piece.UNKNOWN, sentence_piece.CONTROL)
+    ids = {i for i, piece in enumerate(pieces) if piece.kind in control}
+    ids |= {getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")}
+    texts = dict(zip(sorted(ids), tokenizer.convert_ids_to_tokens(sorted(ids)), strict=True))
+    options = {"single_word": False, "rstrip": False, "normalized": False, "special": True}
+    added = [
+        {"id": i, "content": texts[i], "lstrip": i == tokenizer.mask_id, **options} for i in texts
+    ]
+    ends = {texts[i]: i for i in (tokenizer.cls_id, tokenizer.sep_id)}
+    template = [
+        *({"SpecialToken": {"id": end, "type_id": 0}} for end in ends),
+        *({"Sequence": {"id": name, "type_id": i}} for i, name in enumerate("AB")),
+        {"SpecialToken": {"id": texts[tokenizer.sep_id], "type_id": 1}},
+    ]
+    processor = {
+        "type": "TemplateProcessing",
+        "single": [template[i] for i in (0, 2, 1)],
+        "pair": [template[i] for i in (0, 2, 1, 3, 4)],
+        "special_tokens": {
+            end: {"id": end, "ids": [i], "tokens": [end]} for end, i in ends.items()
+        },
+    }
+    written = {"version": "1.0", "added_tokens": added, **parts, "post_processor": processor}
+    files.replace(os.path.join(directory, FILE), json.dumps(written, ensure_ascii=False))
+    return True
+
+
+def _of_pieces(
+    tokenizer: Tokenizer, pieces: Sequence[sentence_piece.Piece], table: bytes
+) -> dict[str, Any]:
+    """Returns the steps of preprocess_text and of the model's own table, and its pieces."""
+    steps = [_replaced(str.isspace, " "), {"type": "NFKD"}, _replaced(unicodedata.combining, "")]
+    if tokenizer.do_lower_case:
+        steps += [_SIGMA, {"type": "Lowercase"}]
+    if table:  # Theirs composes no syllables, as the model's own does.
+        charsmap = base64.b64encode(table).decode()
+        steps += [_COMPOSE, {"type": "Precompiled", "precompiled_charsmap": charsmap}]
+    # A user-defined piece has the score 0: more than any split of it.
+    scores = [p.score - _DIGIT_COMMA_PENALTY * ends_in_digit_comma(p.text) for p in pieces]
+    kinds = [piece.kind for piece in pieces]
+    spaces: dict[str, Any] = {"type": "Metaspace", "replacement": SPACE_MARK}
+    spaces |= {"prepend_scheme": "always", "split": tokenizer.words_are_apart}
+    model = {
+        "type": "Unigram",
+        "unk_id": kinds.index(sentence_piece.UNKNOWN),
+        "vocab": [[piece.text, score] for piece, score in zip(pieces, scores, strict=True)],
+        "byte_fallback": sentence_piece.BYTE in kinds,
+    }
+    normalizer = {"type": "Sequence", "normalizers": [*steps, _ONE_SPACE, _STRIP]}
+    return {"normalizer": normalizer, "pre_tokenizer": spaces, "decoder": spaces, "model": model}
+
+
+def _of_word_piece(tokenizer: Tokenizer) -> dict[str, Any]:
+    lower, pieces = tokenizer.do_lower_case, range(tokenizer.vocab_size)
+    bert = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
+    bert |= {"strip_accents": None, "lowercase": lower}
+    model = {
+        "type": "WordPiece",
+        "unk_token": word_piece.UNKNOWN,
+        "continuing_subword_prefix": CONTINUATION_MARK,
+        "max_input_chars_per_word": word_piece.MAX_WORD_CHARS,
+        "vocab": dict(zip(tokenizer.convert_ids_to_tokens(pieces), pieces, strict=True)),
+    }
+    return {
+        "normalizer": {"type": "Sequence", "normalizers": [*[_SIGMA] * lower, bert]},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": {"type": "WordPiece", "prefix": CONTINUATION_MARK, "cleanup": False},
+        "model": model,
+    }
+
+
+@functools.cache
+def _replaced(is_replaced: Callable[[str], Any], content: str) -> dict[str, Any]:
+    """Returns the step that replaces each character of a kind."""
+    codes = [code for code in range(sys.maxunicode + 1) if is_replaced(chr(code))]
+    runs = itertools.groupby(enumerate(codes), key=lambda pair: pair[1] - pair[0])
+    ranges = [[chr(code) for _, code in run] for _, run in runs]
+    text = "".join(f"{run[0]}-{run[-1]}" for run in ranges)
+    return {"type": "Replace", "pattern": {"Regex": f"[{text}]"}, "content": content}
