@@ -51,7 +51,6 @@ class TextSettings(Settings):
     input_file_mode: str = _text(
         "r",
         "How to treat bytes that are not UTF-8. r: they are an error; rb: they are dropped.",
-        choices=["r", "rb"],
     )
     input_format: str = _text(
         "lines",
@@ -71,6 +70,8 @@ class TextSettings(Settings):
     )
 
     def __post_init__(self) -> None:
+        if self.input_file_mode not in ("r", "rb"):
+            raise ValueError(f"`input_file_mode` must be 'r' or 'rb', got {self.input_file_mode!r}")
         if not _LANGUAGE.fullmatch(self.language):
             raise ValueError(f"`language` must be a code such as en or zh, got {self.language!r}")
 

@@ -190,15 +190,6 @@ def test_a_scale_that_is_not_valid(tmp_path, changes, message):
         study.read_scale(str(path))
 
 
-def test_a_scale_without_flags_of_records(tmp_path):
-    text = (study.HERE / "scales/smoke.toml").read_text()
-    path = tmp_path / "own.toml"
-    flags = '[records]\nsingle_segment = "split"\nshort_seq_prob = 0.0\nngram = 1\n'
-    assert flags in text
-    path.write_text(text.replace(flags, ""))
-    assert Plan(read(tmp_path / ".."), study.read_scale(str(path))).cells
-
-
 @pytest.mark.parametrize(
     "folder, read_file", [("studies", study.read_study), ("scales", study.read_scale)]
 )

@@ -101,15 +101,6 @@ def test_order_in_which_blocks_come_back_does_not_matter(run, monkeypatch):
     assert _read_records(run("beam")) == _read_records(local)
 
 
-def test_wordpiece_vocabulary_travels_to_the_workers_too(run, golden, tmp_path):
-    vocabulary = tmp_path / "vocab.txt"
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"0123456789.,:;?'\"-()&", *letters]
-    vocabulary.write_text("\n".join([*pieces, *(f"##{piece}" for piece in pieces[5:])]))
-    changes = {"spm_model_file": "", "vocab_file": vocabulary}
-    assert _read_records(run("beam", **changes)) == _read_records(run("local", **changes))
-
-
 def test_failure_of_a_worker_is_one_line_and_leaves_nothing(run, texts, tmp_path):
     broken = tmp_path / "text3.txt"
     broken.write_bytes(b"Words.\n\n\xff\n")
@@ -163,10 +154,3 @@ def test_another_run_is_left_alone(run, tmp_path):
         with pytest.raises(SystemExit, match="another run .* is using .*unfinished.parts"):
             run("beam")
         assert shard.read_text() == "half of it"
-
-
-def test_text_without_documents_is_refused(run, tmp_path):
-    empty = tmp_path / "empty.txt"
-    empty.write_text(" \n\n")
-    with pytest.raises(SystemExit, match="error: --input_file: the files contain no text"):
-        run("beam", input_file=empty)
