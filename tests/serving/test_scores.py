@@ -117,6 +117,10 @@ def test_answers_that_may_be_none(served, tmp_path):
     assert export_command._table_of(found, found).count("\n") == len(found)
 
 
+QUESTION = '{"context": "Cats sleep.", "qas": [{"id": "q", "question": "who?"}]}'
+UNLABELLED = f'{{"data": [{{"paragraphs": [{QUESTION}]}}]}}'
+
+
 @pytest.mark.parametrize(
     ("task", "columns", "content", "message"),
     [
@@ -129,7 +133,7 @@ def test_answers_that_may_be_none(served, tmp_path):
             "text,b,label\na,b,maybe\n",
             "dev.csv:2: label 'maybe' is not one of those trained on: no, yes",
         ),
-        ("answer_v1", COLUMNS, '{"data": []}', "has no answers to compare with"),
+        ("answer_v1", COLUMNS, UNLABELLED, "has no answers to compare with"),
     ],
 )
 def test_what_cannot_be_scored_is_said(served, tmp_path, task, columns, content, message):
