@@ -106,7 +106,7 @@ def measure(settings: MeasurementSettings) -> dict[str, Any]:
 
     documents = np.array(json.loads(files.read_bytes(settings.documents_file)))
     with contextlib.ExitStack() as held:
-        run, trainer, records = pretrain.prepare(settings, held)
+        run, trainer, records, _ = pretrain.prepare(settings, held)
         if len(documents) != sum(records.counts):
             raise ValueError(
                 f"`documents_file` is of {len(documents)} records, `input_file` has "

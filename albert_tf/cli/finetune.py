@@ -11,7 +11,6 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf import conversion
 from albert_tf.cli import backend, run_directory
 from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
@@ -170,14 +169,7 @@ def find_initial_weights(settings: FinetuningSettings) -> str | None:
 
 def load_config(settings: FinetuningSettings, path: str | None) -> AlbertConfig:
     """Reads the config that is named, or the one beside the weights; applies dropout rates."""
-    if settings.albert_config_file:
-        config = AlbertConfig.from_json_file(settings.albert_config_file)
-    elif path:
-        config = conversion.load_config(path)
-    else:
-        raise ValueError(
-            "no config: set `albert_config_file`, or an `init_checkpoint` with a config beside it"
-        )
+    config = run_directory.load_config(settings, path)
     rates = {name: getattr(settings, name) for name in DROPOUT_FIELDS}
     given = {name: rate for name, rate in rates.items() if rate is not None}
     return dataclasses.replace(config, **given)

@@ -6,20 +6,23 @@ import contextlib
 import dataclasses
 import functools
 import os
+import tempfile
 
 from absl import logging
 
+from albert_tf import conversion
 from albert_tf.cli import backend, run_directory
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.config import AlbertConfig
 from albert_tf.console import errors
 from albert_tf.conversion import layouts
+from albert_tf.conversion.names import POOLER, SENTENCE_ORDER_HEAD
 from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.input_pipeline import DynamicMasking
 from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.spec import FeatureSpec, RowFormat, compact_spec, pretraining_spec
-from albert_tf.storage import checkpoint, files, hub
-from albert_tf.storage.run_record import digest
+from albert_tf.storage import checkpoint, eval_results, files, hub
+from albert_tf.storage.run_record import digest, find_run
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import evaluation, optimizers
 from albert_tf.training.devices import Devices, InputFn
@@ -35,30 +38,46 @@ def main(settings: PretrainingSettings) -> None:
     logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
     in_one_line = errors.in_one_line(NonFiniteLossError, flags=settings.names())
     with in_one_line, contextlib.ExitStack() as held:
-        settings, trainer, records = prepare(settings, held)
+        settings, trainer, records, weights = prepare(settings, held)
         with input_files.naming_bad_records(records.files, records.spec):
             finished = not settings.do_train or train(settings, trainer, records)
             if settings.do_eval and finished:
                 input_fn = evaluation_input(settings, records)
-                evaluation.evaluate_checkpoints(trainer, input_fn, settings.num_train_steps)
+                if weights and not settings.do_train:
+                    evaluate_once(settings, trainer, weights, input_fn)
+                else:
+                    last = functools.partial(last_step, settings)
+                    evaluation.evaluate_checkpoints(trainer, input_fn, last)
 
 
 def prepare(
     settings: PretrainingSettings, held: contextlib.ExitStack
-) -> tuple[PretrainingSettings, Trainer, Records]:
-    """Makes all that a run needs, checked: its settings, a Trainer with its weights, its records.
+) -> tuple[PretrainingSettings, Trainer, Records, str | None]:
+    """Makes all that a run needs, checked: its settings, a Trainer, its records, and weights.
 
-    The run holds the output directory until `held` closes.
+    A Trainer that trains has its weights. The weights are those of `find_weights`. The run holds
+    the output directory until `held` closes.
     """
-    # Which model, and whose run the directory holds.
-    config = AlbertConfig.from_json_file(settings.albert_config_file)
-    run_directory.check_same_model(config, settings.output_dir)
-    settings = run_directory.follow_run(settings, settings.output_dir)
-    run_directory.check_positions(config, settings.max_seq_length)
-    initial = None
+    # Which weights, which model, and whose run the directory holds.
+    if settings.output_dir is None:
+        directory = held.enter_context(tempfile.TemporaryDirectory())
+        settings = dataclasses.replace(settings, output_dir=directory)
     if settings.do_train:
         run_directory.check_fresh_or_own(settings.output_dir)
-        initial = find_initial_weights(settings, config)
+    weights = find_weights(settings)
+    config = run_directory.load_config(settings, weights or checkpoint.latest(settings.output_dir))
+    run_directory.check_same_model(config, settings.output_dir)
+    settings = run_directory.follow_run(settings, weights or settings.output_dir)
+    run_directory.check_positions(config, settings.max_seq_length)
+    if weights:
+        layout = layouts.find(weights)
+        if settings.do_train:
+            # Loading tells which groups are missing.
+            free = ("num_hidden_layers", "num_hidden_groups")
+            layouts.check_config(config, layout, weights, free, replace=True)
+        elif not any(name.startswith(SENTENCE_ORDER_HEAD) for name in layout.head_shapes(weights)):
+            logging.info("%s has no sentence-order head: masked LM alone is evaluated", weights)
+            settings = dataclasses.replace(settings, sentence_order_weight=0.0)
     paths = input_files.find_files(settings.input_file)
 
     # Devices come before any other TensorFlow operation: workers can't be connected later.
@@ -83,28 +102,38 @@ def prepare(
     text = "%d records in %d files; %s with %d replica(s)"
     logging.info(text, sum(records.counts), len(paths), devices.name, devices.num_replicas)
 
-    # Weights: from the run's newest checkpoint, from init_checkpoint, or random.
     trainer = make_trainer(settings, config, devices)
     if settings.do_train:
         # The paper's deeper models were started from shallower ones.
-        resumes = trainer.initialise(initial, settings.init_from_group0, any_depth=True)
+        resumes = trainer.initialise(weights, settings.init_from_group0, any_depth=True)
         if devices.num_processes > 1:
             run_directory.check_workers_agree(devices, {"initial weights": trainer.digest()})
         evaluation.begin(settings.output_dir, devices, resumes)
         if devices.is_chief:
             run_directory.record_run(settings, config, data, resumes)
-    return settings, trainer, records
+    return settings, trainer, records, weights
 
 
-def find_initial_weights(settings: PretrainingSettings, config: AlbertConfig) -> str | None:
-    """Returns the weights that a fresh run starts from, on this machine; None if there are none."""
-    if not settings.init_checkpoint or checkpoint.latest(settings.output_dir):
+def find_weights(settings: PretrainingSettings) -> str | None:
+    """Returns the weights to start from, or to evaluate alone, on this machine.
+
+    None is the run in output_dir, whose checkpoints are evaluated as they come, or random weights.
+    """
+    # 1. The run in output_dir; without training, also one that has no checkpoint yet.
+    find = checkpoint.latest if settings.do_train else checkpoint.read_list
+    if find(settings.output_dir):
         return None
-    path = hub.local(settings.init_checkpoint)
-    # That tells which groups are missing.
-    free = ("num_hidden_layers", "num_hidden_groups")
-    layouts.check_config(config, layouts.find(path), path, free, replace=True)
-    return path
+    # 2. init_checkpoint.
+    if settings.init_checkpoint:
+        return hub.local(settings.init_checkpoint)
+    # 3. Without training, what was converted, or unpacked, into output_dir.
+    if settings.do_train:
+        return None
+    try:
+        layouts.find(settings.output_dir)
+    except FileNotFoundError:
+        return None
+    return settings.output_dir
 
 
 # --- records --------------------------------------------------------------------------------
@@ -235,6 +264,30 @@ def train(settings: PretrainingSettings, trainer: Trainer, records: Records) -> 
         save_steps=settings.save_checkpoints_steps,
         keep_max=settings.keep_checkpoint_max,
     )
+
+
+def last_step(settings: PretrainingSettings) -> int:
+    """Returns the last step of the run in output_dir as it was last started, or an earlier one.
+
+    It is 0 if no run has begun there: what is there is all that comes.
+    """
+    run = find_run(settings.output_dir)
+    last = run.settings.get("num_train_steps", 0) if run else 0
+    return min(last, settings.num_train_steps) if "num_train_steps" in settings.given else last
+
+
+def evaluate_once(
+    settings: PretrainingSettings, trainer: Trainer, path: str, input_fn: InputFn
+) -> None:
+    """Evaluates stored weights, and adds the results to eval_results.txt."""
+    report = conversion.load_weights(trainer.model, path)
+    unused = () if settings.sentence_order_weight else (POOLER, SENTENCE_ORDER_HEAD)
+    names = map(conversion.tf1_name, report.missing)
+    if lacking := [name for name in names if not name.startswith(unused)]:
+        raise ValueError(f"{path} can't be evaluated: it lacks {', '.join(lacking)}")
+    lines = evaluation.log_results(path, trainer.evaluate(input_fn))
+    file = os.path.join(settings.output_dir, eval_results.RESULTS_FILE)
+    eval_results.append_text(file, [f"init_checkpoint = {path}", *lines])
 
 
 def evaluation_input(settings: PretrainingSettings, records: Records) -> InputFn:

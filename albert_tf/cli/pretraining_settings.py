@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from albert_tf import config
 from albert_tf.cli.training_settings import MODEL, SPEED, TPU, TRAINING, TrainingSettings
@@ -33,10 +33,21 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
 
     # --- the model, and where it lies -------------------------------------------------------
 
-    albert_config_file: str = with_default(TrainingSettings, "albert_config_file", REQUIRED)
-    output_dir: str = with_default(TrainingSettings, "output_dir", REQUIRED)
+    albert_config_file: str | None = with_default(
+        TrainingSettings, "albert_config_file", None, "By default the one beside the weights."
+    )
+    output_dir: str | None = with_default(
+        TrainingSettings,
+        "output_dir",
+        None,
+        "Only an evaluation of init_checkpoint needs none.",
+    )
     init_checkpoint: str | None = with_default(
-        TrainingSettings, "init_checkpoint", None, "By default weights are randomly initialised."
+        TrainingSettings,
+        "init_checkpoint",
+        None,
+        "By default weights are randomly initialised. Without --do_train these weights are "
+        "evaluated once.",
     )
     init_from_group0: bool = setting(
         False,
@@ -82,7 +93,9 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
 
     # --- training ---------------------------------------------------------------------------
 
-    do_train: bool = with_default(TrainingSettings, "do_train", True)
+    do_train: bool = with_default(
+        TrainingSettings, "do_train", True, "True by default if there is an output_dir."
+    )
     num_train_steps: int = _training(
         125000,
         "Number of training steps, at the last of which the learning rate is 0. 125000 is the "
@@ -129,8 +142,9 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
 
     do_eval: bool = _evaluation(
         False,
-        "Evaluate checkpoints on input_file, and keep the best one. Without --do_train, wait for "
-        "the checkpoints of a training run in another process, whose records may be others.",
+        "Evaluate checkpoints on input_file, and keep the best one. Without --do_train, those of a "
+        "training run in another process, whose records may be others, up to its last step; or "
+        "once other weights: init_checkpoint, or what was converted into output_dir.",
         per_command=True,
     )
     eval_batch_size: int = _evaluation(
@@ -151,8 +165,16 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
         interval="[0, 1]",
     )
 
+    @classmethod
+    def of(cls, **values: Any) -> PretrainingSettings:
+        """Returns settings with values that count as given; without output_dir nothing trains."""
+        if "output_dir" not in values and values.get("do_eval") and values.get("init_checkpoint"):
+            return cls(**{"do_train": False, **values}, given=frozenset(values))
+        return super().of(**values)
+
     def __post_init__(self) -> None:
-        super().__post_init__()
+        if self.do_train or not self.init_checkpoint or self.output_dir is not None:
+            super().__post_init__()
         if not self.do_train and not self.do_eval:
             raise ValueError("nothing to do: set `do_train` or `do_eval`")
         if not self.do_train and tf_config.num_workers() > 1:

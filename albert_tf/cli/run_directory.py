@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from albert_tf import conversion
 from albert_tf.cli.training_settings import TrainingSettings
 from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import layouts
@@ -31,6 +32,17 @@ def follow_run(settings: AnySettings, path: str | None) -> AnySettings:
     begins = settings.do_train and not checkpoint.latest(settings.output_dir)
     run = find_run(path) if path and not begins else None
     return settings.following(run.settings) if run else settings
+
+
+def load_config(settings: TrainingSettings, path: str | None) -> AlbertConfig:
+    """Reads the config that is named, or else the one beside weights."""
+    if settings.albert_config_file:
+        return AlbertConfig.from_json_file(settings.albert_config_file)
+    if path is None:
+        raise ValueError(
+            "no config: set `albert_config_file`, or an `init_checkpoint` with a config beside it"
+        )
+    return conversion.load_config(path)
 
 
 def record_run(

@@ -23,7 +23,9 @@ _POLL_SECONDS = 5.0
 _REMIND_SECONDS = 60.0
 
 
-def evaluate_checkpoints(trainer: Trainer, input_fn: InputFn, last_step: int) -> dict[str, float]:
+def evaluate_checkpoints(
+    trainer: Trainer, input_fn: InputFn, last_step: Callable[[], int]
+) -> dict[str, float]:
     """Evaluates the newest checkpoint in the output directory, repeatedly up to `last_step`.
 
     Adds to the files of `eval_results`, and copies a checkpoint to model.ckpt-best when the task's
@@ -32,7 +34,7 @@ def evaluate_checkpoints(trainer: Trainer, input_fn: InputFn, last_step: int) ->
     Args:
       trainer: Its weights are replaced by each checkpoint's.
       input_fn: Makes a host's finite dataset.
-      last_step: The training run's last step.
+      last_step: Returns the training run's last step, as far as it is known.
 
     Returns:
       The last metrics, and `global_step`.
@@ -43,12 +45,11 @@ def evaluate_checkpoints(trainer: Trainer, input_fn: InputFn, last_step: int) ->
     """
     results: dict[str, float] = {}
     step, evaluated, waiting_since = -1, None, None
-    while step < last_step:
+    while step < last_step():
         prefix = checkpoint.latest(trainer.output_dir)
         if prefix in (None, evaluated):
-            what = "a new" if prefix else "the first"
-            what += f" checkpoint in {trainer.output_dir}, up to step {last_step}"
-            waiting_since = _remind(what, waiting_since)
+            what = f"a new one up to step {last_step()}" if prefix else "the first checkpoint"
+            waiting_since = _remind(f"{what} in {trainer.output_dir}", waiting_since)
             time.sleep(_POLL_SECONDS)
             continue
         try:

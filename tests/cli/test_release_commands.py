@@ -5,22 +5,39 @@ Can't see: what they reach; files of real size.
 
 from __future__ import annotations
 
+import json
+import math
 import pathlib
 import shlex
 from typing import Any
 
 import pytest
 import tensorflow as tf
+from absl import flags
 
 from albert_tf import AlbertForPreTraining
+from albert_tf.cli.finetune_settings import FinetuningSettings
+from albert_tf.cli.pretraining_settings import PretrainingSettings
+from albert_tf.console import settings
 from albert_tf.conversion import kinds
 from albert_tf.conversion.stored import Stored
+from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.serving import served_models, served_tasks
 from albert_tf.storage import checkpoint, eval_results
 from albert_tf.tasks.registry import TASKS
 from albert_tf.training.evaluation import Trial
 from tests import finetune_runs, pretraining_runs, tiny
 
+FLAG_TYPES = {"string": "string", "integer": "int", "float": "float", "bool": "bool"}
+# Script -> its settings here, and of which task; the number of its flags.
+SCRIPTS: dict[str, tuple[Any, str, int]] = {
+    "run_pretraining.py": (PretrainingSettings, "", 28),
+    "create_pretraining_data.py": (GeneratorSettings, "", 17),
+    "run_classifier.py": (FinetuningSettings, "mrpc", 0),
+    "run_race.py": (FinetuningSettings, "race", 0),
+    "run_squad_v1.py": (FinetuningSettings, "squad_v1", 0),
+    "run_squad_v2.py": (FinetuningSettings, "squad_v2", 0),
+}
 CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 MODULE = "https://tfhub.dev/google/albert_base/1"
 PRETRAINING = """
@@ -99,6 +116,31 @@ def released(tmp_path_factory) -> pathlib.Path:
     config = tiny.config(**finetune_runs.CONFIG)
     tiny.store(folder, tiny.randomise(AlbertForPreTraining(config)))
     return folder
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_all_flags_of_the_release_are_there(golden, script):
+    theirs = json.loads((golden / "original_flags.json").read_text())[script]["flags"]
+    cls, task, count = SCRIPTS[script]
+    assert len(theirs) == count or task
+    mine = flags.FlagValues()
+    settings.define_flags(cls, mine)
+    names = {"task_name": task, "export_dir": "x", "output_dir": "x"} if task else {}
+    for name, expected in theirs.items():
+        flag = mine[name]
+        if flag.flag_type() == "string enum":
+            known = flag.parser.enum_values
+            assert task or expected.get("values", known) == known, name
+        else:
+            assert flag.flag_type() == FLAG_TYPES[expected["type"]], name
+        if not task:
+            assert flag.default == expected["default"], name
+        elif name not in names:
+            name = "keep_checkpoint_max" if name == "num_keep_checkpoint" else name
+            found = getattr(cls.of(**names), name)
+            assert found == expected["default"] or (
+                name == "threshold_to_export" and math.isnan(found)
+            ), name
 
 
 def test_pretraining_runs_small(tmp_path):

@@ -14,12 +14,9 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
 
 import albert_tf
 from albert_tf.cli import finetune
-from albert_tf.cli.finetune_settings import FinetuningSettings
-from albert_tf.console import settings
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import named_weights
 from albert_tf.storage import checkpoint
@@ -30,33 +27,6 @@ from albert_tf.training.evaluation import Trial
 from albert_tf.training.progress import ProgressLog
 from tests import finetune_runs as runs
 from tests import tolerances
-
-FLAG_TYPES = {"string": "string", "integer": "int", "float": "float", "bool": "bool"}
-TASK_OF_SCRIPT = {
-    "run_classifier.py": "mrpc",
-    "run_race.py": "race",
-    "run_squad_v1.py": "squad_v1",
-    "run_squad_v2.py": "squad_v2",
-}
-
-
-@pytest.mark.parametrize("script", TASK_OF_SCRIPT)
-def test_all_flags_of_the_release_are_there(golden, script):
-    theirs = json.loads((golden / "original_flags.json").read_text())[script]["flags"]
-    found = runs.parse(
-        [f"--task_name={TASK_OF_SCRIPT[script]}", "--export_dir=x", "--output_dir=x"]
-    )
-    mine = flags.FlagValues()
-    settings.define_flags(FinetuningSettings, mine)
-    for name, expected in theirs.items():
-        if mine[name].flag_type() != "string enum":
-            assert mine[name].flag_type() == FLAG_TYPES[expected["type"]], name
-        if name == "threshold_to_export":
-            assert np.isnan(found.threshold_to_export)
-        elif name == "num_keep_checkpoint":
-            assert found.keep_checkpoint_max == expected["default"]
-        elif name not in ("task_name", "export_dir", "output_dir"):
-            assert getattr(found, name) == expected["default"], name
 
 
 def test_what_is_given_replaces_a_tasks_default():

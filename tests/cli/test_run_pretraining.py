@@ -5,7 +5,6 @@ process matters: test_run_pretraining_processes.py.
 """
 
 import functools
-import json
 import logging
 import operator
 import pathlib
@@ -16,15 +15,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
 
 from albert_tf.cli import pretrain, run_directory
 from albert_tf.cli.pretraining_settings import PretrainingSettings
-from albert_tf.console import settings
-from albert_tf.generator.settings import GeneratorSettings
+from albert_tf.conversion.convert import convert
 from albert_tf.records.spec import RowFormat, compact_spec
 from albert_tf.storage import checkpoint, eval_results, hub
-from tests import goldens, tiny
+from tests import goldens, tiny, tolerances
 from tests import pretraining_runs as runs
 
 RATES = {"examples_per_second", "tokens_per_second"}
@@ -62,28 +59,6 @@ def copy(trained, tmp_path) -> pathlib.Path:
 
 
 # --- settings -------------------------------------------------------------------------------
-
-FLAG_TYPES = {"string": "string", "integer": "int", "float": "float", "bool": "bool"}
-
-
-@pytest.mark.parametrize(
-    ("script", "count"), [("run_pretraining.py", 28), ("create_pretraining_data.py", 17)]
-)
-def test_all_flags_of_the_release_are_there(golden, script, count):
-    theirs = json.loads((golden / "original_flags.json").read_text())[script]["flags"]
-    assert len(theirs) == count
-    mine = flags.FlagValues()
-    is_generator = script == "create_pretraining_data.py"
-    settings.define_flags(GeneratorSettings if is_generator else PretrainingSettings, mine)
-    for name, expected in theirs.items():
-        flag = mine[name]
-        if expected["type"] == "enum":
-            assert flag.flag_type() == "string enum"
-            assert flag.parser.enum_values == expected["values"]
-        else:
-            assert flag.flag_type() == FLAG_TYPES[expected["type"]], name
-        assert flag.default == expected["default"], name
-
 
 # Flag -> a value that is no default -> what receives it, and as what.
 PASSED_ON = {
@@ -310,16 +285,56 @@ def test_a_later_command_takes_the_runs_settings_unless_others_are_given(folder,
     assert followed().num_train_steps == 125000  # Nothing to resume: a new run.
 
 
-def test_an_evaluation_goes_by_what_the_run_was_last_started_with(folder, copy, monkeypatch):
+@pytest.fixture
+def waits_for_nothing(monkeypatch):
     monkeypatch.setattr(
         "albert_tf.training.evaluation.time.sleep", lambda _: pytest.fail("no later one comes")
     )
+
+
+def test_an_evaluation_goes_by_what_the_run_was_last_started_with(folder, copy, waits_for_nothing):
     evaluation = {"do_train": False, "do_eval": True, "output_dir": copy, "num_train_steps": None}
     runs.main(runs.command(folder, **evaluation))
     assert eval_results.read_last(copy)["global_step"] == 3
     runs.main(runs.command(folder, output_dir=copy, num_train_steps=4))
-    runs.main(runs.command(folder, **evaluation))
+    # It is over then, whatever this command takes it for, and whatever it began with.
+    more = {"num_train_steps": 9, "init_checkpoint": "hf://none/none", "albert_config_file": None}
+    runs.main(runs.command(folder, **{**evaluation, **more}))
     assert eval_results.read_last(copy)["global_step"] == 4
+
+
+@pytest.mark.parametrize("held", ["tf1", "huggingface", "the run"])
+@pytest.mark.parametrize("given", ["init_checkpoint", "output_dir"])
+def test_weights_are_evaluated_once(folder, copy, waits_for_nothing, caplog, held, given):
+    """As when they were evaluated during training, but for a head that they lack."""
+    expected = eval_results.read_last(copy)
+    weights = copy
+    if held == "the run":
+        (copy / "run.json").unlink()  # As of another program: no more will come.
+    else:
+        weights = copy.parent / held
+        drop = ["cls/seq_relationship/", "bert/pooler/"] if held == "huggingface" else []
+        convert(str(copy), held, str(weights), drop=drop)
+    none = dict.fromkeys(["output_dir", "albert_config_file", "num_train_steps"])
+    training = {} if given == "init_checkpoint" else {"do_train": False}
+    with caplog.at_level("INFO", logger="absl"):
+        runs.main(runs.command(folder, **{**none, **training, given: weights}, do_eval=True))
+    if held == "huggingface":
+        expected = {name: expected[name] for name in ("masked_lm_loss", "masked_lm_accuracy")}
+    for name, value in expected.items():
+        found = re.search(rf"\b{name} = (.*)", caplog.text)
+        if name != "global_step":
+            assert float(found[1]) == pytest.approx(value, abs=tolerances.OUTPUT), name
+    assert ("sentence_order" in caplog.text) == (held != "huggingface")
+    if given == "output_dir":
+        assert re.search(r"\bmasked_lm_loss = ", (weights / "eval_results.txt").read_text())
+
+
+def test_weights_without_a_masked_lm_head_are_not_evaluated(folder, copy):
+    convert(str(copy), "tf1", str(copy.parent / "bare"), drop=["cls/"])
+    changes = {"output_dir": None, "init_checkpoint": copy.parent / "bare", "do_eval": True}
+    with pytest.raises(SystemExit, match="^error: .*bare can't be evaluated: it lacks cls/predic"):
+        runs.main(runs.command(folder, **changes))
 
 
 # --- where it goes on -----------------------------------------------------------------------

@@ -115,7 +115,7 @@ def go_on(command: str, to_save: str) -> None:
     import contextlib
 
     with contextlib.ExitStack() as held:
-        _, trainer, _ = pretrain.prepare(runs.parse(json.loads(to_save)), held)
+        _, trainer, *_ = pretrain.prepare(runs.parse(json.loads(to_save)), held)
         trainer.save(0)
         trainer.wait_until_saved()
     as_script(command)

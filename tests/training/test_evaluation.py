@@ -48,7 +48,7 @@ def save(directory: pathlib.Path, step: int, keep_max: int = 0) -> str:
 
 
 def evaluate(trainer: FakeTrainer, last_step: int) -> dict[str, float]:
-    return evaluation.evaluate_checkpoints(trainer, None, last_step)
+    return evaluation.evaluate_checkpoints(trainer, None, lambda: last_step)
 
 
 def best_step(directory: pathlib.Path) -> int:
