@@ -71,18 +71,30 @@ class ConfiguredModel(keras.Model):
         names, shape = ("input_ids", "input_mask", "segment_ids"), (None,) * self.input_rank
         return {name: keras.Input(batch_shape=shape, dtype="int32", name=name) for name in names}
 
+    def build_all(self) -> None:
+        """Creates all weights; what Keras exports then has the names and shapes of the inputs."""
+        self.build({name: each.shape for name, each in self.symbolic_inputs().items()})
+
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the shapes and dtypes of the outputs, by the `output_spec` beside each `call`.
 
         JAX traces no call of unknown batch and length.
         """
+        of = self.output_spec if self._is_ours() else super().compute_output_spec
+        return of(*args, **kwargs)
+
+    @property
+    def input_dtype(self) -> str:
+        """The type that Keras gives floats among the inputs, and the inputs of what it exports."""
+        return "int32" if self._is_ours() else super().input_dtype
+
+    def _is_ours(self) -> bool:
+        """Whether `call` is not one's own: what that takes and returns only its class knows."""
         calls = next(each for each in type(self).__mro__ if "call" in vars(each))
-        if "output_spec" not in vars(calls):  # What a class of one's own returns only it knows.
-            return super().compute_output_spec(*args, **kwargs)
-        return self.output_spec(*args, **kwargs)
+        return "output_spec" in vars(calls)
 
     def export(self, filepath: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
-        """Writes a SavedModel that takes features by name; see keras.Model.export.
+        """Writes a model that takes features by name; see keras.Model.export, and its formats.
 
         It answers what the model returns, except the list `all_encoder_layers`.
         """
@@ -92,11 +104,26 @@ class ConfiguredModel(keras.Model):
                 f"a SavedModel is made on TensorFlow, but Keras runs on {backend}: save the model, "
                 "load it on TensorFlow, and export it there"
             )
+        model = self._exported()
+        model(model.input)  # Keras' export to ONNX wants that.
+        model.export(os.fspath(filepath), *args, **kwargs)
+
+    def _exported(self) -> keras.Model:
+        """Returns the model without the list of its outputs, which a signature can't have."""
         inputs = self.symbolic_inputs()
         outputs = self(inputs)
         if isinstance(outputs, dict):
             outputs = {name: v for name, v in outputs.items() if not isinstance(v, list)}
-        keras.Model(inputs, outputs).export(os.fspath(filepath), *args, **kwargs)
+        return keras.Model(inputs, outputs)
+
+    @property
+    def _default_save_signature(self) -> Any:
+        """What tf.saved_model.save asks a Keras model for, and each that is part of another."""
+        import tensorflow as tf
+
+        model = self._exported()
+        specs = {name: tf.TensorSpec(x.shape, x.dtype, name) for name, x in model.input.items()}
+        return tf.function(lambda inputs: model(inputs), [specs], autograph=False)
 
     def get_config(self) -> dict[str, Any]:
         config = self.config.to_dict()
@@ -169,7 +196,7 @@ class AlbertModel(ConfiguredModel):
             self.seed_generator = keras.random.SeedGenerator()
         else:
             self.seed_generator = None
-        self.build((None, None))
+        self.build_all()
 
     @property
     def output_shape(self) -> tuple[int | None, ...]:

@@ -99,7 +99,7 @@ class ClassifierModel(FineTunedModel):
         super().__init__(config, classifier_dropout_prob, recompute, **kwargs)
         self.num_labels = num_labels
         self.classifier = self.add_classifier(num_labels, "classifier")
-        self.build()
+        self.build_all()
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "num_labels": self.num_labels}
@@ -206,7 +206,7 @@ class AlbertForMultipleChoice(FineTunedModel):
     ) -> None:
         super().__init__(config, classifier_dropout_prob, recompute, name=name, **kwargs)
         self.classifier = self.add_classifier(1, "classifier")
-        self.build()
+        self.build_all()
 
     def call(
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
@@ -259,7 +259,7 @@ class AlbertForQuestionAnswering(FineTunedModel):
     ) -> None:
         super().__init__(config, classifier_dropout_prob, recompute, name=name, **kwargs)
         self.span = self.add_classifier(2, "span")
-        self.build()
+        self.build_all()
 
     def call(
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
@@ -330,7 +330,7 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
         self.answerability = AnswerabilityHead(
             self.config, classifier_dropout_prob, name="answerability", dtype=policy
         )
-        self.build()
+        self.build_all()
 
     def symbolic_inputs(self) -> dict[str, keras.KerasTensor]:
         """See ConfiguredModel; without start positions the model answers a beam."""

@@ -119,7 +119,7 @@ class AlbertForPreTraining(ConfiguredModel):
         self.seq_relationship = SentenceOrderHead(
             self.config, name="seq_relationship", dtype=policy
         )
-        self.build()
+        self.build_all()
 
     def build(self, input_shape: object = None) -> None:
         if not self.built:

@@ -1,6 +1,7 @@
 """What Keras users expect of the models: from_weights, a config by name, summary, export."""
 
 import logging
+import warnings
 
 import keras
 import numpy as np
@@ -137,6 +138,102 @@ def test_export_needs_no_call_before(model_class, tmp_path):
     assert set(found) == set(expected)
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=0, atol=2e-6)
+
+
+class Around(keras.Model):
+    """A model of one's own around one of ours."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.inner, self.dense = model, keras.layers.Dense(2)
+
+    def call(self, inputs):
+        return self.dense(self.inner(inputs)["pooled_output"])
+
+
+class Program(tf.Module):
+    """A module around one of ours, with a signature of its own."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None), tf.int32)] * 3, autograph=False)
+    def __call__(self, input_ids, input_mask, segment_ids):
+        names = ("input_ids", "input_mask", "segment_ids")
+        inputs = dict(zip(names, (input_ids, input_mask, segment_ids), strict=True))
+        return self.model(inputs)["pooled_output"]
+
+
+def functional(model):
+    inputs = model.symbolic_inputs()
+    return keras.Model(inputs, keras.layers.Dense(2)(model(inputs)["pooled_output"]))
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    ids = np.random.default_rng(3).integers(0, 2, (2, 5), np.int32)
+    return {"input_ids": ids + 5, "input_mask": np.sort(ids)[:, ::-1], "segment_ids": ids}
+
+
+def in_order(arrays, specs):
+    """Returns arrays for inputs that may have other names, but in this order, and other types."""
+    rows = zip(sorted(arrays), sorted(specs), strict=True)
+    return {theirs: tf.cast(arrays[ours], specs[theirs].dtype) for ours, theirs in rows}
+
+
+@pytest.mark.parametrize("around", [None, functional, Around, Program])
+def test_tensorflow_saves_a_model_and_what_holds_it(around, arrays, tmp_path):
+    model = albert_tf.AlbertModel(tiny.config(num_hidden_layers=1))
+    model = around(model) if around else model
+    expected = model(*arrays.values()) if around is Program else model(arrays)
+    tf.saved_model.save(model, str(tmp_path / "saved"))
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
+    specs = served.structured_input_signature[1]
+    found = served(**in_order(arrays, specs))
+    if not around:
+        assert set(specs) == set(arrays) and {x.dtype for x in specs.values()} == {tf.int32}
+        assert set(found) == set(expected) - {"all_encoder_layers"}
+        found, expected = {"": found["pooled_output"]}, expected["pooled_output"]
+    np.testing.assert_allclose(*found.values(), expected, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "model_class", [albert_tf.AlbertForSequenceClassification, albert_tf.AlbertForQuestionAnswering]
+)
+def test_tflite_takes_a_model(model_class, arrays):
+    model = model_class(tiny.config(num_hidden_layers=1), **MODELS[model_class])
+    content = tf.lite.TFLiteConverter.from_keras_model(model).convert()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = tf.lite.Interpreter(model_content=content).get_signature_runner()
+    found, expected = run(**arrays), model(arrays)
+    expected = expected if isinstance(expected, dict) else {"output_0": expected}
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=2e-6)
+
+
+@pytest.mark.peers
+def test_onnx_takes_a_model(arrays, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("tf2onnx")
+    model = albert_tf.AlbertForSequenceClassification(tiny.config(num_hidden_layers=1), 3)
+    model.export(tmp_path / "model.onnx", format="onnx", verbose=False)
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    np.testing.assert_allclose(session.run(None, arrays)[0], model(arrays), rtol=0, atol=2e-6)
+
+
+class Priced(albert_tf.AlbertForSequenceClassification):
+    def call(self, inputs, **arguments):
+        return inputs["price"] * super().call({"input_ids": inputs["input_ids"]}, **arguments)
+
+
+def test_a_class_of_ones_own_may_take_fractions():
+    model = Priced(tiny.config(num_hidden_layers=1), num_labels=2)
+    ids = np.array([[2, 7, 3]])
+    whole, half = (model({"input_ids": ids, "price": np.array([[p]])}) for p in (1.0, 0.5))
+    np.testing.assert_allclose(whole, 2 * half, rtol=1e-6)
 
 
 def test_export_on_another_backend_is_refused(tmp_path, monkeypatch):
