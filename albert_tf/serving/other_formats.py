@@ -175,7 +175,12 @@ def _onnx(function: Any, is_int8: bool) -> bytes:
             if not size.HasField("dim_value"):
                 size.dim_param = axis
     fuse_layer_norms(model.graph)
-    return _quantised(model) if is_int8 else model.SerializeToString()
+    tables = _stored_twice(model.graph)
+    if is_int8:
+        model = _quantised(model)
+    for table, transposed in tables:
+        _store_once(model.graph, table, transposed, is_int8)
+    return model.SerializeToString()
 
 
 def fuse_layer_norms(graph: Any) -> None:
@@ -237,7 +242,52 @@ def _taken(node: Any) -> Iterator[str]:
             yield from _taken(inner)
 
 
-def _quantised(model: Any) -> bytes:
+def _stored_twice(graph: Any) -> list[tuple[str, str]]:
+    """Returns weights that rows are taken from, and what is the same transposed: the pieces'."""
+    from onnx import numpy_helper
+
+    weights = {w.name: numpy_helper.to_array(w) for w in graph.initializer if len(w.dims) == 2}
+    taken = {node.input[0] for node in graph.node if node.op_type == "Gather"}
+    return [
+        (name, other)
+        for name in weights.keys() & taken
+        for other, values in weights.items()
+        if np.array_equal(weights[name], values.T)
+    ]
+
+
+def _store_once(graph: Any, table: str, transposed: str, is_int8: bool) -> None:
+    """Transposes a table when the model is loaded, in place of the second one in the file."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    scale = f"{transposed}_scale"
+    if is_int8:
+        table, transposed = f"{table}_quantized", f"{transposed}_quantized"
+    stored = {each.name: each for each in graph.initializer}
+    values = np.ascontiguousarray(numpy_helper.to_array(stored[transposed]).T)
+    stored[table].CopyFrom(numpy_helper.from_array(values, table))
+    graph.initializer.remove(stored[transposed])
+    if is_int8:
+        # A row has the scale of its piece, like the logit; not one scale for all of the table.
+        (take,) = (node for node in graph.node if table in node.input)
+        (place,) = (i for i, node in enumerate(graph.node) if take.output[0] in node.input)
+        (found,) = graph.node[place].output
+        graph.initializer.append(numpy_helper.from_array(np.array([-1]), "last_axis"))
+        scaled = [
+            helper.make_node("Cast", take.output, [f"{found}_whole"], to=TensorProto.FLOAT),
+            helper.make_node("Gather", [scale, take.input[1]], [f"{found}_scales"]),
+            helper.make_node("Unsqueeze", [f"{found}_scales", "last_axis"], [f"{found}_column"]),
+            helper.make_node("Mul", [f"{found}_whole", f"{found}_column"], [found]),
+        ]
+        del graph.node[place]
+        for node in reversed(scaled):
+            graph.node.insert(place, node)
+    graph.node.insert(0, helper.make_node("Transpose", [table], [transposed], perm=[1, 0]))
+    _remove_unused(graph)
+
+
+def _quantised(model: Any) -> Any:
+    import onnx
     from onnxruntime import quantization
 
     before = logging.root.manager.disable
@@ -256,8 +306,7 @@ def _quantised(model: Any) -> bytes:
                 # The layers of deep models are a loop, whose body is a graph of its own.
                 extra_options={"EnableSubgraph": True},
             )
-            with open(path, "rb") as file:
-                return file.read()
+            return onnx.load(path)
     finally:
         logging.disable(before)
 

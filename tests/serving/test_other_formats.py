@@ -134,6 +134,18 @@ def test_onnx_int8(served, tmp_path):
     assert path.stat().st_size < 3.5 * weights
 
 
+@pytest.mark.peers
+@pytest.mark.parametrize("name", ["onnx", "onnx_int8"])
+def test_onnx_has_the_piece_table_once(vocabulary, tmp_path, name):
+    """For embeddings and for logits; the answers are compared below and in test_formats.py."""
+    onnx = pytest.importorskip("onnx")
+    served = make("fill_mask", vocabulary)
+    other_formats.save(served, tmp_path / "model", name)
+    graph = onnx.load(tmp_path / "model" / other_formats.FORMATS[name]).graph
+    table = served.config.vocab_size * served.config.embedding_size
+    assert sum(np.prod(each.dims) >= table for each in graph.initializer) == 1
+
+
 @pytest.mark.parametrize("package", ["onnxruntime", "tf2onnx"])
 def test_a_missing_package_is_named_first(monkeypatch, package, tmp_path):
     for name in ("onnxruntime", "tf2onnx"):
