@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import numbers
 import os
 import pathlib
 import sys
@@ -248,6 +249,13 @@ class AlbertConfig:
 # What models take: a config; its file, or the name of a model that comes with the package; or its
 # dictionary, as stored in .keras files.
 ConfigSource = AlbertConfig | str | os.PathLike[str] | dict[str, Any]
+
+
+def check_integer(name: str, value: Any, least: int) -> None:
+    """Raises ValueError unless an argument is an integer of at least `least`."""
+    is_integer = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not is_integer or value < least:
+        raise ValueError(f"`{name}` must be an integer of at least {least}, not {value!r}")
 
 
 def _is_int(value: Any) -> bool:

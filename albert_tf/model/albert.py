@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import keras
+import numpy as np
 from keras import KerasTensor, ops
 
 from albert_tf.config import AlbertConfig, ConfigSource
@@ -125,6 +126,18 @@ class ConfiguredModel(keras.Model):
         specs = {name: tf.TensorSpec(x.shape, x.dtype, name) for name, x in model.input.items()}
         return tf.function(lambda inputs: model(inputs), [specs], autograph=False)
 
+    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        check_ids(x, self.config)
+        return super().fit(x, *args, **kwargs)
+
+    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        check_ids(x, self.config)
+        return super().evaluate(x, *args, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        check_ids(x, self.config)
+        return super().predict(x, *args, **kwargs)
+
     def get_config(self) -> dict[str, Any]:
         config = self.config.to_dict()
         arguments = {**super().get_config(), "config": config, "recompute": self.recompute}
@@ -228,6 +241,7 @@ class AlbertModel(ConfiguredModel):
           positions: `<int32>[B, P]`. A graph that reads only `gathered_output` and
             `pooled_output` computes the last block only at these positions and at [CLS].
         """
+        check_ids(inputs, self.config)
         input_ids, input_mask, segment_ids = read_inputs(inputs)
         # A seed, which is what makes dropout, only in training.
         if not training or self.seed_generator is None:
@@ -355,6 +369,23 @@ def _check_names(inputs: Mapping[str, Array]) -> None:
     wrong = [f"{name} ({_OURS[name]} here)" for name in inputs if name in _OURS]
     if wrong or "input_ids" not in inputs:
         raise ValueError(f"{wanted} {', '.join(wrong or inputs)}: rename them")
+
+
+def check_ids(inputs: Any, config: AlbertConfig) -> None:
+    """Checks ids that are at hand: -1 would be read as the last piece, segment 2 as none.
+
+    Can't see those in a dataset, or in a compiled function.
+    """
+    if not isinstance(inputs, Mapping):
+        return
+    for name, count in (("input_ids", config.vocab_size), ("segment_ids", config.type_vocab_size)):
+        try:
+            ids = np.asarray(inputs.get(name, 0))
+        except (NotImplementedError, TypeError, ValueError):  # It has no values yet.
+            continue
+        if ids.size and ids.dtype.kind in "iuf" and not 0 <= ids.min() <= ids.max() < count:
+            wrong = ids.min() if ids.min() < 0 else ids.max()
+            raise ValueError(f"{name} must be from 0 to {count - 1}, but one is {wrong}")
 
 
 def read_inputs(inputs: Mapping[str, Array]) -> tuple[Array, Array, Array]:

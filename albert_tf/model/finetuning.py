@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping
 from typing import Any
 
 import keras
 from keras import KerasTensor, ops
 
-from albert_tf.config import ConfigSource
+from albert_tf.config import ConfigSource, check_integer
 from albert_tf.model import albert, layers
 from albert_tf.model.albert import AlbertModel, ConfiguredModel
 from albert_tf.model.heads import (
@@ -39,8 +40,11 @@ class FineTunedModel(ConfiguredModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(config, recompute, **kwargs)
-        if not 0 <= classifier_dropout_prob < 1:
-            raise ValueError(f"`classifier_dropout_prob` {classifier_dropout_prob} not in [0, 1)")
+        is_number = isinstance(classifier_dropout_prob, numbers.Real)
+        if not (is_number and 0 <= classifier_dropout_prob < 1):
+            raise ValueError(
+                f"`classifier_dropout_prob` must be in [0, 1), not {classifier_dropout_prob!r}"
+            )
         self.classifier_dropout_prob = classifier_dropout_prob
         self.albert = AlbertModel(self.config, recompute, dtype=self.dtype_policy)
         self.seed_generator = keras.random.SeedGenerator() if classifier_dropout_prob else None
@@ -93,8 +97,7 @@ class ClassifierModel(FineTunedModel):
         name: str | None = None,
         **kwargs: Any,
     ) -> None:
-        if num_labels < 1:
-            raise ValueError(f"`num_labels` must be at least 1, not {num_labels}")
+        check_integer("num_labels", num_labels, 1)
         kwargs["name"] = name or self.default_name
         super().__init__(config, classifier_dropout_prob, recompute, **kwargs)
         self.num_labels = num_labels
@@ -323,6 +326,8 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(config, classifier_dropout_prob, recompute, name=name, **kwargs)
+        check_integer("start_n_top", start_n_top, 1)
+        check_integer("end_n_top", end_n_top, 1)
         self.start_n_top = start_n_top
         self.end_n_top = end_n_top
         policy = self.dtype_policy

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from albert_tf.config import check_integer
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import layouts
 from albert_tf.storage import files, hub, run_record
@@ -298,14 +299,14 @@ class Preprocessor:
         max_query_length: int = 64,
         doc_stride: int = 128,
     ) -> None:
-        if max_seq_length < 4:
-            raise ValueError(f"`max_seq_length` must be at least 4, not {max_seq_length}")
         self.vocabulary = vocabulary
         self.max_seq_length = max_seq_length
         self.labels = labels_file.names(labels)
         self.max_qa_length = max_qa_length
         self.max_query_length = max_query_length
         self.doc_stride = doc_stride
+        for name in _LENGTHS:
+            check_integer(name, getattr(self, name), 4 if name == "max_seq_length" else 1)
 
     @classmethod
     def from_weights(
@@ -457,6 +458,8 @@ class Preprocessor:
           On TensorFlow a tf.data.Dataset, else a keras.utils.PyDataset, of (inputs,), (inputs,
           labels) or (inputs, labels, weights).
         """
+        check_integer("batch_size", batch_size, 1)
+        check_integer("static_lengths", static_lengths, 1)
         columns = TextColumns.of(texts, labels, sample_weights, pairs=pairs, choices=choices)
         ids = columns.label_ids(self.labels)
         if columns.weights is not None and ids is None:  # They would be taken for labels.

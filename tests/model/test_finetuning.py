@@ -252,15 +252,35 @@ def test_initial_weights_are_of_the_releases_spread(variant, path, stddev):
     assert stddev < largest <= 2 * stddev
 
 
-@pytest.mark.parametrize("rate", [1.0, -0.1])
+@pytest.mark.parametrize("rate", [1.0, -0.1, "0.1"])
 def test_a_rate_outside_its_range_is_refused(rate):
-    with pytest.raises(ValueError, match=r"classifier_dropout_prob` .* not in \[0, 1\)"):
+    with pytest.raises(ValueError, match=r"classifier_dropout_prob` must be in \[0, 1\)"):
         build("cola", classifier_dropout_prob=rate)
 
 
-def test_a_classifier_has_classes():
-    with pytest.raises(ValueError, match="`num_labels` must be at least 1, not 0"):
-        albert_tf.AlbertForTokenClassification("albert_tiny", num_labels=0)
+@pytest.mark.parametrize("count", [0, "2", 2.0, True, None])
+def test_a_number_of_classes_is_an_integer(count):
+    with pytest.raises(ValueError, match=f"`num_labels` must be an integer of .* 1, not {count!r}"):
+        albert_tf.AlbertForTokenClassification("albert_tiny", num_labels=count)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "message"),
+    [
+        ("input_ids", -1, "input_ids must be from 0 to 30, but one is -1"),
+        ("input_ids", 31, "input_ids must be from 0 to 30, but one is 31"),
+        ("segment_ids", 2, "segment_ids must be from 0 to 1, but one is 2"),
+    ],
+)
+def test_ids_out_of_range_are_named(name, wrong, message):
+    model = albert_tf.AlbertForSequenceClassification(tiny.config(vocab_size=31), 2)
+    features = {"input_ids": np.array([[2, 7, 3]]), "segment_ids": np.array([[0, 1, 1]])}
+    model.compile("sgd", keras.losses.MeanSquaredError(), jit_compile=False)
+    assert model.predict(features, verbose=0).shape == (1, 2)
+    features[name][0, 1] = wrong
+    for use in (model, model.predict, lambda x: model.fit(x, np.ones((1, 2)))):
+        with pytest.raises(ValueError, match=message):
+            use(features)
 
 
 def test_tokens_are_classified_by_the_same_head():

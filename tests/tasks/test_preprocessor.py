@@ -348,6 +348,11 @@ def test_bad_texts_and_labels_are_one_line(preprocess, weights):
         (lambda: preprocess.dataset(["a"], sample_weights=[1.0]), "give both"),
         (lambda: albert_tf.Preprocessor.from_weights(weights, 65), "at most 64"),
         (lambda: albert_tf.Preprocessor(preprocess.vocabulary, 3), "at least 4, not 3"),
+        (
+            lambda: albert_tf.Preprocessor(preprocess.vocabulary, "9"),
+            "`max_seq_length` .*, not '9'",
+        ),
+        (lambda: preprocess.dataset(["a"], batch_size=2.5), "`batch_size` .* least 1, not 2.5"),
     ):
         with pytest.raises(ValueError, match=message):
             call()
