@@ -89,15 +89,16 @@ class AdamW(keras.optimizers.Optimizer):
       beta_1: Decay of the first moment.
       beta_2: Decay of the second moment.
       epsilon: Added to the square root of the second moment.
-      exclude_names: Regular expressions; a variable whose path matches one anywhere doesn't
-        decay, nor does LAMB scale its step.
+      exclude_names: Regular expressions, or a single one. A variable doesn't decay, nor does LAMB
+        scale its step, if one matches anywhere in the variable's name or its layer's; one with a
+        slash, anywhere in the path, for example "encoder/".
       bias_correction: Whether the moments are divided by 1 - beta^t. The release doesn't,
         which can make fine-tuning on little data unstable (arXiv 2006.05987).
       sum_over_replicas: Whether `apply` sums the gradients over the replicas of a
         `tf.distribute` strategy. False for a loop that gives every replica the global
         gradient.
       **kwargs: Those of `keras.optimizers.Optimizer` except `weight_decay`, for example
-        `global_clipnorm`.
+        `global_clipnorm`. With `gradient_accumulation_steps` schedules count updates, not batches.
 
     Example:
       >>> optimizer = AdamW(WarmupPolynomialDecay(1e-3, num_train_steps=100, num_warmup_steps=10))
@@ -112,7 +113,7 @@ class AdamW(keras.optimizers.Optimizer):
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
-        exclude_names: Sequence[str] = ("LayerNorm", "layer_norm", "bias"),
+        exclude_names: str | Sequence[str] = ("LayerNorm", "layer_norm", "bias"),
         bias_correction: bool = False,
         sum_over_replicas: bool = True,
         **kwargs: Any,
@@ -127,7 +128,9 @@ class AdamW(keras.optimizers.Optimizer):
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
-        self.exclude_names = tuple(exclude_names)
+        # The letters of a string would be patterns, too.
+        names = [exclude_names] if isinstance(exclude_names, str) else exclude_names
+        self.exclude_names = tuple(names)
         self.bias_correction = bias_correction
         self.sum_over_replicas = sum_over_replicas
         self._fused_step = compiled(self._step)
@@ -144,9 +147,11 @@ class AdamW(keras.optimizers.Optimizer):
         )
 
     def is_excluded(self, variable: keras.Variable) -> bool:
-        """Whether its path excludes `variable` from weight decay and LAMB's scaling."""
-        path = getattr(variable, "path", variable.name)
-        return any(re.search(pattern, path) for pattern in self.exclude_names)
+        """Whether its name excludes `variable` from weight decay and LAMB's scaling."""
+        path = getattr(variable, "path", variable.name).partition("/replica_")[0]
+        # Not by the names of models: all weights of one named "bias_detector" would be excluded.
+        own = "/".join(path.split("/")[-2:])
+        return any(re.search(each, path if "/" in each else own) for each in self.exclude_names)
 
     def apply(
         self, grads: Sequence[Any], trainable_variables: Sequence[keras.Variable] | None = None
@@ -170,6 +175,12 @@ class AdamW(keras.optimizers.Optimizer):
         if not pairs:
             raise ValueError("No variable has a gradient: the loss doesn't depend on any of them.")
         super().apply(*zip(*pairs, strict=True))
+
+    def _get_current_learning_rate(self):
+        # Keras gives a schedule the number of micro-batches, several of which are an update.
+        if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+            return self._learning_rate(self.iterations)
+        return super()._get_current_learning_rate()
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Updates `variable` `<float>[...]` by one step, given its clipped `gradient`."""

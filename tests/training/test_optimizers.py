@@ -169,6 +169,9 @@ def test_three_updates_worked_out_by_hand(optimizer, bias_correction):
         ("albert/embeddings/word_embeddings", False),
         ("albert/layernorm/gamma", False),
         ("cls/seq_relationship/output_weights", False),
+        ("media_bias/classifier/output_weights", False),
+        ("media_bias/albert/encoder/LayerNorm_1_gamma", True),
+        ("dense/bias", True),
     ],
 )
 def test_names_are_excluded_wherever_they_hold_a_pattern(path, excluded):
@@ -178,6 +181,15 @@ def test_names_are_excluded_wherever_they_hold_a_pattern(path, excluded):
 
     assert AdamW(0.1).is_excluded(Named(path=path, name="kernel")) is excluded
     assert AdamW(0.1).is_excluded(Named(name=path)) is excluded
+
+
+def test_a_string_is_one_pattern_and_one_with_a_slash_is_of_paths():
+    variables = [_variable(f"net/encoder/dense/{name}", np.ones(2)) for name in ("kernel", "bias")]
+    of = {"bias": [False, True], "net/enc": [True, True], "enc": [False, False]}
+    for names, expected in of.items():
+        optimizer = AdamW(0.1, exclude_names=names)
+        assert [optimizer.is_excluded(variable) for variable in variables] == expected
+        assert AdamW.from_config(optimizer.get_config()).exclude_names == (names,)
 
 
 def test_variable_without_gradient_is_left_alone():
@@ -242,6 +254,24 @@ def test_fit_save_and_load_go_on_where_they_were(tmp_path, optimizer):
     weights = [*model.weights, *model.optimizer.variables]
     for ours, theirs in zip(weights, [*loaded.weights, *loaded.optimizer.variables], strict=True):
         np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_schedules_count_updates_of_several_batches(optimizer):
+    """The halves of a batch, accumulated, move the weights as the whole does; warm-up and decay."""
+    x = np.random.default_rng(5).normal(size=(14, 3)).astype("float32")
+
+    def fit(batch_size, **arguments):
+        keras.utils.set_random_seed(5)
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(5), keras.layers.Dense(1)])
+        model.compile(create_optimizer(0.05, 8, 2, optimizer, **arguments), "mse")
+        model.fit(x, x[:, :1], batch_size=batch_size, epochs=7, shuffle=False, verbose=0)
+        return float(model.optimizer.learning_rate), model.get_weights()
+
+    (rate, whole), (same_rate, parts) = fit(14), fit(7, gradient_accumulation_steps=2)
+    assert rate == same_rate == pytest.approx(0.05 / 8)
+    for expected, found in zip(whole, parts, strict=True):
+        assert _max_difference(found, expected) <= tolerances.HAND_UPDATE
 
 
 # The release's ten steps of the model; lamb_onehot is in test_train_step.py.
