@@ -451,6 +451,20 @@ def pass_seed(run_seed: int, step: Array, number: Array) -> Array:
     return ops.stack([first_site, ops.cast(step, "int32")])
 
 
+def draw_seed(generator: keras.random.SeedGenerator) -> Array:
+    """Returns the seed of a forward pass `<int>[2]`, another one on each replica of a strategy."""
+    seed = generator.next()
+    if keras.backend.backend() != "tensorflow":
+        return seed
+    import tensorflow as tf
+
+    # The generator's state, and so what it draws, is the same on all replicas.
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return seed
+    return fold_in(seed, _SITES_PER_PASS * ops.cast(context.replica_id_in_sync_group, seed.dtype))
+
+
 def fold_in(seed: Array, site: Array) -> Array:
     """Derives a dropout site's seed `<int>[2]` from the forward pass's; None (no dropout) stays."""
     if seed is None:
@@ -465,8 +479,11 @@ def apply_dropout(x: Array, rate: float, seed: Array) -> Array:
     """
     if seed is None or rate == 0:
         return x
+    # Random numbers in bfloat16 would be multiples of 1/128, and 1 / (1 - rate) be rounded.
+    y = ops.cast(x, "float32")
     if keras.backend.backend() != "tensorflow":
-        return keras.random.dropout(x, rate, seed=_GivenSeed(ops.cast(seed, "uint32")))
+        y = keras.random.dropout(y, rate, seed=_GivenSeed(ops.cast(seed, "uint32")))
+        return ops.cast(y, x.dtype)
     import tensorflow as tf
 
     # Keras leaves the algorithm to XLA, whose choice takes 200 ns an element on a CPU. Philox takes
@@ -474,8 +491,7 @@ def apply_dropout(x: Array, rate: float, seed: Array) -> Array:
     on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
     algorithm = "auto_select" if on_tpu else "philox"
     seed = ops.cast(seed, "int32")
-    # Random numbers in bfloat16 would be multiples of 1/128.
-    y = tf.nn.experimental.stateless_dropout(ops.cast(x, "float32"), rate, seed, rng_alg=algorithm)
+    y = tf.nn.experimental.stateless_dropout(y, rate, seed, rng_alg=algorithm)
     return ops.cast(y, x.dtype)
 
 

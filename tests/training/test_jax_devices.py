@@ -130,7 +130,18 @@ def store_losses(folder: str) -> None:
         np.savez(pathlib.Path(folder) / f"{name}.npz", values=values, gradient=gradient)
 
 
+def drop_out(folder: str) -> None:
+    x = ops.convert_to_tensor(np.linspace(1, 2, 1000, dtype="float32"))
+    found = {
+        dtype: layers.apply_dropout(ops.cast(x, dtype), 0.1, ops.array([3, 5], "uint32"))
+        for dtype in ("float32", "bfloat16")
+    }
+    rounded = {name: np.asarray(ops.cast(y, "float32")) for name, y in found.items()}
+    np.savez(pathlib.Path(folder) / "dropout.npz", x=x, **rounded)
+
+
 def in_one_process(folder: str) -> None:
+    drop_out(folder)
     take_golden_steps(folder)
     take_seed_steps(folder)
     store_losses(folder)
@@ -167,6 +178,16 @@ def test_dropout_seeds_are_those_on_tensorflow(folder):
     assert found["stats"][0, 1 : 1 + PARTS].tolist() == [seed[0] % 2**20 for seed in expected]
     assert found["stats"][0, 1 + PARTS : 1 + 2 * PARTS].tolist() == [0] * PARTS
     assert found["a"] != 1 and np.all(found["unused"] == 1)
+
+
+def test_dropout_is_computed_in_float32(folder):
+    """In bfloat16 1 / 0.9 would be 1.113."""
+    found = goldens.arrays(folder / "dropout.npz")
+    kept = found["float32"] != 0
+    np.testing.assert_allclose(found["float32"][kept], found["x"][kept] / 0.9, rtol=1e-6)
+    expected = ops.cast(ops.cast(found["x"], "bfloat16"), "float32") / 0.9
+    expected = ops.convert_to_numpy(ops.cast(ops.cast(expected, "bfloat16"), "float32"))
+    np.testing.assert_array_equal(found["bfloat16"], np.where(kept, expected, 0))
 
 
 def test_values_on_the_host_stay_when_a_step_follows(folder):
