@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 from absl import logging
 
 from albert_tf import conversion
@@ -69,6 +70,10 @@ def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:
     if source.task and source.num_labels:
         before, after = (kinds.kind(task, source.num_labels) for task in (source.task, kept))
         lost += [f"kind of classifier ({before})"] if after != before else []
+    if source.num_labels and kinds.classifier_dropout(directory) != source.classifier_dropout:
+        lost.append(f"classifier_dropout_prob ({source.classifier_dropout})")
+    if huggingface.is_exact_gelu(files.directory_of(source.path)):
+        lost.append("hidden_act gelu (exact in Hugging Face, the tanh approximation here)")
     reading = source.task.reading if source.task else {}
     if reading and (kept is None or kept.reading != reading):
         lost.append(f"how texts were read ({', '.join(reading)})")
@@ -147,7 +152,10 @@ def _write_hugging_face(directory: str, source: StoredModel, architecture: str |
     config, words, named = source.config, source.vocabulary, source.labels
     tokenizer = words.tokenizer if words else None
     kind = kinds.problem_type(source.task, count)
-    huggingface.write(directory, config, source.weights, architecture, tokenizer, named, kind)
+    dropout = source.classifier_dropout
+    huggingface.write(
+        directory, config, source.weights, architecture, tokenizer, named, kind, dropout
+    )
     if words:
         vocabulary.write_hugging_face(words, directory, config.max_position_embeddings)
     huggingface.write_card(directory, source.path, source.run, architecture, config, named)
@@ -185,6 +193,9 @@ def _write_keras(directory: str, source: StoredModel) -> str:
     named = conversion.named_weights(model)
     for name, value in source.weights.items():
         named[name].assign(value)
+    # A pooler that nothing reads may be lacking: zeros stand for it, which are not read again.
+    for name in set(named) - set(source.weights):
+        named[name].assign(np.zeros(named[name].shape, np.float32))
     model.save(os.path.join(directory, "model.keras"))
     files.replace(os.path.join(directory, CONFIG_FILE), source.config.to_json())
     _copy_beside(source, directory)
@@ -196,10 +207,11 @@ def _model(source: StoredModel) -> keras.Model:
     # The weights of a classifier's head don't tell what it reads.
     if source.heads == {CLASSIFIER_HEAD}:
         name = kinds.kind(source.task, source.num_labels)
+        rate = source.classifier_dropout
         if name == "AlbertForMultipleChoice":
-            return finetuning.AlbertForMultipleChoice(source.config)
+            return finetuning.AlbertForMultipleChoice(source.config, classifier_dropout_prob=rate)
         model_class = getattr(finetuning, name, finetuning.AlbertForSequenceClassification)
-        return model_class(source.config, source.num_labels)
+        return model_class(source.config, source.num_labels, classifier_dropout_prob=rate)
     classes = {
         (): albert.AlbertModel,
         PRETRAINING_HEADS: heads.AlbertForPreTraining,

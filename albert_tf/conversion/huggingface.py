@@ -61,6 +61,8 @@ _FIXED = {
     "quantization_config": None,
 }
 _DEFAULT_LABEL = "LABEL_{}"
+# Fixed in the release's code.
+CLASSIFIER_DROPOUT = 0.1
 # Those that name their classes.
 _WITH_LABELS = ("AlbertForSequenceClassification", "AlbertForTokenClassification")
 # architecture -> whether it has a pooler, prefixes of the release's names of its heads, and Hugging
@@ -99,7 +101,7 @@ def read_config(path: str) -> AlbertConfig:
         raise ValueError(
             f"{file}: hidden_act must be one of {sorted(_ACTIVATIONS)}, not {activation!r}"
         )
-    if activation == "gelu":
+    if is_exact_gelu(path):
         logging.warning(
             "%s sets hidden_act to gelu, in Hugging Face the exact function; here, as in the "
             "release, it is the tanh approximation: outputs differ by about 1e-3",
@@ -109,6 +111,12 @@ def read_config(path: str) -> AlbertConfig:
     config = AlbertConfig.from_dict({**ours, "hidden_act": _ACTIVATIONS[activation]}, file)
     _check_schedule(config, file)
     return config
+
+
+def is_exact_gelu(path: str) -> bool:
+    """Whether a directory has this layout, and its config asks for the exact GELU."""
+    theirs = text_files.read_json_object(os.path.join(path, _CONFIG)) if matches(path) else {}
+    return theirs.get("hidden_act") == "gelu"
 
 
 def _check_schedule(config: AlbertConfig, path: str) -> None:
@@ -141,12 +149,17 @@ def read_labels(path: str) -> tuple[str, ...]:
     return () if labels == tuple(_DEFAULT_LABEL.format(i) for i in range(len(labels))) else labels
 
 
-def read_kind(path: str) -> tuple[str, str]:
-    """Returns a directory's first architecture and its problem_type; "" for what it doesn't say."""
+def read_kind(path: str) -> tuple[str, str, float]:
+    """Returns a directory's first architecture, its problem_type and the dropout of its head.
+
+    Names that it doesn't say are "".
+    """
     theirs = text_files.read_json_object(os.path.join(path, _CONFIG))
     architectures = theirs.get("architectures")
     first = architectures[0] if isinstance(architectures, list) and architectures else ""
-    return str(first), str(theirs.get("problem_type") or "")
+    rate = theirs.get("classifier_dropout_prob")
+    rate = rate if isinstance(rate, (int, float)) else CLASSIFIER_DROPOUT
+    return str(first), str(theirs.get("problem_type") or ""), rate
 
 
 def head_shapes(path: str) -> dict[str, tuple[int, ...]]:
@@ -231,6 +244,7 @@ def write(
     tokenizer: Tokenizer | None,
     labels: Sequence[str] = (),
     problem_type: str = "",
+    classifier_dropout: float = CLASSIFIER_DROPOUT,
 ) -> None:
     """Writes config.json, with the tokenizer's special ids, and model.safetensors."""
     _check_schedule(config, "the config")
@@ -254,7 +268,7 @@ def write(
         **{key: ours[key] for key in _SAME_KEYS},
         "hidden_act": activation,
         "layer_norm_eps": LAYER_NORM_EPSILON,
-        "classifier_dropout_prob": 0.1,  # Fixed in the release's code.
+        "classifier_dropout_prob": classifier_dropout,
         "tie_word_embeddings": True,
     }
     if architecture in _WITH_LABELS:

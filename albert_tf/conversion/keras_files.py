@@ -62,25 +62,27 @@ def read_config(path: str) -> AlbertConfig:
     return AlbertConfig.from_dict(found[0], file)
 
 
-def read_kind(path: str) -> tuple[str, bool]:
-    """Returns the class of the model in a .keras file, and whether its loss is for several labels.
+def read_kind(path: str) -> tuple[str, bool, float | None]:
+    """Returns the class of the model in a .keras file, and what its weights don't tell.
 
-    The class is "" if there is no such file, or not one class of ours in it.
+    The class is "" if there is no such file, or not one class of ours in it. The others are whether
+    its loss is for several labels, and the dropout of its head.
     """
     file = _file(path)
     if file is None or not file.endswith(_ARCHIVE):
-        return "", False
+        return "", False, None
     description = _read_description(file)
     models = list(_models(description))
     if len({name for name, _ in models}) != 1:
-        return "", False
+        return "", False, None
     name, arguments = models[0]
     compiled = description.get("compile_config")
     loss = compiled.get("loss") if isinstance(compiled, dict) else None
     if isinstance(loss, dict):  # A function's name is its config.
         loss = loss.get("config" if loss.get("class_name") == "function" else "class_name")
     is_of_several = isinstance(loss, str) and loss in _LOSSES_OF_SEVERAL
-    return name, arguments.get("num_labels") != 1 and is_of_several
+    rate = arguments.get("classifier_dropout_prob")
+    return name, arguments.get("num_labels") != 1 and is_of_several, rate
 
 
 def _read_description(file: str) -> dict[str, Any]:
@@ -129,6 +131,9 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
                 f"{file} contains two layers named {layer}: expected a single ALBERT model"
             )
         weights[name] = value
+    pooler = [name for name in weights if name.startswith(names.POOLER)]
+    if not any(weights[name].any() for name in pooler):  # Zeros stand for none: see convert.
+        weights = {name: value for name, value in weights.items() if name not in pooler}
     return values.as_float32(weights, file)
 
 

@@ -32,7 +32,7 @@ def find_run(path: str) -> RunRecord | None:
         return None
     if run and run.task.name:
         return run
-    architecture, is_multi_label = keras_files.read_kind(path)
+    architecture, is_multi_label, _ = keras_files.read_kind(path)
     task = _of_class(architecture, MULTI_LABEL if is_multi_label else "")
     task = task or _of_hugging_face(files.directory_of(path))
     if run:
@@ -47,10 +47,19 @@ def find(path: str) -> TaskRecord | None:
     return run.task if run else None
 
 
+def classifier_dropout(path: str) -> float:
+    """Returns the dropout of a stored classifier's head; the release's if nothing tells it."""
+    directory = files.directory_of(path)
+    *_, rate = keras_files.read_kind(path)
+    if rate is None and huggingface.matches(directory):
+        *_, rate = huggingface.read_kind(directory)
+    return huggingface.CLASSIFIER_DROPOUT if rate is None else rate
+
+
 def _of_hugging_face(directory: str) -> TaskRecord | None:
     if not huggingface.matches(directory):
         return None
-    architecture, problem_type = huggingface.read_kind(directory)
+    architecture, problem_type, _ = huggingface.read_kind(directory)
     known = (REGRESSION, SINGLE_LABEL, MULTI_LABEL)
     if problem_type not in ("", *known):
         raise ValueError(

@@ -155,6 +155,8 @@ def from_weights(
         arguments["num_labels"] = labels.count(path)
         if not arguments["num_labels"]:
             raise ValueError(f"{path} has no classifier: set `num_labels` to the number of classes")
+    if own:
+        arguments.setdefault("classifier_dropout_prob", kinds.classifier_dropout(path))
     model = model_class(config, **arguments)
     absent = lacking(model, load_weights(model, path, replace_heads=True))
     if absent:

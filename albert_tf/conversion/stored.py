@@ -11,7 +11,7 @@ from absl import logging
 
 from albert_tf import conversion
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import kinds, labels, layouts
+from albert_tf.conversion import huggingface, kinds, labels, layouts
 from albert_tf.conversion.names import ENCODER, HEADS, OUTPUT_BIAS, POOLER, WORD_EMBEDDINGS
 from albert_tf.model import heads
 from albert_tf.storage import hub
@@ -70,6 +70,7 @@ class StoredModel:
     vocabulary: Vocabulary | None = None
     labels: tuple[str, ...] = ()
     run: RunRecord | None = None
+    classifier_dropout: float = huggingface.CLASSIFIER_DROPOUT
 
     @property
     def task(self) -> TaskRecord | None:
@@ -115,7 +116,8 @@ def read(stored: Stored, drop: Sequence[str] = ()) -> StoredModel:
     if words:
         words.check(config)
     names, run = labels.find(path, model.num_labels), kinds.find_run(path)
-    return dataclasses.replace(model, vocabulary=words, labels=names, run=run)
+    rate = kinds.classifier_dropout(path)
+    return StoredModel(path, config, weights, words, names, run, rate)
 
 
 def _check_weights(source: StoredModel) -> None:

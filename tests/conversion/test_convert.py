@@ -4,6 +4,8 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -65,6 +67,57 @@ def test_there_and_back(source, layout, architecture, tmp_path):
     convert(there, "tf1", str(back))
     lost = {"initializer_range": 0.02} if layout == "kerashub" else {}
     assert_same(back, FOLDER / source, **lost)
+
+
+def step(path: str, layout: str, target: str, weights: Mapping[str, bytes]) -> dict | None:
+    """Converts without what it says must go; returns the weights there, None if it can't be."""
+    drop: list[str] = []
+    try:
+        convert(path, layout, target)
+    except ValueError as error:
+        found = re.search("set `drop=(.*)`", str(error))
+        drop = found[1].split(",") if found else []
+        assert all(any(name.startswith(each) for name in weights) for each in drop), "invented"
+        try:
+            convert(path, layout, target, drop=drop)
+        except ValueError:
+            return None
+    actual = {name: v.tobytes() for name, v in layouts.find(target).read_weights(target).items()}
+    assert actual == {n: v for n, v in weights.items() if not n.startswith(tuple(drop))}
+    return actual
+
+
+@pytest.mark.parametrize(
+    ("source", "architecture", "walks"),
+    [
+        ("encoder/base", None, 8),
+        ("heads/classifier", None, 9),
+        ("heads/classifier", "AlbertForTokenClassification", 4),
+        ("heads/race", "AlbertForMultipleChoice", 9),
+        ("heads/squad_v1", "AlbertForQuestionAnswering", 4),
+        ("heads/squad_v2", None, 5),
+    ],
+)
+def test_no_chain_of_conversions_invents_or_loses_weights(source, architecture, walks, tmp_path):
+    """All chains of two; where a layout has no place for a part, or needs one, it says so."""
+
+    def walk(path: str, layout: str, weights: Mapping[str, bytes], steps: int) -> int:
+        done = 0
+        for to in (each for each in layouts.LAYOUTS if steps and each != layout):
+            reached = step(path, to, f"{path}-{to}", weights)
+            done += (steps == 1) + walk(f"{path}-{to}", to, reached, steps - 1) if reached else 0
+        return done
+
+    start, first = str(FOLDER / source), str(tmp_path / "first")
+    drop = ["bert/pooler/"] if walks == 4 else []
+    if architecture:
+        convert(start, "huggingface", first, architecture=architecture, drop=drop)
+    else:
+        convert(start, "tf1", first)
+    layout = "huggingface" if architecture else "tf1"
+    reader = layouts.find(first)
+    weights = {name: value.tobytes() for name, value in reader.read_weights(first).items()}
+    assert walk(first, layout, weights, 2) == walks
 
 
 @pytest.mark.parametrize("layout", layouts.LAYOUTS)

@@ -8,7 +8,7 @@ import keras
 import pytest
 
 import albert_tf
-from albert_tf.conversion import kinds
+from albert_tf.conversion import kinds, layouts
 from albert_tf.conversion.convert import convert
 from tests import goldens, tiny
 
@@ -150,3 +150,20 @@ def test_a_keras_file_becomes_keras_own_file_of_the_same_class(tmp_path):
     inputs = (tagger := keras.models.load_model(file)).symbolic_inputs()
     keras.Model(inputs, tagger(inputs)).save(tmp_path / "functional.keras")
     assert kinds.find(str(tmp_path / "functional.keras")).architecture == name
+
+
+@pytest.mark.parametrize("layout", layouts.LAYOUTS)
+def test_dropout_and_activation_of_hugging_face_go_along_or_are_named(layout, tmp_path):
+    """Its "gelu" is the exact one; ours, the release's, goes back as "gelu_new"."""
+    theirs, there = tmp_path / "theirs", tmp_path / "there"
+    convert(str(HEADS / "classifier"), "huggingface", str(theirs))
+    values = json.loads((theirs / "config.json").read_text())
+    assert values["classifier_dropout_prob"] == 0.1
+    values |= {"classifier_dropout_prob": 0.3, "hidden_act": "gelu"}
+    (theirs / "config.json").write_text(json.dumps(values))
+    said = convert(str(theirs), layout, str(there))
+    assert "; not kept: " in said and "hidden_act gelu (exact" in said
+    assert ("classifier_dropout_prob (0.3)" in said) == (layout in ("tf1", "kerashub"))
+    model = albert_tf.AlbertForSequenceClassification.from_weights(there)
+    assert model.classifier_dropout_prob == (0.1 if layout in ("tf1", "kerashub") else 0.3)
+    assert "not kept" not in convert(str(there), layout, str(tmp_path / "again"))
