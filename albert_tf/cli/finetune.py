@@ -106,6 +106,7 @@ def prepare(
     run_directory.check_workers_agree(devices, {**settings.record(), **shared})
     if settings.export_dir and not is_exported(settings):
         files.check_free(settings.export_dir)
+        files.check_literal(settings.export_dir)
     if devices.is_chief:
         run_directory.make_output_dir(settings.output_dir)
         held.enter_context(files.hold(settings.output_dir))

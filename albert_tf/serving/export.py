@@ -30,7 +30,9 @@ def main(settings: ExportSettings) -> None:
     directory, form, task = settings.export_dir, settings.format, settings.task
     with errors.in_one_line(flags=settings.names()):
         files.check_free(directory)
-        if form.startswith("onnx"):
+        if form == "saved_model":
+            files.check_literal(directory)
+        elif form.startswith("onnx"):
             with errors.of_extra("onnx", f"`format={form}`"):
                 for package in ("onnxruntime", "tf2onnx"):
                     importlib.import_module(package)

@@ -3,9 +3,9 @@
     albert-predict --model=exported --input_file=text.txt
 
 One input per line; empty lines are skipped. Texts that belong together are separated by tabs: two
-texts, a question and its context, a context and its endings. A pretrained model fills each [MASK]
-in a text, and tells how similar two texts are (the cosine of their mean vectors). In a clone
-`python -m albert_tf.predict` is the same.
+texts, a question and its context, a context and its endings; to a model of single texts a tab is
+white space. A pretrained model fills each [MASK] in a text, and tells how similar two texts are
+(the cosine of their mean vectors). In a clone `python -m albert_tf.predict` is the same.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Predictor:
         """Answers lines of tab-separated fields, in JSON's types."""
         for fault in filter(None, map(self.fault, lines)):
             raise ValueError(fault)
-        rows = [line.split("\t") for line in lines]
+        rows = map(self.texts, lines)
         found = []
         for fields, group in itertools.groupby(rows, key=len):
             if self._embeds and fields == 2:
@@ -168,9 +168,13 @@ class Predictor:
                 found += self._answer(list(group))
         return found
 
+    def texts(self, line: str) -> list[str]:
+        """Returns the texts of a line; where there is only one, its tabs are white space."""
+        return line.split("\t") if self._embeds or len(self._names) > 1 else [line]
+
     def fault(self, line: str) -> str | None:
         """Returns what is wrong with a line: too few or too many fields."""
-        row = line.split("\t")
+        row = self.texts(line)
         least = len(self._names) + self._takes_many
         most = len(row) if self._takes_many else least + self._embeds
         if least <= len(row) <= most:
@@ -269,6 +273,7 @@ def _load_saved_model(path: str) -> Predictor:
     import tensorflow as tf
 
     importlib.import_module("tensorflow_text")  # Registers its text operations.
+    files.check_literal(path)
     try:
         exported = tf.saved_model.load(path)
     # On a truncated file TensorFlow may raise anything, even an IndexError.
@@ -294,13 +299,13 @@ def _converse(predictor: Predictor, lines: Iterable[tuple[int, str]], as_json: b
         if fault:
             print(f"error: {fault}", file=sys.stderr)
         elif text:
-            _show(text, predictor([text])[0], as_json)
+            _show(predictor.texts(text), predictor([text])[0], as_json)
 
 
-def _show(text: str, answer: Answer, as_json: bool) -> None:
+def _show(texts: list[str], answer: Answer, as_json: bool) -> None:
     line = answer.said
     if as_json:
-        line = json.dumps({"input": text.split("\t"), **answer}, ensure_ascii=False)
+        line = json.dumps({"input": texts, **answer}, ensure_ascii=False)
     errors.print_to_reader(line)
 
 
@@ -321,4 +326,4 @@ def main(settings: PredictionSettings) -> None:
                 _converse(predictor, lines, settings.json)
             return
         for text, answer in answer_lines(predictor, lines, where):
-            _show(text, answer, settings.json)
+            _show(predictor.texts(text), answer, settings.json)

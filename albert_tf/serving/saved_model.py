@@ -47,7 +47,9 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> None:
     Its description lies beside it. With tensorflow-serving-api installed, it has warm-up requests
     for TensorFlow Serving. The directory is empty or new, and appears once everything is written.
     """
-    with files.whole_directory(os.fspath(directory)) as temporary, quiet.only_warnings():
+    directory = os.fspath(directory)
+    files.check_literal(directory)
+    with files.whole_directory(directory) as temporary, quiet.only_warnings():
         tf.saved_model.save(served, temporary, signatures=served.signatures())
         served.describe(temporary)
         write_warm_up(served, temporary)

@@ -96,6 +96,15 @@ def check_expanded(path: str) -> None:
         )
 
 
+def check_literal(path: str) -> None:
+    """Checks that TensorFlow finds a SavedModel at a path, not at those that it is a pattern of."""
+    if set(path) & set("[*?\\"):
+        raise ValueError(
+            f"{path}: TensorFlow takes [, *, ? and \\ in the path of a SavedModel for a pattern: "
+            "give a directory without them"
+        )
+
+
 def check_regular(path: str | os.PathLike[str], name: str = "") -> None:
     """Checks that a path, if it exists, is a file or a directory: reading a pipe may never end."""
     if is_remote(path) or not os.path.exists(path):

@@ -124,6 +124,15 @@ def test_an_exported_classifier_answers_as_the_trained_one(folder, monkeypatch, 
     assert first == f"{answer['label']} ({shares})"
 
 
+def test_tabs_of_a_single_text_are_white_space(folder, monkeypatch, capsys):
+    model = store_random(folder, albert_tf.AlbertForTokenClassification, num_labels=2)
+    given = ("--model", model, "--task", "tag", "--labels", "low,cap", "--json")
+    lines = run(monkeypatch, capsys, "A good\tfilm \t\nA good film\n", *given)
+    tabs, spaces = map(json.loads, lines)
+    assert tabs.pop("input") == ["A good\tfilm \t"] and spaces.pop("input") == ["A good film"]
+    assert tabs == spaces and len(tabs["words"]) == 3
+
+
 def test_a_person_is_answered_line_by_line(folder, monkeypatch, capsys):
     model = store_random(folder, albert_tf.AlbertForQuestionAnswering)
     arguments = ("--model", model, "--task", "answer_v1", "--max_query_length", "12")
@@ -278,6 +287,20 @@ def test_a_model_of_another_kind_is_named(tmp_path):
     message = f"^error: {tmp_path}/other was not written by albert-export: export"
     with pytest.raises(SystemExit, match=message):
         run_main(predict.main, ["--model", str(tmp_path / "other")])
+
+
+@pytest.mark.parametrize("name", ["OUT [lr=1e-5]", "a*", "b?", "c\\d"])
+def test_a_directory_that_tensorflow_takes_for_a_pattern_is_named(name, tmp_path):
+    """It would find no weights, or those of a neighbour."""
+    message = r"in the path of a SavedModel for a pattern: give a directory without them"
+    given = ["--model=nowhere", "--task=fill_mask", f"--export_dir={tmp_path / name}"]
+    with pytest.raises(SystemExit, match=message):
+        run_main(export_command.main, given)
+    with pytest.raises(ValueError, match=message):
+        saved_model.save(None, tmp_path / name)
+    of_another_kind(tmp_path / name)
+    with pytest.raises(SystemExit, match=message):
+        run_main(predict.main, [f"--model={tmp_path / name}"])
 
 
 def test_an_export_that_was_not_copied_whole_is_one_line(tmp_path):
