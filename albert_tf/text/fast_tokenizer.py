@@ -262,7 +262,8 @@ def _of_pieces(
         "byte_fallback": sentence_piece.BYTE in kinds,
     }
     normalizer = {"type": "Sequence", "normalizers": [*steps, _ONE_SPACE, _STRIP]}
-    return {"normalizer": normalizer, "pre_tokenizer": spaces, "decoder": spaces, "model": model}
+    decoder = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, spaces]}
+    return {"normalizer": normalizer, "pre_tokenizer": spaces, "decoder": decoder, "model": model}
 
 
 def _of_word_piece(tokenizer: Tokenizer) -> dict[str, Any]:

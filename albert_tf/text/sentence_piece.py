@@ -126,6 +126,10 @@ class SentencePiece:
                 f"{path} is not a SentencePiece model: give a WordPiece vocabulary as `vocab_file`"
             ) from error
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}
+        # The pieces of byte fallback, which spell characters that are unknown: <0x00> to <0xFF>.
+        bytes_of = filter(self._processor.is_byte, range(len(self.pieces)))
+        self._bytes = {self.pieces[i]: int(self.pieces[i][3:5], 16) for i in bytes_of}
+        self._path, self._spaces_end_words = path, spaces_end_words(content)
         # Whether the best split always has a boundary before a space.
         self.words_are_apart = not any(SPACE_MARK in piece[1:] for piece in self.pieces)
         # The ids that `encode` puts in place of an id; None: it must look at the text.
@@ -194,11 +198,20 @@ class SentencePiece:
 
     def join(self, pieces: list[str]) -> str:
         """Returns the text of pieces."""
-        return "".join(pieces).replace(SPACE_MARK, " ").strip()
+        parts = (bytes([self._bytes[p]]) if p in self._bytes else p.encode() for p in pieces)
+        return b"".join(parts).decode(errors="replace").replace(SPACE_MARK, " ").strip()
 
     def word_starts(self, letters: str) -> np.ndarray:
         """See Tokenizer."""
-        return find_in_sentencepiece(self.pieces, letters)
+        if self._spaces_end_words:
+            raise ValueError(
+                f"{self._path} ends words with a space (treat_whitespace_as_suffix), so that no "
+                "piece tells whether it starts a word: give a model that begins words with it"
+            )
+        starts = find_in_sentencepiece(self.pieces, letters)
+        # Of the bytes of a character only the first may start a word.
+        starts[[self.ids[p] for p, byte in self._bytes.items() if 0x80 <= byte < 0xC0]] = False
+        return starts
 
 
 # --- pieces added to a model -------------------------------------------------------------------

@@ -35,7 +35,7 @@ class WordPiece:
     def __init__(self, content: bytes, path: str, do_lower_case: bool):
         self._lower = do_lower_case
         try:
-            lines = content.decode("utf-8").removesuffix("\n").split("\n")
+            lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path} is not UTF-8 text: give a SentencePiece model as `spm_model_file` instead"

@@ -233,6 +233,31 @@ def test_encode_where_even_the_comma_is_unknown(tmp_path):
     assert tokenizer.encode(text) == tokenizer.convert_tokens_to_ids(tokens)
 
 
+def test_characters_spelt_in_bytes(tmp_path):
+    symbols = ["[CLS]", "[SEP]", "[MASK]"]
+    path = tmp_path / "bytes.model"
+    train_sentencepiece(path, control_symbols=symbols, byte_fallback=True, vocab_size=290)
+    tokenizer = Tokenizer(spm_model_file=path)
+    ids = tokenizer.encode("日本")
+    pieces = ["▁", "<0xE6>", "<0x97>", "<0xA5>", "<0xE6>", "<0x9C>", "<0xAC>"]
+    assert tokenizer.convert_ids_to_tokens(ids) == pieces
+    assert tokenizer.decode(tokenizer.encode("we saw 日本 é")) == "we saw 日本 e"
+    assert tokenizer.decode(ids[:2]) == "\ufffd", "half a character"
+    for letters in ("latin", "unicode"):
+        starts = tokenizer.word_starts(letters)[ids]
+        assert starts.tolist() == [True, True, False, False, True, False, False]
+
+
+def test_a_model_whose_words_end_with_a_space_tells_no_word_starts(tmp_path):
+    symbols = ["[CLS]", "[SEP]", "[MASK]"]
+    path = tmp_path / "suffix.model"
+    train_sentencepiece(path, control_symbols=symbols, treat_whitespace_as_suffix=True)
+    tokenizer = Tokenizer(spm_model_file=path)
+    assert tokenizer.decode(tokenizer.encode("we saw the sea")) == "we saw the sea"
+    with pytest.raises(ValueError, match="suffix.model ends words with a space .treat_white"):
+        tokenizer.word_starts()
+
+
 # WordPiece.
 
 
@@ -280,7 +305,8 @@ def test_wordpiece_leaves_the_normalising_to_tokenize(chinese):
 
 def test_wordpiece_vocabulary_takes_the_first_column_once(tmp_path):
     path = tmp_path / "vocab.txt"
-    path.write_text("[PAD]\n[UNK]\t-1\r\n[CLS] \n[SEP]\n[SEP]\n[MASK]\n\nthe\n")
+    text = "\ufeff[PAD]\n[UNK]\t-1\r\n[CLS] \n[SEP]\n[SEP]\n[MASK]\n\nthe\n"
+    path.write_text(text, encoding="utf-8")  # With a byte order mark, as some editors write it.
     tokenizer = Tokenizer(vocab_file=path)
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", " ", "the"]
     assert tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size)) == pieces
