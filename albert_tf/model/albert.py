@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import keras
@@ -16,6 +17,23 @@ from albert_tf.model.encoder import Encoder
 from albert_tf.types import Array
 
 _Model = TypeVar("_Model", bound="ConfiguredModel")
+
+# Other libraries' names of inputs, and ours, if there is one: Hugging Face's, KerasHub's, TF-Hub's.
+_OURS = {
+    "attention_mask": "input_mask",
+    "padding_mask": "input_mask",
+    "token_type_ids": "segment_ids",
+    "input_type_ids": "segment_ids",
+    "token_ids": "input_ids",
+    "input_word_ids": "input_ids",
+    "position_ids": None,
+    "inputs_embeds": None,
+    "head_mask": None,
+}
+_MEANINGS = {
+    "masked_lm_positions": "the positions to predict",
+    "p_mask": "1 where no answer can start or end",
+}
 
 
 class ConfiguredModel(keras.Model):
@@ -31,8 +49,14 @@ class ConfiguredModel(keras.Model):
 
     # Whether any output of the model depends on the pooler.
     reads_pooler = True
-    # Rank of the inputs.
-    input_rank = 2
+    # The inputs that the model takes, by name, with their axes; and those that it can't do without.
+    input_axes: ClassVar[Mapping[str, str]] = {
+        "input_ids": "B, S",
+        "input_mask": "B, S",
+        "segment_ids": "B, S",
+        "cls_positions": "B, K",
+    }
+    needed_inputs: ClassVar[tuple[str, ...]] = ("input_ids",)
     # What `from_weights` calls: conversion/loading.py's function. registration.py sets it, for
     # this folder lies below that one, and imports nothing of it.
     builder: ClassVar[Callable[..., Any]]
@@ -69,20 +93,60 @@ class ConfiguredModel(keras.Model):
 
     def symbolic_inputs(self) -> dict[str, keras.KerasTensor]:
         """Returns the model's inputs by name, of any batch and length, for a functional model."""
-        names, shape = ("input_ids", "input_mask", "segment_ids"), (None,) * self.input_rank
-        return {name: keras.Input(batch_shape=shape, dtype="int32", name=name) for name in names}
+        inputs = {}
+        for name in dict.fromkeys(("input_ids", "input_mask", "segment_ids", *self.needed_inputs)):
+            shape = (None,) * _rank(self.input_axes[name])
+            inputs[name] = keras.Input(batch_shape=shape, dtype="int32", name=name)
+        return inputs
 
     def build_all(self) -> None:
         """Creates all weights; what Keras exports then has the names and shapes of the inputs."""
         self.build({name: each.shape for name, each in self.symbolic_inputs().items()})
 
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+    def check_inputs(self, inputs: Mapping[str, Array]) -> None:
+        """Checks inputs that would otherwise be ignored silently or fail deep inside the model."""
+        if not isinstance(inputs, Mapping):
+            # Keras' export also tries a single tensor, and passes over a TypeError alone.
+            raise TypeError("expected a dictionary of inputs with `input_ids`: see Preprocessor")
+        # A batch may hold its labels. But a mask of another name lets padding be attended to.
+        usual = ("input_ids", "input_mask", "segment_ids")
+        is_complete = all(inputs.get(name) is not None for name in usual)
+        wrong = [
+            f"{name} ({_OURS[name]} here)" if _OURS.get(name) else name
+            for name in inputs
+            if name not in self.input_axes
+            and (not is_complete or name in _OURS or _is_misspelt(name, self.input_axes))
+        ]
+        if wrong:
+            raise ValueError(
+                f"expected inputs among {', '.join(self.input_axes)}, got {', '.join(wrong)}: "
+                "rename them, or leave them out"
+            )
+        for name, axes in self.input_axes.items():
+            shape = getattr(inputs.get(name), "shape", None)
+            if name in self.needed_inputs and inputs.get(name) is None:
+                meaning = f" ({_MEANINGS[name]})" if name in _MEANINGS else ""
+                raise ValueError(
+                    f"expected {name} <int32>[{axes}]{meaning} among the inputs, got "
+                    f"{', '.join(inputs)}: add it"
+                )
+            # TensorFlow may not know the rank.
+            known = shape is not None and getattr(shape, "rank", 0) is not None
+            if known and len(shape) != _rank(axes):
+                raise ValueError(
+                    f"expected {name} <int32>[{axes}], got the shape {tuple(shape)}: give it "
+                    "these axes"
+                )
+
+    def compute_output_spec(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Returns the shapes and dtypes of the outputs, by the `output_spec` beside each `call`.
 
         JAX traces no call of unknown batch and length.
         """
-        of = self.output_spec if self._is_ours() else super().compute_output_spec
-        return of(*args, **kwargs)
+        if not self._is_ours():
+            return super().compute_output_spec(inputs, *args, **kwargs)
+        self.check_inputs(inputs)
+        return self.output_spec(inputs, *args, **kwargs)
 
     @property
     def input_dtype(self) -> str:
@@ -241,13 +305,14 @@ class AlbertModel(ConfiguredModel):
           positions: `<int32>[B, P]`. A graph that reads only `gathered_output` and
             `pooled_output` computes the last block only at these positions and at [CLS].
         """
+        self.check_inputs(inputs)
         check_ids(inputs, self.config)
         input_ids, input_mask, segment_ids = read_inputs(inputs)
         # A seed, which is what makes dropout, only in training.
         if not training or self.seed_generator is None:
             dropout_seed = None
         elif dropout_seed is None:
-            dropout_seed = self.seed_generator.next()
+            dropout_seed = layers.draw_seed(self.seed_generator)
 
         # The positions at which the last block is needed: [CLS] of each example, and those named.
         is_packed = inputs.get("cls_positions") is not None
@@ -284,7 +349,6 @@ class AlbertModel(ConfiguredModel):
         dropout_seed: Any = None,
         positions: Any = None,
     ) -> dict[str, Any]:
-        check_inputs(inputs)
         config = self.config
         batch, length = inputs["input_ids"].shape
 
@@ -304,6 +368,14 @@ class AlbertModel(ConfiguredModel):
         return result
 
 
+def _rank(axes: str) -> int:
+    return axes.count(",") + 1
+
+
+def _is_misspelt(name: str, names: Iterable[str]) -> bool:
+    return bool(difflib.get_close_matches(name.lower(), names, 1, 0.8))
+
+
 def _layers_in(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yields the layers in a layer by path, which the layer's own name is no part of."""
     for inner in layer._flatten_layers(include_self=False, recursive=False):
@@ -312,63 +384,6 @@ def _layers_in(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[st
 
 
 # --- inputs -----------------------------------------------------------------------------------
-
-# Other libraries' names of our inputs: Hugging Face's, KerasHub's, TF-Hub's.
-_OURS = {
-    "attention_mask": "input_mask",
-    "padding_mask": "input_mask",
-    "token_type_ids": "segment_ids",
-    "input_type_ids": "segment_ids",
-    "token_ids": "input_ids",
-    "input_word_ids": "input_ids",
-}
-# Hugging Face's inputs that no model here has.
-_NOT_HERE = ("position_ids", "inputs_embeds", "head_mask")
-_MEANINGS = {
-    "masked_lm_positions": "the positions to predict",
-    "p_mask": "1 where no answer can start or end",
-}
-
-
-def check_inputs(inputs: Mapping[str, Array], needed: str = "", axes: str = "B, S") -> None:
-    """Checks inputs that would otherwise be ignored silently or fail deep inside the model.
-
-    Args:
-      inputs: The inputs, by name.
-      needed: One that there must be besides `input_ids`.
-      axes: Those of `input_ids`, `input_mask`, `segment_ids` and `p_mask`.
-    """
-    if not isinstance(inputs, Mapping):
-        # Keras' export also tries a single tensor, and passes over a TypeError alone.
-        raise TypeError("expected a dictionary of inputs with `input_ids`: see Preprocessor")
-    _check_names(inputs)
-    expected = dict.fromkeys(("input_ids", "input_mask", "segment_ids", "p_mask"), axes)
-    expected |= {"masked_lm_positions": "B, P", "cls_positions": "B, K"}
-    if needed and inputs.get(needed) is None:
-        raise ValueError(
-            f"expected {needed} <int32>[{expected[needed]}] ({_MEANINGS[needed]}) among the "
-            f"inputs, got {', '.join(inputs)}: add it"
-        )
-    for name, letters in expected.items():
-        shape = getattr(inputs.get(name), "shape", None)
-        # TensorFlow may not know the rank.
-        if shape is None or getattr(shape, "rank", 0) is None:
-            continue
-        if len(shape) != letters.count(",") + 1:
-            raise ValueError(
-                f"expected {name} <int32>[{letters}], got the shape {tuple(shape)}: give it these "
-                "axes"
-            )
-
-
-def _check_names(inputs: Mapping[str, Array]) -> None:
-    wanted = "expected input_ids, input_mask and segment_ids, got"
-    foreign = [name for name in inputs if name in _NOT_HERE]
-    if foreign:
-        raise ValueError(f"{wanted} {', '.join(foreign)}, which no model here takes: leave it out")
-    wrong = [f"{name} ({_OURS[name]} here)" for name in inputs if name in _OURS]
-    if wrong or "input_ids" not in inputs:
-        raise ValueError(f"{wanted} {', '.join(wrong or inputs)}: rename them")
 
 
 def check_ids(inputs: Any, config: AlbertConfig) -> None:
@@ -390,7 +405,6 @@ def check_ids(inputs: Any, config: AlbertConfig) -> None:
 
 def read_inputs(inputs: Mapping[str, Array]) -> tuple[Array, Array, Array]:
     """Returns ids, mask and segments `<int32>[B, S]`; the last two may be left out."""
-    check_inputs(inputs)
     # Already integers, except when fit builds a model under MirroredStrategy: it passes floats.
     input_ids = ops.cast(inputs["input_ids"], "int32")
     input_mask, segment_ids = inputs.get("input_mask"), inputs.get("segment_ids")

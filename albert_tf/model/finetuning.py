@@ -65,7 +65,8 @@ class FineTunedModel(ConfiguredModel):
     ) -> tuple[dict[str, Any], Array]:
         """Returns AlbertModel's outputs, and the head's seed `<int>[2]`, None without dropout."""
         if training and dropout_seed is None and self.seed_generator is not None:
-            dropout_seed = self.seed_generator.next()
+            dropout_seed = layers.draw_seed(self.seed_generator)
+        inputs = {name: inputs[name] for name in AlbertModel.input_axes if name in inputs}
         outputs = self.albert(inputs, training=training, dropout_seed=dropout_seed)
         site = 1 + layers.SITES_PER_BLOCK * self.config.num_blocks
         return outputs, layers.fold_in(dropout_seed if training else None, site)
@@ -133,11 +134,11 @@ class AlbertForSequenceClassification(ClassifierModel):
     def call(
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> Array:
+        self.check_inputs(inputs)
         outputs, seed = self.encode(inputs, training, dropout_seed)
         return self.classifier(outputs["pooled_output"], seed=seed)
 
     def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> KerasTensor:
-        albert.check_inputs(inputs)
         rows = inputs["input_ids"].shape[0], *albert.packed_axis(inputs)
         return KerasTensor((*rows, self.num_labels))
 
@@ -168,11 +169,11 @@ class AlbertForTokenClassification(ClassifierModel):
     def call(
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> Array:
+        self.check_inputs(inputs)
         outputs, seed = self.encode(inputs, training, dropout_seed)
         return self.classifier(outputs["sequence_output"], seed=seed)
 
     def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> KerasTensor:
-        albert.check_inputs(inputs)
         return KerasTensor((*inputs["input_ids"].shape, self.num_labels))
 
 
@@ -197,7 +198,7 @@ class AlbertForMultipleChoice(FineTunedModel):
       (1, 3)
     """
 
-    input_rank = 3
+    input_axes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), "B, C, S")
 
     def __init__(
         self,
@@ -214,18 +215,17 @@ class AlbertForMultipleChoice(FineTunedModel):
     def call(
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> Array:
-        albert.check_inputs(inputs, axes="B, C, S")
+        self.check_inputs(inputs)
         _, choices, length = ops.shape(inputs["input_ids"])
         rows = {
             name: ops.reshape(inputs[name], (-1, length))
-            for name in ("input_ids", "input_mask", "segment_ids")
+            for name in self.input_axes
             if inputs.get(name) is not None
         }
         outputs, seed = self.encode(rows, training, dropout_seed)
         return ops.reshape(self.classifier(outputs["pooled_output"], seed=seed), (-1, choices))
 
     def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> KerasTensor:
-        albert.check_inputs(inputs, axes="B, C, S")
         return KerasTensor(inputs["input_ids"].shape[:2])
 
 
@@ -267,12 +267,12 @@ class AlbertForQuestionAnswering(FineTunedModel):
     def call(
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> dict[str, Array]:
+        self.check_inputs(inputs)
         outputs, seed = self.encode(inputs, training, dropout_seed)
         logits = self.span(outputs["sequence_output"], seed=seed)
         return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
 
     def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> dict[str, KerasTensor]:
-        albert.check_inputs(inputs)
         shape = inputs["input_ids"].shape
         return {name: KerasTensor(shape) for name in ("start_logits", "end_logits")}
 
@@ -314,6 +314,8 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
     """
 
     reads_pooler = False
+    input_axes = {**ConfiguredModel.input_axes, "p_mask": "B, S", "start_positions": "B"}
+    needed_inputs = ("input_ids", "p_mask")
 
     def __init__(
         self,
@@ -337,11 +339,6 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
         )
         self.build_all()
 
-    def symbolic_inputs(self) -> dict[str, keras.KerasTensor]:
-        """See ConfiguredModel; without start positions the model answers a beam."""
-        p_mask = keras.Input(batch_shape=(None, None), dtype="int32", name="p_mask")
-        return {**super().symbolic_inputs(), "p_mask": p_mask}
-
     def get_config(self) -> dict[str, Any]:
         beam = {"start_n_top": self.start_n_top, "end_n_top": self.end_n_top}
         return {**super().get_config(), **beam}
@@ -349,7 +346,7 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
     def call(
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> dict[str, Array]:
-        albert.check_inputs(inputs, "p_mask")
+        self.check_inputs(inputs)
         outputs, seed = self.encode(inputs, training, dropout_seed)
         sequence, p_mask = outputs["sequence_output"], inputs["p_mask"]
         beam = (self.start_n_top, self.end_n_top)
@@ -375,7 +372,6 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
         }
 
     def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> dict[str, KerasTensor]:
-        albert.check_inputs(inputs, "p_mask")
         shape = inputs["input_ids"].shape
         result = {"cls_logits": KerasTensor(shape[:1])}
         if inputs.get("start_positions") is not None:

@@ -105,6 +105,9 @@ class AlbertForPreTraining(ConfiguredModel):
       ((1, 1, 31), (1, 2))
     """
 
+    input_axes = {**ConfiguredModel.input_axes, "masked_lm_positions": "B, P"}
+    needed_inputs = ("input_ids", "masked_lm_positions")
+
     def __init__(
         self,
         config: ConfigSource,
@@ -127,21 +130,15 @@ class AlbertForPreTraining(ConfiguredModel):
             self.seq_relationship.build((None, self.config.hidden_size))
             self.built = True
 
-    def symbolic_inputs(self) -> dict[str, keras.KerasTensor]:
-        name = "masked_lm_positions"
-        positions = keras.Input(batch_shape=(None, None), dtype="int32", name=name)
-        return {**super().symbolic_inputs(), name: positions}
-
     def call(
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> dict[str, Any]:
         """Encodes a batch and scores masked pieces and sentence order; see AlbertModel.call."""
-        albert.check_inputs(inputs, "masked_lm_positions")
+        self.check_inputs(inputs)
+        inputs = dict(inputs)
+        positions = inputs.pop("masked_lm_positions")
         outputs = self.albert(
-            inputs,
-            training=training,
-            dropout_seed=dropout_seed,
-            positions=inputs["masked_lm_positions"],
+            inputs, training=training, dropout_seed=dropout_seed, positions=positions
         )
         masked_lm_logits = self.predictions(
             outputs.pop("gathered_output"), self.albert.embeddings.word_embeddings
@@ -153,7 +150,6 @@ class AlbertForPreTraining(ConfiguredModel):
         }
 
     def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
-        albert.check_inputs(inputs, "masked_lm_positions")
         batch, predictions = inputs["masked_lm_positions"].shape
         return {
             **self.albert.output_spec(inputs),

@@ -407,11 +407,31 @@ def _fit(replicas: int) -> tuple[list[float], dict[str, np.ndarray], np.ndarray]
     return history.history["loss"], weights, logits
 
 
-def test_fit_on_two_replicas_is_fit_on_one():
+def _dropped_out() -> list[list[np.ndarray]]:
+    """Returns the logits of the same rows on each of two replicas, of models that drop out."""
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    rates = {"hidden_dropout_prob": 0.5}, {"classifier_dropout_prob": 0.5}
+    found = []
+    for in_encoder, in_head in ((rates[0], {"classifier_dropout_prob": 0.0}), ({}, rates[1])):
+        with strategy.scope():
+            config = tiny.config(num_hidden_layers=1, **in_encoder)
+            model = finetuning.AlbertForSequenceClassification(config, C, **in_head)
+
+        @tf.function(autograph=False)
+        def run(model=model):
+            return strategy.run(lambda: model(features(B, S), training=True))
+
+        found.append([x.numpy() for x in strategy.experimental_local_results(run())])
+    return found
+
+
+def test_fit_on_two_replicas_is_fit_on_one_but_each_drops_out_others():
     with concurrent.futures.ProcessPoolExecutor(1, runs.FORK_SERVER) as executor:
-        two = executor.submit(_fit, 2)
+        two, dropped_out = executor.submit(_fit, 2), executor.submit(_dropped_out)
         losses, weights, logits = _fit(1)
         two_losses, two_weights, two_logits = two.result(runs.TIMEOUT_SECONDS)
+        for first, second in dropped_out.result(runs.TIMEOUT_SECONDS):
+            assert np.abs(first - second).max() > 1e-3
     assert two_losses == pytest.approx(losses, abs=tolerances.TRAJECTORY_LOSS)
     np.testing.assert_allclose(two_logits, logits, rtol=0, atol=tolerances.OUTPUT)
     assert weights.keys() == two_weights.keys()
@@ -419,15 +439,22 @@ def test_fit_on_two_replicas_is_fit_on_one():
         tolerances.assert_weight(name, two_weights[name], value)
 
 
-@pytest.mark.parametrize("name", ["attention_mask", "token_type_ids", "token_ids", "position_ids"])
-@pytest.mark.parametrize("kind", ["AlbertForSequenceClassification", "AlbertForMultipleChoice"])
-def test_names_of_other_libraries_are_refused(kind, name):
-    is_choice = kind == "AlbertForMultipleChoice"
-    config = goldens.config("base", num_hidden_layers=1)
-    model = getattr(albert_tf, kind)(config, **({} if is_choice else {"num_labels": 2}))
-    ids = np.ones((2, 3, 4) if is_choice else (2, 4), "int32")
-    with pytest.raises(ValueError, match="expected input_ids, input_mask and segment_ids, got"):
-        model({"input_ids": ids, name: ids})
+@pytest.mark.parametrize("variant", ["classifier", "race", "squad_v2"])
+def test_names_that_no_model_has_are_refused(variant):
+    """Those of other libraries, and misspelt ones; labels may be there, see above."""
+    model, whole = build(variant), inputs(variant)
+    theirs = ["attention_mask", "token_type_ids", "token_ids", "position_ids"]
+    for name in ("mask", "masks", "input_masks", "attention_masks", "segment_id", *theirs):
+        features = {**whole, name: whole["input_mask"]}
+        if name not in ("input_masks", "segment_id", *theirs):
+            del features["input_mask"]
+        for call in (model, model.compute_output_spec):
+            with pytest.raises(ValueError, match=f"expected inputs among input_ids.* got.* {name}"):
+                call(features)
+    packed = {**whole, "cls_position": whole["input_ids"][..., :1]}
+    if variant == "classifier":
+        with pytest.raises(ValueError, match="got cls_position: rename them"):
+            model(packed)
 
 
 @pytest.mark.parametrize(
