@@ -14,6 +14,7 @@ from albert_tf.conversion import huggingface, layouts
 from albert_tf.conversion.names import CLASSIFIER, CLASSIFIER_BIAS
 from albert_tf.storage import files
 from albert_tf.storage.text_files import class_of, parse_json
+from albert_tf.text.characters import to_unicode
 
 LABELS_FILE = "labels.jsonl"
 
@@ -54,7 +55,7 @@ def names(labels: Any, count: int | None = None) -> tuple[str, ...]:
 
 def name_of(label: Any) -> str:
     """Returns the name of a class that is given by its name or a number."""
-    return label.decode("utf-8", "ignore") if isinstance(label, bytes) else str(label)
+    return str(to_unicode(label)) if isinstance(label, (str, bytes)) else str(label)
 
 
 def read(directory: str) -> tuple[str, ...]:

@@ -86,6 +86,7 @@ def test_damaged_names_are_refused(content, message, tmp_path):
         ({0: "bad", 1: "good"}, "in the order of their ids, not a dictionary"),
         ({"bad": 0, "good": 1}, "in the order of their ids, not a dictionary"),
         (["bad", None], "one is missing"),
+        (["bad", "\ud83d"], "at character 0 is an unpaired surrogate"),
         ([1.0, float("nan")], "one is missing"),
         ([1, "1"], "must be distinct names, none empty, got '1', '1'"),
         (["a", ""], "must be distinct names, none empty, got 'a', ''"),
