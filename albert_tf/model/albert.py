@@ -184,6 +184,8 @@ class ConfiguredModel(keras.Model):
     @property
     def _default_save_signature(self) -> Any:
         """What tf.saved_model.save asks a Keras model for, and each that is part of another."""
+        if keras.backend.backend() != "tensorflow":
+            return None  # There Keras has no such attribute, and reads it when it saves a model.
         import tensorflow as tf
 
         model = self._exported()
@@ -201,6 +203,13 @@ class ConfiguredModel(keras.Model):
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         check_ids(x, self.config)
         return super().predict(x, *args, **kwargs)
+
+    def _get_save_spec(self, dynamic_batch: bool = True) -> Any:
+        """What TFLite's converter asks for when it could not take the model as it is."""
+        raise ValueError(
+            f"TFLite's converter can't take {type(self).__name__}, of whose outputs one is a list: "
+            "use `export(path, format='litert')`, which leaves that out"
+        )
 
     def get_config(self) -> dict[str, Any]:
         config = self.config.to_dict()
