@@ -44,12 +44,6 @@ def assert_same(actual: pathlib.Path, expected: pathlib.Path, **lost: Any) -> No
     assert after == dataclasses.replace(before, **lost)
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_the_releases_checkpoint_again(source, tmp_path):
-    convert(str(FOLDER / source), "tf1", str(tmp_path / "tf1"))
-    assert_same(tmp_path / "tf1", FOLDER / source)
-
-
 # Where a layout has no place for a head, or for another dropout, the release's model has none here.
 @pytest.mark.parametrize(
     ("source", "layout", "architecture"),

@@ -94,14 +94,3 @@ def test_what_came_without_a_pooler_goes_back_to_the_same_class(theirs, tmp_path
     assert "Hugging Face's AlbertForTokenClassification" in said
     for name in ("config.json", "model.safetensors"):
         assert (tmp_path / "again" / name).read_bytes() == (theirs / name).read_bytes()
-
-
-def test_a_pooler_is_not_dropped_unasked(tagger, tmp_path):
-    tagger.save(tmp_path / "tagger.keras")
-    with pytest.raises(ValueError, match="has no place for bert/pooler/ of .*, set `drop="):
-        convert(
-            str(tmp_path / "tagger.keras"),
-            "huggingface",
-            str(tmp_path / "there"),
-            architecture="AlbertForTokenClassification",
-        )
