@@ -1,4 +1,4 @@
-"""Compiles chains of elementwise operations to one loop, where TensorFlow runs them one by one."""
+"""Compiles chains of elementwise operations to one loop: by XLA on TensorFlow, else by kernels."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any
 import keras
 
 from albert_tf.types import Array
+
+if on_jax := keras.backend.backend() == "jax":
+    from albert_tf.model.jax_ops import kernel_or
 
 # For fewer elements TensorFlow is as fast, and XLA takes a while to compile a chain.
 WORTH_COMPILING = 65_536
@@ -38,8 +41,8 @@ def fused(
     result is.
 
     The chain is left as it is where there is nothing to gain: for few elements, in eager mode, for
-    shapes that are not static (XLA compiles for one shape), and on a TPU and other backends, which
-    compile the whole step.
+    shapes that are not static (XLA compiles for one shape), and on a TPU and on JAX, which compile
+    the whole step; but on an NVIDIA GPU some are kernels, see jax_ops.py.
 
     Args:
       function: Maps tensors, and keyword arguments that are not differentiated, to a tensor.
@@ -50,7 +53,7 @@ def fused(
       A function with the same arguments and result.
     """
     if keras.backend.backend() != "tensorflow":
-        return function
+        return kernel_or(function) if on_jax else function
     import tensorflow as tf
 
     forward = tf.function(function, jit_compile=True, autograph=False)

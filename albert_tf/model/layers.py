@@ -12,8 +12,11 @@ import numpy as np
 from keras import ops
 
 from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
-from albert_tf.model.fusion import fused
+from albert_tf.model.fusion import fused, on_jax
 from albert_tf.types import Array
+
+if on_jax:
+    from albert_tf.model import jax_ops
 
 
 class AlbertLayer(keras.layers.Layer):
@@ -215,10 +218,17 @@ class SelfAttention(Sublayer):
         Returns:
           `<float>[B, P, H]`.
         """
-        probs, value = self.attend(x, weights, masked_scores, seed, positions)
+        heads = self.config.num_attention_heads
+        drops = seed is not None and self.config.attention_probs_dropout_prob > 0
+        if positions is None and not drops and on_jax and jax_ops.attends(x, heads):
+            kernel, bias = weights.inner_kernel, weights.inner_bias
+            query, key, value = project(x, kernel, bias, heads, heads_first=False)
+            context = jax_ops.attention(query, key, value, masked_scores)  # [B, S, N, D]
+        else:
+            probs, value = self.attend(x, weights, masked_scores, seed, positions)
+            context = ops.transpose(ops.matmul(probs, value), (0, 2, 1, 3))  # [B, P, N, D]
         if positions is not None:
             x = gather_positions(x, positions)
-        context = ops.transpose(ops.matmul(probs, value), (0, 2, 1, 3))  # [B, P, N, D]
         context = ops.reshape(context, (-1, self.config.hidden_size))
         return self.project_and_norm(x, context, weights, fold_in(seed, 1))
 
@@ -334,15 +344,20 @@ def masked_scores(input_mask: Array, starts: Array = None) -> Array:
     return masked * MASKED_SCORE
 
 
-def project(x: Array, kernel: Array, bias: Array, heads: int) -> list[Array]:
-    """Returns projections `<float>[B, N, S, D]` of x `<float>[B, S, H]`, as one product.
+def project(
+    x: Array, kernel: Array, bias: Array, heads: int, heads_first: bool = True
+) -> list[Array]:
+    """Returns projections of x `<float>[B, S, H]`, as one product.
 
-    There is one for each H columns of the kernel `<float>[H, count * H]` and its bias.
+    There is one for each H columns of the kernel `<float>[H, count * H]` and its bias, of shape
+    `<float>[B, N, S, D]` or, without `heads_first`, `[B, S, N, D]`.
     """
     batch, length, width = ops.shape(x)
     count = kernel.shape[1] // width
     y = ops.matmul(ops.reshape(x, (-1, width)), kernel) + bias
     y = ops.reshape(y, (batch, length, count, heads, width // heads))
+    if not heads_first:
+        return ops.unstack(y, count, axis=2)
     return ops.unstack(ops.transpose(y, (2, 0, 3, 1, 4)), count)
 
 
@@ -479,11 +494,8 @@ def apply_dropout(x: Array, rate: float, seed: Array) -> Array:
     """
     if seed is None or rate == 0:
         return x
-    # Random numbers in bfloat16 would be multiples of 1/128, and 1 / (1 - rate) be rounded.
-    y = ops.cast(x, "float32")
-    if keras.backend.backend() != "tensorflow":
-        y = keras.random.dropout(y, rate, seed=_GivenSeed(ops.cast(seed, "uint32")))
-        return ops.cast(y, x.dtype)
+    if on_jax:
+        return jax_ops.dropout(x, rate, seed)
     import tensorflow as tf
 
     # Keras leaves the algorithm to XLA, whose choice takes 200 ns an element on a CPU. Philox takes
@@ -491,16 +503,7 @@ def apply_dropout(x: Array, rate: float, seed: Array) -> Array:
     on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
     algorithm = "auto_select" if on_tpu else "philox"
     seed = ops.cast(seed, "int32")
+    # Random numbers in bfloat16 would be multiples of 1/128, and 1 / (1 - rate) be rounded.
+    y = ops.cast(x, "float32")
     y = tf.nn.experimental.stateless_dropout(y, rate, seed, rng_alg=algorithm)
     return ops.cast(y, x.dtype)
-
-
-class _GivenSeed(keras.random.SeedGenerator):
-    """Passes a seed tensor to keras.random, which accepts a generator instead."""
-
-    def __init__(self, seed: Array) -> None:  # No super().__init__: it would create a variable.
-        self._seed = seed
-
-    def next(self, ordered: bool = True) -> Array:
-        """Returns the seed, `<int>[2]`."""
-        return self._seed

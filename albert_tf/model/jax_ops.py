@@ -1,0 +1,341 @@
+"""What JAX is not left to choose: dropout's bits, and on NVIDIA GPUs attention and two kernels.
+
+XLA stores a block's attention scores, and reads the activations around GELU and the normalisations
+more often than once. docs/performance.md has what that costs on an H100.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+
+from albert_tf.config import LAYER_NORM_EPSILON
+from albert_tf.types import Array
+
+# For fewer elements XLA is as fast; and Triton wants pieces of a row that are powers of two.
+_WORTH_A_KERNEL = 65_536
+_LEAST_PIECE, _MOST_PIECE = 128, 1024
+
+
+@functools.cache
+def on_nvidia() -> bool:
+    """Whether JAX computes on NVIDIA GPUs of 2020 (Ampere) or later."""
+    device = jax.devices()[0]
+    return "NVIDIA" in device.device_kind and float(device.compute_capability) >= 8
+
+
+# --- dropout --------------------------------------------------------------------------------
+
+
+def dropout(x: Array, rate: float, seed: Array) -> Array:
+    """Does what layers.apply_dropout says."""
+    numbers = lax.iota(jnp.uint32, math.prod(x.shape)).reshape(x.shape)
+    return _drop(x.astype(jnp.float32), numbers, rate, _keys(seed)).astype(x.dtype)
+
+
+def _drop(x: Array, numbers: Array, rate: float, keys: Array) -> Array:
+    """Drops of x `<float32>[...]` the elements, of these `<uint32>[...]` numbers, that keys tell.
+
+    Not JAX's generators: threefry costs an eighth of a step of ALBERT-base on an H100, and rbg,
+    which stores its bits, more.
+
+    Source: Chris Wellons, Prospecting for Hash Functions: lowbias32, keyed in its middle.
+    """
+    bits = numbers * np.uint32(0x9E3779B1) ^ keys[0]
+    bits = (bits ^ bits >> 16) * np.uint32(0x7FEB352D)
+    bits = (bits ^ bits >> 15 ^ keys[1]) * np.uint32(0x846CA68B)
+    is_kept = (bits ^ bits >> 16) >= np.uint32(round(rate * 2**32))
+    return jnp.where(is_kept, x * np.float32(1 / (1 - rate)), 0)
+
+
+def _keys(seed: Array) -> Array:
+    """Returns two words, `<uint32>[2]`, in which seeds `<int>[2]` that are neighbours differ."""
+
+    def mixed(x: Array) -> Array:
+        x = (x ^ x >> 16) * np.uint32(0x7FEB352D)
+        x = (x ^ x >> 15) * np.uint32(0x846CA68B)
+        return x ^ x >> 16
+
+    first, second = seed.astype(jnp.uint32)
+    key = mixed(first ^ mixed(second))
+    return jnp.stack([key, mixed(key + np.uint32(0x9E3779B9))])
+
+
+# --- attention ------------------------------------------------------------------------------
+
+
+def attends(x: Array, heads: int) -> bool:
+    """Whether cuDNN attends in a block with inputs x `<float>[B, S, H]`."""
+    size = x.shape[-1] // heads
+    is_half = x.dtype in (jnp.bfloat16, jnp.float16)
+    return is_half and size % 8 == 0 and size <= 128 and on_nvidia()
+
+
+def attention(
+    query: Array,
+    key: Array,
+    value: Array,
+    masked_scores: Array,
+    implementation: Literal["cudnn", "xla"] = "cudnn",
+) -> Array:
+    """Attends without storing the scores.
+
+    Args:
+      query: `<float>[B, S, N, D]`.
+      key: `<float>[B, S, N, D]`.
+      value: `<float>[B, S, N, D]`.
+      masked_scores: See layers.masked_scores.
+      implementation: Of jax.nn.dot_product_attention; "xla" works everywhere.
+
+    Returns:
+      `<float>[B, S, N, D]`.
+    """
+    batch, length, _, size = query.shape
+    allowed = masked_scores == 0
+    # Where all scores are lowered alike, none might be: the release's numbers, which are finite.
+    allowed |= ~jnp.any(allowed, axis=-1, keepdims=True)
+    allowed = jnp.broadcast_to(allowed, (batch, 1, length, length))
+    return jax.nn.dot_product_attention(
+        query, key, value, mask=allowed, scale=1 / math.sqrt(size), implementation=implementation
+    )
+
+
+# --- chains of elementwise operations, each one kernel --------------------------------------
+
+
+def kernel_or(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a chain of layers.py as it is, or as its kernel where that gains."""
+    kernels: dict[str, Callable[..., Array]] = {
+        "add_and_norm": add_and_norm,
+        "biased_activation": biased_activation,
+    }
+    if function.__name__ not in kernels:
+        return function
+    kernel = kernels[function.__name__]
+
+    def call(*tensors: Array, **keywords: Any) -> Array:
+        return (kernel if _gains(tensors[0], **keywords) else function)(*tensors, **keywords)
+
+    return call
+
+
+def _gains(x: Array, name: str = "gelu", **_: Any) -> bool:
+    return (
+        name == "gelu"
+        and math.prod(x.shape) >= _WORTH_A_KERNEL
+        and x.shape[-1] & -x.shape[-1] >= _LEAST_PIECE
+        and on_nvidia()
+        # XLA divides no kernel among devices; the scripts' steps are written for one of them.
+        and keras.distribution.distribution() is None
+    )
+
+
+def add_and_norm(
+    x: Array,
+    y: Array,
+    bias: Array,
+    gamma: Array,
+    beta: Array,
+    rate: float = 0.0,
+    seed: Array = None,
+) -> Array:
+    """Does what layers.add_and_norm does, in one kernel; one more differentiates it."""
+    shape, width = x.shape, x.shape[-1]
+    keys = jnp.zeros([2], jnp.uint32) if seed is None else _keys(seed)
+    rate = 0.0 if seed is None else rate
+    result = _add_and_norm(
+        rate, x.reshape(-1, width), y.reshape(-1, width), bias, gamma, beta, keys
+    )
+    return result.reshape(shape)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _add_and_norm(rate: float, *inputs: Array) -> Array:
+    return _add_and_norm_forward(rate, *inputs)[0]
+
+
+def _add_and_norm_forward(rate: float, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
+    """Returns the result, and what its gradient needs: the inputs, means and inverse deviations."""
+
+    def kernel(x, y, bias, gamma, beta, keys, result, means, scales):  # type: ignore[no-untyped-def]
+        first = pl.program_id(0) * x.shape[0]
+
+        def row(r: Array, _: None) -> None:
+            sums = _sums(r, first, rate, x, y, bias, keys)
+            mean = sum(map(jnp.sum, sums)) / width
+            scale = lax.rsqrt(
+                sum(jnp.sum(jnp.square(z - mean)) for z in sums) / width + LAYER_NORM_EPSILON
+            )
+            for part, z in zip(parts, sums, strict=True):
+                normed = (z - mean) * (scale * gamma[part]) + beta[part]
+                result[r, part] = normed.astype(result.dtype)
+            means[r], scales[r] = mean, scale
+
+        lax.fori_loop(0, x.shape[0], row, None)
+
+    x, *_ = inputs
+    count, width = x.shape
+    parts, rows = _parts(width), math.gcd(count, 4)
+    matrix, vector, of_row, keys = _blocks(rows, width)
+    result, means, scales = pl.pallas_call(
+        kernel,
+        grid=(count // rows,),
+        in_specs=[matrix, matrix, vector, vector, vector, keys],
+        out_specs=[matrix, of_row, of_row],
+        out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype)]
+        + [jax.ShapeDtypeStruct((count,), jnp.float32)] * 2,
+        name="add_and_norm",
+        **_compiled_with(warps=1),
+    )(*inputs)
+    return result, (*inputs, means, scales)
+
+
+def _add_and_norm_backward(
+    rate: float, kept: tuple[Array, ...], upstream: Array
+) -> tuple[Array | None, ...]:
+    """Returns the gradients; those of vectors are first summed over the rows of each program."""
+
+    def kernel(x, y, bias, gamma, keys, means, scales, upstream, dbias, dgamma, dbeta, *dxy):  # type: ignore[no-untyped-def]
+        first = pl.program_id(0) * x.shape[0]
+
+        def row(r: Array, totals: Any) -> Any:
+            mean, scale = means[r], scales[r]
+            normed = [(z - mean) * scale for z in _sums(r, first, rate, x, y, bias, keys)]
+            above = [upstream[r, part].astype(jnp.float32) for part in parts]
+            scaled = [d * gamma[part] for d, part in zip(above, parts, strict=True)]
+            mean_scaled = sum(map(jnp.sum, scaled)) / width
+            mean_product = sum(jnp.sum(a * b) for a, b in zip(scaled, normed, strict=True)) / width
+            found = []
+            for part, d, g, z in zip(parts, above, scaled, normed, strict=True):
+                dz = scale * (g - mean_scaled - z * mean_product)
+                dropped = _drop(dz, _numbers(first + r, part, width), rate, keys) if rate else dz
+                for gradient, value in zip(dxy, (dz, dropped), strict=False):
+                    gradient[r, part] = value.astype(gradient.dtype)
+                found.append((dropped, d * z, d))
+            return jax.tree.map(jnp.add, totals, found)
+
+        zeros = [(jnp.zeros(part.size, jnp.float32),) * 3 for part in parts]
+        totals = lax.fori_loop(0, x.shape[0], row, zeros)
+        for part, (by_bias, by_gamma, by_beta) in zip(parts, totals, strict=True):
+            dbias[0, part], dgamma[0, part], dbeta[0, part] = by_bias, by_gamma, by_beta
+
+    x, y, bias, gamma, _, keys, means, scales = kept
+    count, width = x.shape
+    parts, rows = _parts(width), math.gcd(count, 32)
+    matrix, vector, of_row, of_keys = _blocks(rows, width)
+    sums = pl.BlockSpec((1, width), lambda i: (i, 0))
+    # Without dropout the gradients of x and y are one.
+    of_rows = 2 if rate else 1
+    dbias, dgamma, dbeta, *dxy = pl.pallas_call(
+        kernel,
+        grid=(count // rows,),
+        in_specs=[matrix, matrix, vector, vector, of_keys, of_row, of_row, matrix],
+        out_specs=[sums] * 3 + [matrix] * of_rows,
+        out_shape=[jax.ShapeDtypeStruct((count // rows, width), jnp.float32)] * 3
+        + [jax.ShapeDtypeStruct(x.shape, x.dtype)] * of_rows,
+        name="add_and_norm_backward",
+        **_compiled_with(warps=2),
+    )(x, y, bias, gamma, keys, means, scales, upstream)
+    dbias, dgamma, dbeta = (total.sum(axis=0) for total in (dbias, dgamma, dbeta))
+    return dxy[0], dxy[-1], dbias.astype(bias.dtype), dgamma, dbeta, None
+
+
+_add_and_norm.defvjp(_add_and_norm_forward, _add_and_norm_backward)
+
+
+def _sums(r: Array, first: Array, rate: float, x: Any, y: Any, bias: Any, keys: Any) -> list[Array]:
+    """Returns the parts of x plus dropout of y plus bias, in row r of a program's rows."""
+    parts = []
+    for part in _parts(x.shape[-1]):
+        added = y[r, part].astype(jnp.float32) + bias[part].astype(jnp.float32)
+        added = _drop(added, _numbers(first + r, part, x.shape[-1]), rate, keys) if rate else added
+        parts.append(x[r, part].astype(jnp.float32) + added)
+    return parts
+
+
+def biased_activation(x: Array, bias: Array, name: str) -> Array:
+    """Does what layers.biased_activation does for gelu; one kernel differentiates it."""
+    return _biased_gelu(x, bias)
+
+
+@jax.custom_vjp
+def _biased_gelu(x: Array, bias: Array) -> Array:
+    x_and_bias = x.astype(jnp.float32) + bias.astype(jnp.float32)
+    return jax.nn.gelu(x_and_bias, approximate=True).astype(x.dtype)
+
+
+def _biased_gelu_backward(kept: tuple[Array, Array], upstream: Array) -> tuple[Array, Array]:
+    def kernel(x, bias, upstream, dx, dbias):  # type: ignore[no-untyped-def]
+        def row(r: Array, total: Array) -> Array:
+            u = x[r, :].astype(jnp.float32) + bias[:].astype(jnp.float32)
+            slope = math.sqrt(2 / math.pi)
+            tanh = jnp.tanh(slope * (u + 0.044715 * u * u * u))
+            inner = slope * (1 + 3 * 0.044715 * u * u)
+            gradient = 0.5 * (1 + tanh + u * (1 - tanh * tanh) * inner)
+            gradient *= upstream[r, :].astype(jnp.float32)
+            dx[r, :] = gradient.astype(dx.dtype)
+            return total + gradient
+
+        zeros = jnp.zeros(x.shape[-1], jnp.float32)
+        dbias[0, :] = lax.fori_loop(0, x.shape[0], row, zeros)
+
+    x, bias = kept
+    shape, width = x.shape, x.shape[-1]
+    count = math.prod(shape[:-1])
+    rows, columns = math.gcd(count, 64), math.gcd(width, _MOST_PIECE)
+    matrix = pl.BlockSpec((rows, columns), lambda i, j: (i, j))
+    dx, dbias = pl.pallas_call(
+        kernel,
+        grid=(count // rows, width // columns),
+        in_specs=[matrix, pl.BlockSpec((columns,), lambda i, j: (j,)), matrix],
+        out_specs=[matrix, pl.BlockSpec((1, columns), lambda i, j: (i, j))],
+        out_shape=[
+            jax.ShapeDtypeStruct((count, width), x.dtype),
+            jax.ShapeDtypeStruct((count // rows, width), jnp.float32),
+        ],
+        name="biased_gelu_backward",
+        **_compiled_with(warps=4),
+    )(x.reshape(count, width), bias, upstream.reshape(count, width))
+    return dx.reshape(shape), dbias.sum(axis=0).astype(bias.dtype)
+
+
+_biased_gelu.defvjp(lambda x, bias: (_biased_gelu(x, bias), (x, bias)), _biased_gelu_backward)
+
+
+def _compiled_with(warps: int) -> dict[str, Any]:
+    """Returns how Triton compiles a kernel; elsewhere it is interpreted, which tests do."""
+    if not on_nvidia():
+        return {"interpret": True}
+    from jax.experimental.pallas import triton
+
+    return {"compiler_params": triton.CompilerParams(num_warps=warps, num_stages=1)}
+
+
+def _blocks(rows: int, width: int) -> tuple[pl.BlockSpec, ...]:
+    """Returns a program's blocks of a matrix, a vector of its width, numbers of rows, and keys."""
+    return (
+        pl.BlockSpec((rows, width), lambda i: (i, 0)),
+        pl.BlockSpec((width,), lambda i: (0,)),
+        pl.BlockSpec((rows,), lambda i: (i,)),
+        pl.BlockSpec((2,), lambda i: (0,)),
+    )
+
+
+def _parts(width: int) -> list[Any]:
+    """Returns the slices of a row, whose sizes are powers of two as Triton wants them."""
+    size = math.gcd(width, _MOST_PIECE)
+    return [pl.ds(start, size) for start in range(0, width, size)]
+
+
+def _numbers(row: Array, part: Any, width: int) -> Array:
+    """Returns the numbers of the elements of a part of a row of a matrix."""
+    return (row * width + part.start + jnp.arange(part.size)).astype(jnp.uint32)
