@@ -352,10 +352,15 @@ def connect(
 
     They are those of TF_CONFIG if it names more than one, else, on a TPU, those of its hosts.
     JAX chooses the platform: a TPU or GPU if it has one's plugin, else the CPU. With `use_tpu` it
-    must be a TPU, of `num_tpu_cores` devices if given.
+    must be a TPU, of `num_tpu_cores` devices if given. What it compiles is kept in the user's cache
+    directory, unless JAX_COMPILATION_CACHE_DIR names another.
     """
     # It reports each platform that it doesn't find.
     logging.getLogger("jax").setLevel(logging.WARNING)
+    # The second start of a command finds its programs compiled.
+    if not jax.config.jax_compilation_cache_dir:
+        caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        jax.config.update("jax_compilation_cache_dir", os.path.join(caches, "albert_tf", "jax"))
     connect_processes()
     try:
         platform = jax.default_backend()

@@ -140,11 +140,25 @@ def drop_out(folder: str) -> None:
     np.savez(pathlib.Path(folder) / "dropout.npz", x=x, **rounded)
 
 
+def keep_programs() -> None:
+    """Compiles where neither JAX nor its environment says where to keep what is compiled."""
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    from albert_tf.training import jax_devices
+
+    compilation_cache.reset_cache()
+    jax.config.update("jax_compilation_cache_dir", None)
+    jax_devices.connect()
+    jax.jit(lambda x: x + 1)(1.0)
+
+
 def in_one_process(folder: str) -> None:
     drop_out(folder)
     take_golden_steps(folder)
     take_seed_steps(folder)
     store_losses(folder)
+    keep_programs()
 
 
 # --- tests ----------------------------------------------------------------------------------
@@ -153,8 +167,13 @@ def in_one_process(folder: str) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("jax")
-    jax_process.finish(jax_process.start(in_one_process, folder, devices=2))
+    environment = {"XDG_CACHE_HOME": str(folder)}
+    jax_process.finish(jax_process.start(in_one_process, folder, devices=2, **environment))
     return folder
+
+
+def test_programs_are_kept_in_the_users_cache_directory(folder):
+    assert any((folder / "albert_tf" / "jax").iterdir())
 
 
 @pytest.mark.parametrize("case", CASES)
