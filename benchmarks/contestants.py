@@ -42,17 +42,26 @@ def albert_tf(shape: Shape, dtype: str) -> Step:
     return lambda: float(function()[0])
 
 
-def albert_tf_on_jax(shape: Shape, dtype: str, config_file: Path = CONFIG_FILE) -> Step:
-    """This project on JAX, on its first device: the step that the Trainer runs there."""
+def albert_tf_on_jax(
+    shape: Shape, dtype: str, config_file: Path = CONFIG_FILE, device: Any = None
+) -> Callable[..., float]:
+    """This project on a device of JAX, by default the first: runs of the Trainer's steps.
+
+    What it returns makes as many steps as it is told, by default one, and returns the last loss.
+    """
     import jax
+    import keras
 
     from albert_tf.training.devices import StepSettings
     from albert_tf.training.jax_devices import JaxDevices
 
-    config, *parts = _parts(config_file, dtype)
-    run = JaxDevices(jax.devices()[:1]).train_steps(*parts, StepSettings())
-    batch = synthetic_batch(shape, config.vocab_size)
-    return lambda: float(run([(iter([batch]), 1)])[0, 0])
+    keras.utils.set_random_seed(0)
+    device = device or jax.devices()[0]
+    with jax.default_device(device):
+        config, *parts = _parts(config_file, dtype)
+        run = JaxDevices([device]).train_steps(*parts, StepSettings())
+    batch = jax.device_put(synthetic_batch(shape, config.vocab_size), device)
+    return lambda count=1: float(run([(iter([batch] * count), count)])[-1, 0])
 
 
 def _parts(config_file: Path, dtype: str) -> tuple[AlbertConfig, Any, Any, Any]:
