@@ -7,17 +7,19 @@ import contextlib
 import dataclasses
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras.optimizers import Optimizer
 
 from albert_tf.training.task import Task
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 # Makes a host's dataset: per-replica batches, one for each of its replicas in turn.
-InputFn = Callable[[tf.distribute.InputContext], tf.data.Dataset]
+InputFn = Callable[["tf.distribute.InputContext"], "tf.data.Dataset"]
 # An iterator over batches, made by the devices themselves, and how many steps to take from it.
 Run = tuple[Any, int]
 # Trains for one run of steps after the other.
@@ -50,24 +52,25 @@ class Devices(abc.ABC):
     Attributes:
       name: Their name in messages.
       is_chief: Whether this process is the one that writes files.
-      input_context: Which part of the input this process feeds to its replicas.
+      num_replicas: Number of devices of all processes.
+      num_processes: Number of processes that train together.
+      process: The number of this one.
       static_shapes: Whether a step is compiled for the shapes of its batch, even of short ones.
     """
 
     name: str
     is_chief: bool
-    input_context: tf.distribute.InputContext
+    num_replicas: int
+    num_processes: int
+    process: int
     static_shapes: bool = True
 
     @property
-    def num_replicas(self) -> int:
-        """Number of devices of all processes."""
-        return self.input_context.num_replicas_in_sync
+    def input_context(self) -> tf.distribute.InputContext:
+        """Which part of the input this process feeds to its replicas."""
+        import tensorflow as tf
 
-    @property
-    def num_processes(self) -> int:
-        """Number of processes that train together."""
-        return self.input_context.num_input_pipelines
+        return tf.distribute.InputContext(self.num_processes, self.process, self.num_replicas)
 
     def __enter__(self) -> Devices:
         return self

@@ -15,7 +15,6 @@ from typing import Any
 import jax
 import keras
 import numpy as np
-import tensorflow as tf
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jax.experimental import multihost_utils
@@ -25,7 +24,6 @@ from keras.optimizers import Optimizer
 
 from albert_tf.console import tf_config
 from albert_tf.model import layers
-from albert_tf.records.input_files import untuned
 from albert_tf.training.devices import Devices, InputFn, OnBatch, Run, RunSteps, StepSettings
 from albert_tf.training.task import Task
 from albert_tf.types import Array, Features
@@ -164,14 +162,11 @@ class JaxDevices(Devices):
     def __init__(
         self, devices: Sequence[jax.Device] | None = None, shard_optimizer: bool = False
     ) -> None:
-        # TensorFlow only reads the input.
-        tf.config.set_visible_devices([], "GPU")
         devices = devices or jax.devices()
         self.name = f"JAX on {devices[0].device_kind}"
-        self.is_chief = jax.process_index() == 0
-        self.input_context = tf.distribute.InputContext(
-            jax.process_count(), jax.process_index(), len(devices)
-        )
+        self.num_processes, self.process = jax.process_count(), jax.process_index()
+        self.num_replicas = len(devices)
+        self.is_chief = self.process == 0
         self._mesh = Mesh(np.array(devices), (_AXIS,))
         self._same = NamedSharding(self._mesh, _SAME)
         self._divided = NamedSharding(self._mesh, _DIVIDED)
@@ -215,6 +210,8 @@ class JaxDevices(Devices):
 
     def iterator(self, input_fn: InputFn) -> Iterator[Features]:
         """Yields global batches, of which this process feeds its devices' shares."""
+        from albert_tf.records.input_files import untuned
+
         shares = untuned(input_fn(self.input_context)).as_numpy_iterator()
         for local in zip(*[shares] * len(self._mesh.local_devices), strict=False):
             yield {
@@ -355,10 +352,13 @@ def connect(
     must be a TPU, of `num_tpu_cores` devices if given. What it compiles is kept in the user's cache
     directory, unless JAX_COMPILATION_CACHE_DIR names another.
     """
+    import tensorflow as tf
+
+    tf.config.set_visible_devices([], "GPU")  # It only reads the input.
     # It reports each platform that it doesn't find.
     logging.getLogger("jax").setLevel(logging.WARNING)
     # The second start of a command finds its programs compiled.
-    if not jax.config.jax_compilation_cache_dir:
+    if not getattr(jax.config, "jax_compilation_cache_dir", None):
         caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         jax.config.update("jax_compilation_cache_dir", os.path.join(caches, "albert_tf", "jax"))
     connect_processes()

@@ -234,7 +234,7 @@ class TensorFlowDevices(Devices):
         several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
         hosts, host = (tf_config.num_workers(), tf_config.index()) if several else (1, 0)
         replicas = strategy.num_replicas_in_sync
-        self.input_context = tf.distribute.InputContext(hosts, host, replicas)
+        self.num_processes, self.process, self.num_replicas = hosts, host, replicas
         self.static_shapes = any("CPU" not in name for name in strategy.extended.worker_devices)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:

@@ -189,7 +189,7 @@ The error could be from a previous operation. Restart your program to reset."""
 @pytest.mark.parametrize("message", [_SOCKET, _HEARTBEAT])
 def test_a_lost_worker_is_named(message, tf_config, monkeypatch):
     devices = tensorflow_devices.TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
-    monkeypatch.setattr(tensorflow_devices.TensorFlowDevices, "num_processes", 2)
+    monkeypatch.setattr(devices, "num_processes", 2)
     tf_config({"cluster": {"worker": ["a:1", "b:2"]}, "task": PLACE})
     found = r"^worker 1 \(b:2\) was lost \(Collective ops is aborted by: .*\): see its log, and"
     with pytest.raises(ConnectionError, match=found) as caught, devices:
@@ -199,7 +199,7 @@ def test_a_lost_worker_is_named(message, tf_config, monkeypatch):
 
 def test_a_device_in_a_message_is_no_lost_worker(monkeypatch):
     devices = tensorflow_devices.TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
-    monkeypatch.setattr(tensorflow_devices.TensorFlowDevices, "num_processes", 2)
+    monkeypatch.setattr(devices, "num_processes", 2)
     message = "OOM when allocating tensor on /job:worker/replica:0/task:12/device:CPU:0 by cpu"
     with pytest.raises(tf.errors.ResourceExhaustedError), devices:
         raise tf.errors.ResourceExhaustedError(None, None, message)
