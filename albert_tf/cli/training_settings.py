@@ -113,10 +113,10 @@ class TrainingSettings(Settings):
         "and optimizer state stay float32. The release computes in float32.",
         choices=["float32", "bfloat16"],
     )
-    jit_compile: bool = _speed(
-        False,
-        "Compile the training step with XLA. The first step then takes longer. Always done on a "
-        "TPU, and by JAX.",
+    jit_compile: bool | None = _speed(
+        None,
+        "Compile the training step with XLA: by default on a GPU only. The first step then takes "
+        "longer. Always done on a TPU, and by JAX.",
     )
     recompute: bool = _speed(
         False,
@@ -180,7 +180,7 @@ class TrainingSettings(Settings):
         """Returns how a training step is computed."""
         from albert_tf.training.devices import StepSettings
 
-        jit_compile = self.jit_compile and not self.use_tpu  # A TPU always compiles.
+        jit_compile = False if self.use_tpu else self.jit_compile  # A TPU always compiles.
         return StepSettings(self.random_seed, jit_compile, self.gradient_accumulation_steps)
 
     @classmethod

@@ -34,12 +34,13 @@ class StepSettings:
 
     Attributes:
       seed: Seed of dropout.
-      jit_compile: Whether XLA compiles forward and backward pass; a TPU and JAX always do.
+      jit_compile: Whether XLA compiles forward and backward pass, by default on GPUs; a TPU and JAX
+        always do.
       accumulation_steps: Number of micro-batches that a replica splits its batch into.
     """
 
     seed: int = 0
-    jit_compile: bool = False
+    jit_compile: bool | None = None
     accumulation_steps: int = 1
 
 

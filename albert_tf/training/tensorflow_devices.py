@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from keras.optimizers import Optimizer
 
 from albert_tf.console import errors, tf_config
@@ -159,8 +160,12 @@ class TrainStep:
         self._optimizer = optimizer
         self._accumulation_steps = settings.accumulation_steps
         self._seed = settings.seed
+        jit_compile = settings.jit_compile
+        if jit_compile is None and tf.config.list_logical_devices("GPU"):
+            jit_compile = True
+            logging.info("XLA compiles the training step, since TensorFlow runs on a GPU")
         self._gradients = tf.function(
-            self._micro_step, autograph=False, jit_compile=settings.jit_compile or None
+            self._micro_step, autograph=False, jit_compile=jit_compile or None
         )
 
     def __call__(self, features: Features) -> tf.Tensor:

@@ -243,3 +243,16 @@ def test_the_same_ten_steps(plain, how):
     np.testing.assert_allclose(stats, plain[0], rtol=0, atol=tolerances.TRAJECTORY_LOSS)
     for name, expected in plain[1].items():
         tolerances.assert_weight(name, weights[name], expected)
+
+
+@pytest.mark.parametrize(
+    ("given", "gpus", "expected"),
+    [(None, [], None), (None, ["GPU:0"], True), (False, ["GPU:0"], None), (True, [], True)],
+)
+def test_xla_compiles_by_default_on_gpus(given, gpus, expected, monkeypatch):
+    compiled, optimizer = [], create_optimizer(1e-3, 1, 0)
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: gpus)
+    monkeypatch.setattr(tf, "function", lambda function, **how: compiled.append(how["jit_compile"]))
+    settings = StepSettings(jit_compile=given)
+    TrainStep(None, None, optimizer, settings)
+    assert compiled == [expected]
