@@ -127,7 +127,7 @@ def make_output_dir(path: str) -> None:
         # A training and its evaluation may begin at once.
         files.try_to_write(os.path.join(path, f".write_test.{uuid.uuid4().hex}"))
     except tf.errors.OpError as error:
-        raise ValueError(f"`output_dir` {path} can't be written: {error.message}") from None
+        raise ValueError(f"`output_dir` {path} can't be written: {files.reason(error)}") from None
 
 
 def check_workers_agree(devices: Devices, parts: Mapping[str, Any]) -> None:

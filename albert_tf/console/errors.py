@@ -7,14 +7,10 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING
 
 from absl import logging
 
 from albert_tf.storage import files
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 # An argument in one of the library's messages, perhaps with a value: `name`, `name=value`.
 _ARGUMENT = re.compile(r"`((\w+)(?:=[^`]*)?)`")
@@ -41,7 +37,7 @@ def in_one_line(*others: type[Exception], flags: Collection[str] = ()) -> Iterat
         sys.exit("error: interrupted")
     except files.errors(ValueError, ImportError, MemoryError, RuntimeError, *others) as error:
         is_tensorflows = isinstance(error, files.errors()) and not isinstance(error, OSError)
-        text = reason(error) if is_tensorflows else str(error)
+        text = files.reason(error) if is_tensorflows else str(error)
         if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(text):
             cause = text.partition("\n")[0]
             found = " or ".join(f"`{name}`" for name in _TAKE_MEMORY if name in flags)
@@ -90,9 +86,3 @@ def print_to_reader(text: str) -> None:
 def printable(text: str) -> str:
     """Escapes a text's control characters, which may come from others' files."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
-
-
-def reason(error: tf.errors.OpError) -> str:
-    """Returns the message of one of TensorFlow's errors as a paragraph, without graph nodes."""
-    message = re.sub(r"\{\{.*?\}\} *|\s*\[(\[|Op:).*", "", error.message, flags=re.DOTALL)
-    return " ".join(message.split()) or type(error).__name__

@@ -155,5 +155,5 @@ def _tidied_up(folder: str, output_files: Sequence[str]) -> Iterator[None]:
                     tf.io.gfile.rmtree(folder)
     except tf.errors.OpError as error:
         raise OSError(
-            f"`output_file`: can't write {','.join(output_files)}: {error.message}"
+            f"`output_file`: can't write {','.join(output_files)}: {files.reason(error)}"
         ) from error

@@ -149,7 +149,8 @@ def check_writable(model_prefix: str) -> None:
         files.try_to_write(model_prefix + ".model.tmp")
     except tf.errors.OpError as error:
         raise OSError(
-            f"`model_prefix` {model_prefix} can't be written ({error.message}): give another path"
+            f"`model_prefix` {model_prefix} can't be written ({files.reason(error)}): give another "
+            "path"
         ) from None
 
 

@@ -204,7 +204,8 @@ def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[Shar
                     )
                 raise
     except tf.errors.OpError as error:
-        raise OSError(f"`output_file`: can't write {','.join(paths)}: {error.message}") from error
+        reason = files.reason(error)
+        raise OSError(f"`output_file`: can't write {','.join(paths)}: {reason}") from error
 
 
 @contextlib.contextmanager

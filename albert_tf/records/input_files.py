@@ -16,9 +16,15 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from albert_tf.console import errors
 from albert_tf.records.spec import Feature, FeatureSpec
-from albert_tf.storage.files import as_pattern, check_regular, list_files, read_bytes, replace
+from albert_tf.storage.files import (
+    as_pattern,
+    check_regular,
+    list_files,
+    read_bytes,
+    reason,
+    replace,
+)
 
 # Read at a time.
 READ_BYTES = 8 << 20
@@ -186,7 +192,7 @@ def _read(path: str) -> Iterator[bytes]:
             yield record.numpy()
             count += 1
     except tf.errors.DataLossError as error:
-        raise ValueError(_damaged(path, count, errors.reason(error))) from None
+        raise ValueError(_damaged(path, count, reason(error))) from None
 
 
 def _damaged(path: str, number: int, reason: str) -> str:

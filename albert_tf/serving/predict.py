@@ -278,10 +278,9 @@ def _load_saved_model(path: str) -> Predictor:
         exported = tf.saved_model.load(path)
     # On a truncated file TensorFlow may raise anything, even an IndexError.
     except Exception as error:
-        met = str(error).splitlines() or [type(error).__name__]
         raise ValueError(
-            f"{path} can't be loaded; a file may be damaged or incomplete ({met[0]}): copy the "
-            "directory again, or export again"
+            f"{path} can't be loaded; a file may be damaged or incomplete ({files.reason(error)}): "
+            "copy the directory again, or export again"
         ) from error
     signature = exported.signatures.get("serving_default")
     names = signature.structured_input_signature[1] if signature else {}

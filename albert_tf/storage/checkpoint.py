@@ -41,10 +41,10 @@ def read_list(directory: str) -> list[str]:
         return []
     try:
         paths = _paths_listed(files.read_bytes(path, files.SMALL_BYTES).decode())
-    except files.errors(ValueError):
+    except files.errors(ValueError) as error:
         raise ValueError(
-            f"{path} can't be read as a list of checkpoints: copy it again or make it readable; "
-            "or name another directory, to start afresh"
+            f"{path} can't be read as a list of checkpoints ({files.reason(error)}): copy it again "
+            "or make it readable; or name another directory, to start afresh"
         ) from None
     return [os.path.basename(path) for path in paths]
 
@@ -184,10 +184,9 @@ def _read(path: str, reader: Callable[[str], _Read]) -> _Read:
             raise FileNotFoundError(
                 f"checkpoint {prefix} was deleted while it was being read"
             ) from None
-        reason = str(error).splitlines()[0]
         raise ValueError(
-            f"checkpoint {prefix} is damaged ({reason}): copy it again, or name an older one; to "
-            "resume a run from the one before, remove the files of this one"
+            f"checkpoint {prefix} is damaged ({files.reason(error)}): copy it again, or name an "
+            "older one; to resume a run from the one before, remove the files of this one"
         ) from None
 
 

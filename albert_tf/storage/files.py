@@ -7,6 +7,7 @@ import errno
 import glob
 import io
 import os
+import re
 import shutil
 import socket
 import stat
@@ -65,6 +66,25 @@ def errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
     """Returns the errors of unreadable files, with or without a scheme, and the given others."""
     tensorflow = sys.modules.get("tensorflow")
     return (OSError, *([tensorflow.errors.OpError] if tensorflow else []), *others)
+
+
+# What TensorFlow wraps a cause in, and what to keep of it: what a bucket's server said, and nothing
+# of a graph's nodes.
+_WRAPPINGS = (
+    (r" used by \{\{.*|\{\{.*?\}\} *|\s*\[(\[|Op:).*", ""),
+    (r"^.*Error executing an HTTP request: ", ""),
+    (r"response code (\d+) with body '.*?(\"message\": \"|<Message>)([^\"<]*).*'", r"\1: \3"),
+    (r"libcurl code \d+ meaning '.*?', error details: (?=\S)", ""),
+    (r"\n\s*when (.*)", r" (when \1)"),
+)
+
+
+def reason(error: BaseException) -> str:
+    """Returns the cause that an error's message tells, as one paragraph, also of TensorFlow's."""
+    text = getattr(error, "message", None) or str(error)
+    for wrapping, kept in _WRAPPINGS:
+        text = re.sub(wrapping, kept, text, flags=re.DOTALL)
+    return " ".join(text.split()) or type(error).__name__
 
 
 def gfile() -> ModuleType:
@@ -332,7 +352,7 @@ def check_free(path: str) -> None:
                 raise used
             try_to_write(f"{path.rstrip('/')}.write_test")
         except errors() as error:
-            raise ValueError(f"{path} can't be written: {error}") from None
+            raise ValueError(f"{path} can't be written: {reason(error)}") from None
         return
     if os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise used

@@ -110,7 +110,7 @@ class ParquetFile:
 
     def _failed(self, error: Exception, number: int = 0) -> Exception:
         """Returns what to raise for an error after row `number`."""
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        reason = files.reason(error)
         # Arrow's errors of damaged content are OSErrors, too, but without a number.
         if isinstance(error, files.errors()) and getattr(error, "errno", 0) is not None:
             return OSError(f"can't read {self.path} after row {number}: {reason}")

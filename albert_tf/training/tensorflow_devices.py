@@ -16,9 +16,10 @@ import tensorflow as tf
 from absl import logging
 from keras.optimizers import Optimizer
 
-from albert_tf.console import errors, tf_config
+from albert_tf.console import tf_config
 from albert_tf.model import layers
 from albert_tf.records.input_files import untuned
+from albert_tf.storage import files
 from albert_tf.training.devices import Devices, InputFn, OnBatch, Run, RunSteps, StepSettings
 from albert_tf.training.task import Task
 from albert_tf.types import Features
@@ -95,13 +96,13 @@ def _tpu_strategy(
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         strategy = tf.distribute.TPUStrategy(resolver)
-    # A RuntimeError: cloud-tpu-client, which finds a TPU by its name, is not installed.
-    except (ValueError, IndexError, OSError, ImportError, RuntimeError, tf.errors.OpError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+    # Of many kinds: Google's packages, which find a TPU by its name, have their own.
+    except Exception as error:
+        reason = files.reason(error)
         raise ValueError(
-            f"TPU {name!r} can't be used ({reason}): {_tpu_remedy(name, str(error))}; or leave "
+            f"TPU {name!r} can't be used ({reason}): {_tpu_remedy(name, reason)}; or leave "
             "`use_tpu` out to train on CPU or GPU"
-        ) from None
+        ) from error
     if num_cores is not None and strategy.num_replicas_in_sync != num_cores:
         raise ValueError(
             f"TPU {name!r} has {strategy.num_replicas_in_sync} cores, but `num_tpu_cores` is "
@@ -246,7 +247,7 @@ class TensorFlowDevices(Devices):
         """Says in one line which other worker was lost, if that is why the run ends."""
         if self.num_processes == 1 or not isinstance(error, tf.errors.OpError):
             return
-        cause = errors.reason(error)
+        cause = files.reason(error)
         if lost := _LOST_WORKER.search(cause):
             raise ConnectionError(
                 f"{tf_config.describe_task(lost[1], int(lost[2]))} was lost ({cause}): see its "

@@ -202,6 +202,7 @@ def test_no_tpu_here(folder, tmp_path):
     run = runs.start(runs.command(folder, output_dir=out, use_tpu=True), tmp_path / "log")
     assert run.wait() == 1
     (line,) = [line for line in run.log.splitlines() if line.startswith("error")]
-    assert line.startswith("error: TPU 'local' can't be used (")
+    assert line.startswith("error: TPU 'local' can't be used (TPUs not found in the cluster")
     assert line.endswith("leave --use_tpu out to train on CPU or GPU")
+    assert "node" not in line and len(line) < 300
     assert not out.exists()

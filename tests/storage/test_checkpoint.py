@@ -170,7 +170,7 @@ def test_a_list_that_is_none_is_not_taken_for_a_fresh_start(tmp_path, content):
         (tmp_path / "checkpoint").mkdir()
     else:
         (tmp_path / "checkpoint").write_bytes(content)
-    with pytest.raises(ValueError, match="/checkpoint can't be read as a list of checkpoints: cop"):
+    with pytest.raises(ValueError, match=r"/checkpoint can't be read as a list .*\(.*\): copy"):
         checkpoint.latest(str(tmp_path))
 
 
