@@ -139,16 +139,16 @@ _column = functools.partial(setting, group=COLUMNS)
 
 def _list(cell: str, where: str) -> Any:
     """Reads a list in JSON, or in Python, as pandas writes it into a .csv file."""
-    try:
-        return json.loads(cell)
-    except ValueError:
-        pass
-    try:
-        value = ast.literal_eval(cell)
-    except (ValueError, SyntaxError):
-        value = None
+    value: Any = None
+    for read in (json.loads, ast.literal_eval):
+        try:
+            value = read(cell)
+            break
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            continue
+    is_flat = isinstance(value, list) and all(isinstance(x, (str, int, float)) for x in value)
     # Of NumPy's text, which has no commas, Python would make one string.
-    if repr(value) != cell:
+    if not is_flat or (read is ast.literal_eval and repr(value) != cell):
         raise ValueError(
             f"{where}: expected labels separated by {LABEL_SEPARATOR}, or a list in JSON or as "
             f"Python writes it, got {cell[:60]}"

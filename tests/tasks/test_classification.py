@@ -358,9 +358,12 @@ def test_labels_that_do_not_do(tmp_path):
     path.write_text("text,label\na,art|what\n")
     with pytest.raises(ValueError, match="t.csv:2: label 'what' is not one of those trained on: "):
         table.read_texts(str(path), COLUMNS, LABELS, several=True)
-    path.write_text("text,label\na,['art' 'war']\n")
-    with pytest.raises(ValueError, match="'label': expected labels separated by |, or a list in J"):
-        table.find_labels(str(path), COLUMNS, several=True)
+    for cell in ("['art' 'war']", "['art', b'war']", "[1, " + "[" * 100_000 + "]", "[1, [2]]"):
+        path.write_text(f'text,label\na,"{cell}"\n')
+        with pytest.raises(
+            ValueError, match="'label': expected labels separated by .*list in JSON"
+        ):
+            table.find_labels(str(path), COLUMNS, several=True)
     for cell, message in (("|", "no label"), ("art|", "only one label: 'art'")):
         path.write_text(f"text,label\na,{cell}\n")
         with pytest.raises(ValueError, match=f"t.csv: .* in column 'label', got {message}"):
