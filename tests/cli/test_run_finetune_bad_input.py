@@ -45,6 +45,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "a beam without room": ("squad_v2", {"end_n_top": 62}, "at most 61 .--max_seq_length., not 62"),
     "an export that is there": ("mrpc", {"export_dir": "{tmp}/MRPC"}, "already exists: give a"),
+    "an export that reads as a pattern": ("mrpc", {"export_dir": "{tmp}/a[1]"}, "for a pattern: g"),
     "an export elsewhere": ("mrpc", {"export_dir": "nowhere://b"}, "nowhere://b can't be written:"),
     "nothing to do": ("mrpc", {"do_train": None}, "nothing to do: set --do_train, --do_eval,"),
     "task": ("mrcp", {}, "--task_name must be one of cola, mnli, .*, not 'mrcp'"),
