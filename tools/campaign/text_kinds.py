@@ -46,11 +46,14 @@ def _read_glue(name: str, folder: pathlib.Path) -> list[glue.TextExample]:
 
 
 def _judge_glue(name: str, evidence: Evidence) -> str | None:
-    """Counts rows and cells on its own: lines and tabs separate them, quoted or not."""
+    """Counts rows and cells on its own: lines and tabs separate them, quoted or not.
+
+    Empty lines are skipped, as in every table.
+    """
     task = glue.GLUE_TASKS[name]
     rows = evidence.after.decode("utf-8-sig").removesuffix("\n").split("\n")
     headless = "train" in task.headless
-    cells = [row.removesuffix("\r").split("\t") for row in rows]
+    cells = [row.removesuffix("\r").split("\t") for row in rows if row.removesuffix("\r")]
     expected = 4 if headless else len(cells[0])
     if any("\r" in cell for row in cells for cell in row):
         return "a carriage return within a cell"
