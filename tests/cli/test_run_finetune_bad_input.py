@@ -26,7 +26,6 @@ FILES = {
     "text.json": "Who has a cat?",
     "unlabelled.json": json.dumps({"data": [{"paragraphs": PARAGRAPHS}]}),
     "MRPC/train.tsv": "Quality\t#1 String\n1\ta\n",
-    "model.ckpt-1.index": "text",
 }
 # Task, flags ({tmp} is a folder with FILES), and the error.
 BAD: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -52,7 +51,6 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "ax": ("ax", {"data_dir": "{tmp}"}, "task ax has no train split, only test"),
     "no data_dir": ("mrpc", {"data_dir": None}, "reads files in --data_dir: set that too"),
     "no train_file": ("squad_v1", {"train_file": None}, "is in --train_file: set that too"),
-    "no file": ("squad_v1", {"train_file": "{tmp}/none"}, "none does not exist"),
     "no config": ("mrpc", {"albert_config_file": None}, "no config: set --albert_config_file"),
     "no place for features": (
         "mrpc",
@@ -67,22 +65,11 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         {**NO_WEIGHTS, "init_checkpoint": "{tmp}/none"},
         "there is no checkpoint .*none",
     ),
-    "a module on the web": (
-        "MRPC",
-        {**NO_WEIGHTS, "albert_hub_module_handle": "https://tfhub.dev/google/albert_base/1"},
-        "https://tfhub.dev/google/albert_base/1 is a web address, .*: download it, unpack it",
-    ),
-    "damaged": (
-        "mrpc",
-        {**NO_WEIGHTS, "init_checkpoint": "{tmp}/model.ckpt-1"},
-        "checkpoint .*model.ckpt-1 is damaged",
-    ),
     "another model": (
         "mrpc",
         {**NO_WEIGHTS, "init_checkpoint": goldens.checkpoint("base")},
         "has other shapes than the model",
     ),
-    "rate": ("mrpc", {"learning_rate": "nan"}, r"--learning_rate=nan: nan is not a number in \(0,"),
     "too many steps": ("mrpc", {"train_step": 10**9}, "1000000000 steps of .* examples exceed .*"),
     "steps twice": ("mrpc", {"num_train_epochs": 2}, "--num_train_epochs and --train_step exclude"),
     "ensemble of itself": (
@@ -91,10 +78,8 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         "--output_dir is one of --ensemble_dirs, .*: give another directory",
     ),
     "levels": ("race", {"high_only": True, "middle_only": True}, "--high_only and --middle_only"),
-    "batch": ("mrpc", {"gradient_accumulation_steps": 2}, "--train_batch_size 3 can't be split"),
     "fewer than a batch": ("mrpc", {"train_batch_size": 9}, "fewer than a batch of 9: lower"),
     "output_dir": ("mrpc", {"output_dir": "{tmp}/text.json"}, "--output_dir .* can't be written"),
-    "no output_dir": ("mrpc", {"output_dir": ""}, "--output_dir is empty"),
     "column": ("mrpc", {"data_dir": "{tmp}"}, "MRPC/train.tsv:1: expected a header with"),
     "window": ("squad_v1", {"max_query_length": 60}, "max_seq_length >= --max_query_length . 4"),
     "no answers": (

@@ -464,14 +464,3 @@ def test_another_config_in_output_dir_changes_nothing(folder, copy, tmp_path, ch
         runs.main(runs.command(folder, output_dir=copy, albert_config_file=config))
     assert "\n" not in e.value.code
     assert contents(copy) == before
-
-
-def test_masked_lm_alone(folder, tmp_path):
-    out = tmp_path / "out"
-    runs.main(
-        runs.command(
-            folder, output_dir=out, num_train_steps=1, do_eval=True, sentence_order_weight=0
-        )
-    )
-    results = (out / "eval_results.txt").read_text()
-    assert "masked_lm_loss" in results and "sentence_order" not in results

@@ -159,9 +159,10 @@ NO_TPU = (
             "HTTP 404: The specified key does not exist. (when reading gs://b/a)",
         ),
         (
-            tf.errors.UnavailableError,
-            HTTP % (503, "Service Unavailable", "gs://b/a"),
-            "HTTP response code 503 with body 'Service Unavailable' (when reading gs://b/a)",
+            tf.errors.AbortedError,
+            "All 10 retry attempts failed. The last failure: "
+            + HTTP % (503, BODY % (503, "Please try again.", ""), "gs://b/a"),
+            "HTTP 503: Please try again. (when reading gs://b/a)",
         ),
         (
             tf.errors.FailedPreconditionError,
