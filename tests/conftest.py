@@ -7,6 +7,7 @@ import os
 import pathlib
 import random
 import sys
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,6 +23,12 @@ os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # As the scripts set it: their numbers are compared with those of the tests' own process.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+# Programs that several processes compile: XLA works longer on them than they run. Workers of
+# pytest-xdist have the directory of the process that started them.
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    _CACHE = tempfile.TemporaryDirectory()
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name
 # What tests import is searched for garbage never: TensorFlow is a million objects.
 gc.disable()
 

@@ -6,7 +6,6 @@ import pathlib
 import pkgutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +14,6 @@ from albert_tf.console import quiet
 ROOT = pathlib.Path(__file__).parents[1]
 # Far more than any takes: what hangs fails.
 _TIMEOUT_SECONDS = 600
-# Programs that several runs compile: XLA works longer on them than they run.
-_CACHE = tempfile.TemporaryDirectory()
 
 
 def start(
@@ -35,8 +32,6 @@ def start(
         "PYTHONPATH": path,
         "KERAS_BACKEND": "jax",
         "JAX_PLATFORMS": "cpu",
-        "JAX_COMPILATION_CACHE_DIR": _CACHE.name,
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
         "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}",
         "TF_CPP_MIN_LOG_LEVEL": "3",

@@ -170,7 +170,7 @@ def outputs(folder) -> pathlib.Path:
     commands += [
         (flags(folder, "eight", **start, **SAME["static"], **EIGHT), 8, 0, 0),
         (with_dropout(folder, "straight"), 1, 0, 0),
-        (flags(folder, "nan", init_checkpoint=folder / "weights/too_large"), 1, 0, 0),
+        (with_dropout(folder, "nan", init_checkpoint=folder / "weights/too_large"), 1, 0, 0),
         (with_dropout(folder, "stopped", **one_by_one), 1, 5, signal.SIGTERM),
         (with_dropout(folder, "killed", **one_by_one), 1, 9, signal.SIGKILL),
     ]
