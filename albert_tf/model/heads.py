@@ -31,10 +31,6 @@ class MaskedLMHead(layers.AlbertLayer):
       (1, 2, 31)
     """
 
-    @property
-    def output_shape(self) -> tuple[int | None, ...]:
-        return (None, None, self.config.vocab_size)
-
     def build(self, input_shape: object = None) -> None:
         """Creates the transform `<float32>[H, E]` and the output bias `<float32>[V]`."""
         config = self.config
@@ -44,6 +40,7 @@ class MaskedLMHead(layers.AlbertLayer):
         self.transform_bias = self.add_bias("transform_bias", config.embedding_size)
         self.norm = self.add_norm("transform_LayerNorm", config.embedding_size)
         self.output_bias = self.add_bias("output_bias", config.vocab_size)
+        self.output_shape = (None, None, config.vocab_size)
         self.built = True
 
     def call(self, x: Array, word_embeddings: Array) -> Array:
@@ -66,14 +63,11 @@ class SentenceOrderHead(layers.AlbertLayer):
       (1, 2)
     """
 
-    @property
-    def output_shape(self) -> tuple[int | None, ...]:
-        return (None, 2)
-
     def build(self, input_shape: object = None) -> None:
         """Creates the weights `<float32>[2, H]`, as the release lays them out, and a bias."""
         self.output_weights = self.add_matrix("output_weights", 2, self.config.hidden_size)
         self.output_bias = self.add_bias("output_bias", 2)
+        self.output_shape = (None, 2)
         self.built = True
 
     def call(self, pooled_output: Array) -> Array:
@@ -190,17 +184,13 @@ class ClassifierHead(layers.AlbertLayer):
         self.num_outputs = num_outputs
         self.dropout_prob = dropout_prob
 
-    @property
-    def output_shape(self) -> tuple[int | None, ...]:
-        return (*self._input_shape[:-1], self.num_outputs)
-
     def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
         """Creates the weights `<float32>[C, H]`, as the release lays them out, and a bias."""
         self.output_weights = self.add_matrix(
             "output_weights", self.num_outputs, self.config.hidden_size, stddev=_CLASSIFIER_STDDEV
         )
         self.output_bias = self.add_bias("output_bias", self.num_outputs)
-        self._input_shape = input_shape or (None, self.config.hidden_size)
+        self.output_shape = (*(input_shape or (None, None))[:-1], self.num_outputs)
         self.built = True
 
     def call(self, x: Array, seed: Array = None) -> Array:
@@ -222,10 +212,6 @@ class ConditionalSpanHead(layers.AlbertLayer):
       (1, 4)
     """
 
-    @property
-    def output_shape(self) -> tuple[int | None, ...]:
-        return (None, None)
-
     def build(self, input_shape: object = None) -> None:
         """Creates the maps of the start `[H, 1]` and of the end `[2H, H]`, `[H, 1]`."""
         width = self.config.hidden_size
@@ -233,6 +219,7 @@ class ConditionalSpanHead(layers.AlbertLayer):
         self.end_0 = _add_dense(self, "end_0", 2 * width, width)
         self.norm = self.add_norm("end_LayerNorm", width)
         self.end_1 = _add_dense(self, "end_1", width, 1)
+        self.output_shape = (None, None)
         self.built = True
 
     def call(self, sequence_output: Array, p_mask: Array) -> Array:
@@ -286,15 +273,12 @@ class AnswerabilityHead(layers.AlbertLayer):
         super().__init__(config, **kwargs)
         self.dropout_prob = dropout_prob
 
-    @property
-    def output_shape(self) -> tuple[int | None, ...]:
-        return (None,)
-
     def build(self, input_shape: object = None) -> None:
         """Creates the maps `[2H, H]` and, without a bias, `[H, 1]`."""
         width = self.config.hidden_size
         self.dense_0 = _add_dense(self, "dense_0", 2 * width, width)
         self.dense_1_kernel = self.add_matrix("dense_1_kernel", width, 1)
+        self.output_shape = (None,)
         self.built = True
 
     def call(self, sequence_output: Array, start_logits: Array, seed: Array = None) -> Array:

@@ -31,11 +31,8 @@ class AlbertLayer(keras.layers.Layer):
         # No autocast: layers do their own casts, and float32 masks stay exact.
         super().__init__(autocast=False, **kwargs)
         self.config = config
-
-    @property
-    def output_shape(self) -> tuple[int | None, ...]:
-        """The output's shape, for summary(): None stands for the batch and for positions."""
-        return (None, None, self.config.hidden_size)
+        # For summary(): None stands for the batch and for positions.
+        self.output_shape: tuple[int | None, ...] = (None, None, config.hidden_size)
 
     def add_matrix(self, name: str, *shape: int, stddev: float | None = None) -> keras.Variable:
         """Adds a truncated normal weight; its stddev is `initializer_range` by default.
@@ -75,10 +72,6 @@ class Embeddings(AlbertLayer):
       (1, 4, 5)
     """
 
-    @property
-    def output_shape(self) -> tuple[int | None, ...]:
-        return (None, None, self.config.embedding_size)
-
     def build(self, input_shape: object = None) -> None:
         """Creates the three tables `<float32>[..., E]` and the normalisation."""
         config, width, add = self.config, self.config.embedding_size, self.add_matrix
@@ -86,6 +79,7 @@ class Embeddings(AlbertLayer):
         self.token_type_embeddings = add("token_type_embeddings", config.type_vocab_size, width)
         self.position_embeddings = add("position_embeddings", config.max_position_embeddings, width)
         self.norm = self.add_norm("LayerNorm", width)
+        self.output_shape = (None, None, width)
         self.built = True
 
     def call(
