@@ -73,7 +73,7 @@ class ProgressLog:
             _write_scalars(self._writer, step, {**stats, **rates})
 
 
-class ProgressBar:
+class ProgressBar(tqdm):
     """Shows how much of the input is done, the rates, and the time left.
 
     A bar on a terminal, elsewhere an occasional line in the log. Used in a `with` statement.
@@ -91,21 +91,15 @@ class ProgressBar:
             seconds = _SECONDS_BETWEEN_LINES
             shown |= {"file": _LogLines(), "bar_format": _LINE, "leave": False}
             shown |= {"mininterval": seconds, "delay": seconds}
-        self._bar = tqdm(**shown)
+        super().__init__(**shown)
         self._output_tokens = 0
-
-    def __enter__(self) -> ProgressBar:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._bar.close()
 
     def advance(self, position: int, output_tokens: int) -> None:
         """Records that input up to `position` is done, with so many new output tokens."""
         self._output_tokens += output_tokens
-        rate = self._output_tokens / max(self._bar.format_dict["elapsed"], 1e-9)
-        self._bar.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)
-        self._bar.update(position - self._bar.n)
+        rate = self._output_tokens / max(self.format_dict["elapsed"], 1e-9)
+        self.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)
+        self.update(position - self.n)
 
 
 class _LogLines(io.TextIOBase):
