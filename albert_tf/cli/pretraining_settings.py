@@ -46,7 +46,7 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
         TrainingSettings,
         "init_checkpoint",
         None,
-        "By default weights are randomly initialised. Without --do_train these weights are "
+        "By default weights are randomly initialised. With --nodo_train these weights are "
         "evaluated once.",
     )
     init_from_group0: bool = setting(
@@ -142,7 +142,7 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
 
     do_eval: bool = _evaluation(
         False,
-        "Evaluate checkpoints on input_file, and keep the best one. Without --do_train, those of a "
+        "Evaluate checkpoints on input_file, and keep the best one. With --nodo_train, those of a "
         "training run in another process, whose records may be others, up to its last step; or "
         "once other weights: init_checkpoint, or what was converted into output_dir.",
         per_command=True,
