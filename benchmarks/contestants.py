@@ -52,7 +52,7 @@ def albert_tf_on_jax(
     import jax
     import keras
 
-    from albert_tf.training.devices import StepSettings
+    from albert_tf.training.interfaces import StepSettings
     from albert_tf.training.jax_devices import JaxDevices
 
     keras.utils.set_random_seed(0)

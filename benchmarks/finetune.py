@@ -98,7 +98,7 @@ def _albert_tf_steps(devices):
     from albert_tf.config import AlbertConfig
     from albert_tf.tasks.classification import SequenceClassificationTask
     from albert_tf.tasks.supervised import ModelOptions
-    from albert_tf.training.devices import StepSettings
+    from albert_tf.training.interfaces import StepSettings
     from albert_tf.training.optimizers import create_optimizer
 
     config = AlbertConfig.from_json_file(CONFIG_FILE)

@@ -81,7 +81,7 @@ def _folder(module: str) -> str:
 
 
 def _module_of(name: str) -> str:
-    """Returns the module of "albert_tf.training.task.Task": "training.task"; "" for the package."""
+    """Returns the module of "albert_tf.tasks.glue.GLUE_TASKS": "tasks.glue"; "" for the package."""
     parts = name.split(".")[1:]
     while parts and ".".join(parts) not in MODULES:
         parts.pop()

@@ -11,7 +11,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.cli import backend, run_directory
+from albert_tf.cli import run_directory
 from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.console import errors
@@ -29,7 +29,7 @@ from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.training import evaluation, length_buckets, optimizers
-from albert_tf.training.devices import Devices
+from albert_tf.training.interfaces import Devices
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
 # A split -> the setting that asks for it, and that of its batch size.
@@ -80,10 +80,10 @@ def prepare(
     run_directory.check_positions(config, settings.max_seq_length)
 
     # Devices come before any other TensorFlow operation: workers can't be connected later.
-    devices = held.enter_context(backend.create_devices(settings))
+    devices = held.enter_context(settings.create_devices())
     batch_sizes = [size for does, size in SPLITS.values() if getattr(settings, does)]
     batch_sizes += ["predict_batch_size"] if settings.do_train and settings.teacher else []
-    backend.check_batch_sizes(settings, devices, *{*batch_sizes} - {"train_batch_size"})
+    settings.check_batch_sizes(devices, *{*batch_sizes} - {"train_batch_size"})
 
     # The task, which must be that of the weights, and its examples.
     words = find_vocabulary(settings, stored, initial)

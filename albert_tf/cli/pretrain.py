@@ -11,7 +11,7 @@ import tempfile
 from absl import logging
 
 from albert_tf import conversion
-from albert_tf.cli import backend, run_directory
+from albert_tf.cli import run_directory
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.config import AlbertConfig
 from albert_tf.console import errors
@@ -25,7 +25,7 @@ from albert_tf.storage import checkpoint, eval_results, files, hub
 from albert_tf.storage.run_record import digest, find_run
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import evaluation, optimizers
-from albert_tf.training.devices import Devices, InputFn
+from albert_tf.training.interfaces import Devices, InputFn
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
@@ -81,9 +81,9 @@ def prepare(
     paths = input_files.find_files(settings.input_file)
 
     # Devices come before any other TensorFlow operation: workers can't be connected later.
-    devices = held.enter_context(backend.create_devices(settings))
+    devices = held.enter_context(settings.create_devices())
     evaluations = ["eval_batch_size"] if settings.do_eval else []
-    backend.check_batch_sizes(settings, devices, *evaluations)
+    settings.check_batch_sizes(devices, *evaluations)
     if devices.is_chief:
         run_directory.make_output_dir(settings.output_dir)
         # Another process may evaluate beside training.

@@ -17,7 +17,7 @@ from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import layouts
 from albert_tf.storage import checkpoint, files
 from albert_tf.storage.run_record import RunRecord, TaskRecord, find_run
-from albert_tf.training.devices import Devices
+from albert_tf.training.interfaces import Devices
 
 AnySettings = TypeVar("AnySettings", bound=TrainingSettings)
 

@@ -13,7 +13,7 @@ from albert_tf.console.settings import NATURAL, POSITIVE, Settings, setting
 from albert_tf.training.optimizers import OPTIMIZERS
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
-    from albert_tf.training.devices import StepSettings
+    from albert_tf.training.interfaces import Devices, StepSettings
 
 # Group headings of --help.
 MODEL, TRAINING, SPEED, TPU = "Model and output", "Training", "Speed and memory", "TPU"
@@ -178,10 +178,53 @@ class TrainingSettings(Settings):
 
     def step_settings(self) -> StepSettings:
         """Returns how a training step is computed."""
-        from albert_tf.training.devices import StepSettings
+        from albert_tf.training.interfaces import StepSettings
 
         jit_compile = False if self.use_tpu else self.jit_compile  # A TPU always compiles.
         return StepSettings(self.random_seed, jit_compile, self.gradient_accumulation_steps)
+
+    def create_devices(self) -> Devices:
+        """Returns the devices that the settings name."""
+        import keras
+
+        running = keras.config.backend()
+        if running == "jax":
+            from albert_tf.training import jax_devices
+
+            return jax_devices.connect(self.use_tpu, self.num_tpu_cores, self.shard_optimizer_state)
+        if running != "tensorflow":
+            raise ValueError(
+                f"Keras runs on {running}: set `backend` to one of {', '.join(BACKENDS)}"
+            )
+        from albert_tf.training import tensorflow_devices
+        from albert_tf.training.tensorflow_devices import TensorFlowDevices
+
+        strategy = tensorflow_devices.create_strategy(
+            self.use_tpu,
+            self.tpu_name,
+            self.tpu_zone,
+            self.gcp_project,
+            self.master,
+            self.num_tpu_cores,
+        )
+        return TensorFlowDevices(strategy)
+
+    def check_batch_sizes(self, devices: Devices, *evaluations: str) -> None:
+        """Checks that batches can be split evenly over the devices.
+
+        `evaluations` are the names of the batch sizes that are used besides the training's.
+        """
+        replicas, parts = devices.num_replicas, self.gradient_accumulation_steps
+        sizes = [(name, replicas, "") for name in evaluations]
+        if self.do_train:
+            in_parts = f" with {parts} part(s) each" if parts > 1 else ""
+            sizes.append(("train_batch_size", replicas * parts, in_parts))
+        for name, divisor, in_parts in sizes:
+            if getattr(self, name) % divisor:
+                raise ValueError(
+                    f"`{name}` {getattr(self, name)} can't be split evenly over {replicas} "
+                    f"replica(s){in_parts}: make it a multiple of {divisor}"
+                )
 
     @classmethod
     def implied(cls, values: flags.FlagValues) -> list[str]:

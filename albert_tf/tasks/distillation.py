@@ -25,8 +25,8 @@ from albert_tf.tasks.supervised import probabilities_file
 from albert_tf.tasks.supervised_run import Split
 from albert_tf.text import vocabulary
 from albert_tf.training import length_buckets
-from albert_tf.training.devices import Devices
 from albert_tf.training.evaluation import RowOutputs
+from albert_tf.training.interfaces import Devices
 
 
 class Teacher:

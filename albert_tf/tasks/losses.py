@@ -1,4 +1,4 @@
-"""The tasks' losses, per example, and the examples' weights; a task sums them (see task.py)."""
+"""The tasks' losses, per example, and the examples' weights; a task sums them."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from keras import ops
 from albert_tf.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.tasks.losses import example_weights
-from albert_tf.training.task import Task
+from albert_tf.training.interfaces import Task
 from albert_tf.types import Array, Features
 
 

@@ -22,7 +22,7 @@ from albert_tf.tasks.losses import Distillation, example_weights
 from albert_tf.tasks.registry import TaskRow, TaskSettings
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.training.evaluation import in_row_order
-from albert_tf.training.task import Task
+from albert_tf.training.interfaces import Task
 from albert_tf.types import Array, Features
 
 Example = TypeVar("Example")

@@ -14,7 +14,7 @@ from absl import logging
 
 from albert_tf.storage import checkpoint, eval_results, files
 from albert_tf.storage.eval_results import Evaluation, Trial
-from albert_tf.training.devices import Devices, InputFn
+from albert_tf.training.interfaces import Devices, InputFn
 from albert_tf.training.progress import write_metrics
 from albert_tf.training.trainer import Trainer
 from albert_tf.types import Features

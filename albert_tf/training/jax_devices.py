@@ -24,8 +24,15 @@ from keras.optimizers import Optimizer
 
 from albert_tf.console import tf_config
 from albert_tf.model import layers
-from albert_tf.training.devices import Devices, InputFn, OnBatch, Run, RunSteps, StepSettings
-from albert_tf.training.task import Task
+from albert_tf.training.interfaces import (
+    Devices,
+    InputFn,
+    OnBatch,
+    Run,
+    RunSteps,
+    StepSettings,
+    Task,
+)
 from albert_tf.types import Array, Features
 
 # The mesh's axis of replicas; what is the same on all of them, and what is divided among them.

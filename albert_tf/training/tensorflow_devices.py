@@ -20,8 +20,15 @@ from albert_tf.console import tf_config
 from albert_tf.model import layers
 from albert_tf.records.input_files import untuned
 from albert_tf.storage import files
-from albert_tf.training.devices import Devices, InputFn, OnBatch, Run, RunSteps, StepSettings
-from albert_tf.training.task import Task
+from albert_tf.training.interfaces import (
+    Devices,
+    InputFn,
+    OnBatch,
+    Run,
+    RunSteps,
+    StepSettings,
+    Task,
+)
 from albert_tf.types import Features
 
 # How TensorFlow's messages name a worker that no longer answers; more follows a device's name.

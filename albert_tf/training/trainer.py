@@ -17,10 +17,9 @@ from keras import ops
 from albert_tf import conversion
 from albert_tf.conversion import labels, names, values
 from albert_tf.storage import checkpoint
-from albert_tf.training.devices import Devices, InputFn, Run, StepSettings, stat_names
+from albert_tf.training.interfaces import Devices, InputFn, Run, StepSettings, Task, stat_names
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.stop_signals import StopSignals
-from albert_tf.training.task import Task
 from albert_tf.types import Array, Features
 
 # An on-device loop is kept this short, whatever steps_per_loop allows: users want to see a progress

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from albert_tf.cli import backend, pretrain
+from albert_tf.cli import pretrain
 from albert_tf.storage import checkpoint, files
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from tests import goldens, two_workers
@@ -185,7 +185,7 @@ def test_what_two_workers_cannot_do(folder, changes, message):
     settings = runs.parse(runs.command(folder, **changes))
     evaluations = ["eval_batch_size"] if settings.do_eval else []
     with pytest.raises(ValueError, match=message):
-        backend.check_batch_sizes(settings, TWO_WORKERS, *evaluations)
+        settings.check_batch_sizes(TWO_WORKERS, *evaluations)
 
 
 def test_several_workers_that_only_evaluate_are_refused_before_they_connect(folder, monkeypatch):

@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 
 from albert_tf import AlbertForPreTraining
-from albert_tf.cli import backend, pretrain
+from albert_tf.cli import pretrain
+from albert_tf.cli.training_settings import TrainingSettings
 from albert_tf.storage import checkpoint, eval_results
 from albert_tf.training.progress import ProgressLog
 from tests import jax_process, tiny, tolerances, two_workers
@@ -79,7 +80,7 @@ def run_all(commands: str) -> None:
     for command, devices, at, number in json.loads(pathlib.Path(commands).read_text()):
         shard = runs.parse(command).shard_optimizer_state
         here = JaxDevices(jax.devices()[:devices], shard)
-        backend.create_devices = lambda values, here=here: here
+        TrainingSettings.create_devices = lambda self, here=here: here
         ProgressLog.report = _signalled(report, at, number) if number else report
         try:
             runs.main(command)

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.training.devices import stat_names
+from albert_tf.training.interfaces import stat_names
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TrainStep
 from tests import goldens

@@ -20,10 +20,9 @@ from albert_tf.storage import checkpoint
 from albert_tf.tasks import losses
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.training import length_buckets, trainer
-from albert_tf.training.devices import InputFn, StepSettings
 from albert_tf.training.evaluation import RowOutputs, in_row_order
+from albert_tf.training.interfaces import InputFn, StepSettings, Task
 from albert_tf.training.optimizers import create_optimizer
-from albert_tf.training.task import Task
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import Trainer
 from tests import pretraining_runs as runs

@@ -21,9 +21,8 @@ from albert_tf.console import errors, tf_config
 from albert_tf.model import layers
 from albert_tf.tasks import losses
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.training.devices import StepSettings
+from albert_tf.training.interfaces import StepSettings, Task
 from albert_tf.training.optimizers import create_optimizer
-from albert_tf.training.task import Task
 from tests import goldens, jax_process, tiny, tolerances, two_workers
 
 pytest.importorskip("jax")

@@ -20,7 +20,7 @@ from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.spec import RowFormat, compact_spec, pretraining_spec
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import tensorflow_devices
-from albert_tf.training.devices import Devices, StepSettings
+from albert_tf.training.interfaces import Devices, StepSettings
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import Trainer

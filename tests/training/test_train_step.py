@@ -12,9 +12,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.training.devices import StepSettings, stat_names
+from albert_tf.training.interfaces import StepSettings, Task, stat_names
 from albert_tf.training.optimizers import create_optimizer
-from albert_tf.training.task import Task
 from albert_tf.training.tensorflow_devices import TrainStep
 from tests import goldens, tiny, tolerances
 from tests import pretraining_runs as runs

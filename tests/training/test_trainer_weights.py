@@ -17,7 +17,7 @@ from albert_tf.records import input_pipeline
 from albert_tf.records.spec import pretraining_spec
 from albert_tf.storage import checkpoint
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.training.devices import StepSettings
+from albert_tf.training.interfaces import StepSettings
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import Trainer

@@ -25,7 +25,7 @@ os.environ |= reports.environment("jax")
 import jax
 from jax.experimental import topologies
 
-from albert_tf.training.devices import StepSettings
+from albert_tf.training.interfaces import StepSettings
 from albert_tf.training.jax_devices import JaxDevices
 from tools.tpu_check.reports import Chip, Compiled, Step
 from tools.tpu_check.steps import TASKS, features, make_parts

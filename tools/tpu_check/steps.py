@@ -17,8 +17,8 @@ from albert_tf.tasks.question_answering import SquadV2Task
 from albert_tf.tasks.registry import SquadSettings
 from albert_tf.tasks.supervised import ModelOptions
 from albert_tf.tasks.token_classification import TokenClassificationTask
+from albert_tf.training.interfaces import Task
 from albert_tf.training.optimizers import create_optimizer
-from albert_tf.training.task import Task
 from albert_tf.training.tensorflow_devices import TrainStep
 
 CHOICES = ("A", "B", "C", "D")
