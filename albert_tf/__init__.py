@@ -22,6 +22,7 @@ Weights and training:
                   KerasHub or Keras, and says what it did
   load_config     reads the config beside such weights
   export_saved_model    writes a fitted model as a SavedModel that takes raw text
+  load_exported   answers texts with what albert-export wrote, in ONNX without TensorFlow
   optimization    LAMB and AdamW as released, with their schedule
 
 For example:
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
         AlbertForTokenClassification,
     )
     from albert_tf.model.heads import AlbertForPreTraining
+    from albert_tf.serving.predict import load_exported
     from albert_tf.serving.saved_model import export_saved_model
     from albert_tf.tasks.preprocessor import Preprocessor
     from albert_tf.text.tokenization import Tokenizer
@@ -77,6 +79,7 @@ _HOMES = {
     "Preprocessor": "tasks.preprocessor",
     "export_saved_model": "serving.saved_model",
     "load_config": "conversion",
+    "load_exported": "serving.predict",
     "load_weights": "conversion",
 }
 _MODULES = ("optimization",)
@@ -94,6 +97,7 @@ __all__ = [
     "Tokenizer",
     "export_saved_model",
     "load_config",
+    "load_exported",
     "load_weights",
     "optimization",
 ]

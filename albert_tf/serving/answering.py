@@ -12,15 +12,9 @@ import tensorflow as tf
 from albert_tf.serving.graph_text import SPACES, cut, dense, from_rows, ragged_rows, ranges
 from albert_tf.serving.graph_tokenizer import Pieces
 from albert_tf.serving.served_models import Evaluation, ServedModel, run_in_parts
-from albert_tf.tasks.question_answering import (
-    NO_WINDOW_NULL_ODDS,
-    Predictions,
-    SquadV1Task,
-    SquadV2Task,
-    is_labelled,
-)
+from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task, is_labelled
 from albert_tf.tasks.registry import SquadSettings
-from albert_tf.tasks.squad_text import read_squad
+from albert_tf.tasks.squad_text import NO_WINDOW_NULL_ODDS, Predictions, read_squad
 from albert_tf.tasks.table import TableSettings
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.types import Features

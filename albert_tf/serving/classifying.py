@@ -13,13 +13,12 @@ from albert_tf.serving.graph_text import cut, dense, first, last, parse_examples
 from albert_tf.serving.served_models import Evaluation, ServedModel, run_in_parts
 from albert_tf.tasks import table
 from albert_tf.tasks.classification import (
-    THRESHOLD,
     MultiLabelTask,
     MultipleChoiceTask,
     SequenceClassificationTask,
 )
 from albert_tf.tasks.sequence_features import longest_ending
-from albert_tf.tasks.table import LABEL_SEPARATOR, TableSettings
+from albert_tf.tasks.table import LABEL_SEPARATOR, THRESHOLD, TableSettings
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.types import Features
 

@@ -10,14 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.serving.settings import FEATURES, LENGTH_MULTIPLE
 from albert_tf.text.characters import is_mark
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.words import APOSTROPHES, Kind, runs_of_kinds
 from albert_tf.types import Features
 
-FEATURES = ("input_ids", "input_mask", "segment_ids")
-# Sequences are padded to a multiple of this: few lengths, none shorter than a beam.
-_LENGTH_MULTIPLE = 8
 # Codes of characters in a block of a table.
 _PAGE_SIZE = 256
 # Table entry of a character that stays as it is.
@@ -199,7 +197,7 @@ class Joiner:
             "input_mask": (ids.with_values(tf.ones_like(ids.values)), 0),
             "segment_ids": (ids.with_values(tf.cast(in_second, tf.int32)), 0),
         }
-        widths = {"least": 1, "multiple": _LENGTH_MULTIPLE, "most": self.max_seq_length}
+        widths = {"least": 1, "multiple": LENGTH_MULTIPLE, "most": self.max_seq_length}
         return {name: dense(values, padding, **widths) for name, (values, padding) in rows.items()}
 
 

@@ -219,7 +219,10 @@ class WordPieceGraph(_Graph):
         starts = starts.merge_dims(1, 2)
         starts = starts.with_values(starts.values + firsts)
         ends = ends.merge_dims(1, 2)
-        ends = ends.with_values(tf.minimum(ends.values + firsts, limits))
+        # Of a word that is too long, the end is not that of what stands for it.
+        is_whole = of_rows(ids.values, too_long)
+        stops = tf.where(is_whole, limits, tf.minimum(ends.values + firsts, limits))
+        ends = ends.with_values(stops)
         return ids.merge_dims(1, 2), starts, ends
 
 

@@ -1,102 +1,31 @@
-"""Models in TFLite's and ONNX's formats: converted, measured, and run on raw text."""
+"""Models in TFLite's and ONNX's formats: converted, and measured."""
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
-from albert_tf.console import errors, quiet
-from albert_tf.conversion import labels
-from albert_tf.serving.graph_text import FEATURES
-from albert_tf.serving.served_models import (
-    DESCRIPTION_FILE,
-    MADE_OF,
-    ServedModel,
-    read_description,
-)
-from albert_tf.serving.served_tasks import BEAM, SERVED
-from albert_tf.serving.settings import FORMATS
+from albert_tf.config import LAYER_NORM_EPSILON
+from albert_tf.serving.exported_files import Runner, runtime_loader
+from albert_tf.serving.served_models import ServedModel
+from albert_tf.serving.settings import FEATURES, FORMATS
 from albert_tf.storage import files
 from albert_tf.text import vocabulary
 from albert_tf.types import Features
 
-_ONNX = ".onnx"
-_ENDINGS = (_ONNX, ".tflite")
-# A task -> the outputs that its files have, one of several sets; of logits also the rank, and
-# whether the last axis has a fixed size: classes are fixed, choices are not.
-_OUTPUTS = {
-    "fill_mask": [{"masked_lm_logits", "sequence_output"}],
-    "answer_v1": [{"start_logits", "end_logits"}],
-    # With the release's head, and with BERT's.
-    "answer_v2": [{"cls_logits", "start_top_log_probs"}, {"start_logits", "end_logits"}],
-}
-_LOGITS = {"classify": (2, True), "tag": (3, True), "choose": (2, False)}
-_ONNX_TYPES = {"tensor(float)": tf.float32, "tensor(int32)": tf.int32}
 _OPSET = 17
 # Random sequences to compare a converted model on: their number, and lengths as a share of the
 # longest.
 _PROBE_ROWS = 2
 _PROBE_LENGTHS = (0.125, 0.5)
 _NO_SCORE = -1e29
-
-
-class Runner(NamedTuple):
-    """A model that another runtime runs, on NumPy arrays by name."""
-
-    inputs: tuple[str, ...]
-    outputs: dict[str, tf.TensorSpec]
-    run: Callable[[Features], Features]
-
-
-def runtime_loader(is_onnx: bool) -> Callable[[bytes], Runner]:
-    """Returns what loads a file's content; of a damaged one it raises what the runtime does."""
-    if is_onnx:
-        with errors.of_extra("onnx", "an ONNX file"):
-            importlib.import_module("onnxruntime")
-    return _load_onnx if is_onnx else _load_tflite
-
-
-def _load_onnx(content: bytes) -> Runner:
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    outputs = {
-        each.name: tf.TensorSpec(
-            [size if isinstance(size, int) else None for size in each.shape],
-            _ONNX_TYPES[each.type],
-        )
-        for each in session.get_outputs()
-    }
-
-    def run(features: Features) -> Features:
-        return dict(zip(outputs, session.run(list(outputs), dict(features)), strict=True))
-
-    return Runner(tuple(each.name for each in session.get_inputs()), outputs, run)
-
-
-def _load_tflite(content: bytes) -> Runner:
-    with warnings.catch_warnings(), quiet.filtered_stderr():
-        # tf.lite.Interpreter warns that it will move to its own package.
-        warnings.simplefilter("ignore")
-        runner = tf.lite.Interpreter(model_content=content).get_signature_runner()
-    outputs = {
-        name: tf.TensorSpec(
-            [None if size < 0 else size for size in details["shape_signature"]], details["dtype"]
-        )
-        for name, details in runner.get_output_details().items()
-    }
-    inputs = tuple(runner.get_input_details())
-    return Runner(inputs, outputs, lambda features: runner(**features))
 
 
 class Drift(NamedTuple):
@@ -113,7 +42,7 @@ class Drift(NamedTuple):
 
 
 def save(served: ServedModel, directory: str | os.PathLike[str], file_format: str) -> Drift:
-    """Converts a model's `features` signature, and writes it with what `load` needs.
+    """Converts a model's `features` signature, and writes it with what exported_files.load needs.
 
     The file takes `input_ids`, `input_mask` and `segment_ids`, of any batch size and length, and
     returns `served.numbers`. It neither makes features from texts nor answers from numbers.
@@ -341,112 +270,3 @@ def _drift(served: ServedModel, runner: Runner) -> Drift:
                 largest = max(largest, float(np.abs(value - right).max(where=is_score, initial=0)))
                 values.append(right[is_score])
     return Drift(largest, float(np.concatenate(values).std()))
-
-
-class ConvertedModel:
-    """Stands for the model that a file was made of; calls the file instead.
-
-    Args:
-      config: The model's config.
-      runner: The loaded file; its outputs are those of ServedModel.numbers.
-      **sizes: Further attributes that the class that serves the model reads.
-    """
-
-    # They are in the file.
-    weights = ()
-
-    def __init__(self, config: AlbertConfig, runner: Runner, **sizes: int) -> None:
-        self.config = config
-        self._runner = runner
-        vars(self).update(sizes)
-
-    def __call__(self, inputs: Features, training: bool = False) -> Any:
-        """Returns what the model itself returns."""
-        specs = self._runner.outputs
-
-        def run(*arrays: Any) -> list[Any]:
-            outputs = self._runner.run(dict(zip(FEATURES, arrays, strict=True)))
-            return [outputs[name] for name in specs]
-
-        types = [spec.dtype for spec in specs.values()]
-        values = tf.numpy_function(run, [inputs[name] for name in FEATURES], types)
-        outputs = {
-            name: tf.ensure_shape(value, spec.shape)
-            for (name, spec), value in zip(specs.items(), values, strict=True)
-        }
-        if "masked_lm_positions" in inputs:
-            # The file has those of all positions.
-            outputs["masked_lm_logits"] = tf.gather(
-                outputs["masked_lm_logits"], inputs["masked_lm_positions"], batch_dims=1
-            )
-        return outputs["logits"] if set(outputs) == {"logits"} else outputs
-
-
-def find(path: str) -> str | None:
-    """Returns the TFLite or ONNX file that a path names or contains; None if there is none."""
-    if files.is_file(path):
-        return path if path.endswith(_ENDINGS) else None
-    found = [name for ending in _ENDINGS for name in files.find(path, f"*{ending}")]
-    if len(found) > 1:
-        raise ValueError(f"{path} contains several models ({', '.join(found)}): give one of them")
-    return found[0] if found else None
-
-
-def load(path: str) -> ServedModel:
-    """Loads a file that `save` wrote; its description, vocabulary and labels lie beside it."""
-    directory = os.path.dirname(path)
-    where = os.path.join(directory, DESCRIPTION_FILE)
-    if not files.is_file(where):
-        raise FileNotFoundError(
-            f"{where}, which describes {path}, does not exist: copy the whole directory of the "
-            "export, or export again"
-        )
-    task, config, options = read_description(where)
-    words = vocabulary.find(path)
-    if words is None:
-        raise FileNotFoundError(f"no vocabulary is beside {path}: copy the whole directory")
-    runner = _runner(path)
-    _check_outputs(path, task, runner.outputs)
-    sizes = {name: options.pop(name) for name in BEAM if name in options}
-    _, served_class = SERVED[task]
-    if served_class.takes_labels:
-        sizes["num_labels"] = runner.outputs["logits"].shape[-1]
-        if sizes["num_labels"] > 1:
-            labels.read(directory)  # Says so if it is missing.
-            options["labels"] = labels.find(path, sizes["num_labels"])
-    if served_class.dispensable:
-        options["without"] = {name for name in MADE_OF if MADE_OF[name] not in runner.outputs}
-    return served_class(ConvertedModel(config, runner, **sizes), words, **options)
-
-
-def _runner(path: str) -> Runner:
-    load, content = runtime_loader(path.endswith(_ONNX)), files.read_bytes(path)
-    try:
-        runner = load(content)
-    # Of a damaged file the runtimes raise many kinds of errors.
-    except Exception as error:
-        met = str(error).splitlines() or [type(error).__name__]
-        raise ValueError(
-            f"{path} can't be loaded; it may be damaged or incomplete ({met[0]}): copy it again, "
-            "or export again"
-        ) from error
-    if sorted(runner.inputs) != sorted(FEATURES):
-        raise ValueError(
-            f"{path} was not written by albert-export, because its inputs are "
-            f"{', '.join(runner.inputs)}: export the trained model"
-        )
-    return runner
-
-
-def _check_outputs(path: str, task: str, outputs: Mapping[str, tf.TensorSpec]) -> None:
-    """Checks that a file is of the task that its description names."""
-    fits = any(names <= outputs.keys() for names in _OUTPUTS.get(task, [{"logits"}]))
-    if fits and task in _LOGITS:
-        shape = outputs["logits"].shape
-        fits = (len(shape), shape[-1] is not None) == _LOGITS[task]
-    if not fits:
-        found = ", ".join(f"{name} {list(spec.shape)}" for name, spec in outputs.items())
-        raise ValueError(
-            f"{path} is of another task than {task}, which {DESCRIPTION_FILE} beside it names: "
-            f"its outputs are {found}; copy the whole directory of the export, or export again"
-        )

@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from albert_tf.console import errors, quiet
+from albert_tf.serving import exported_files
 from albert_tf.serving.settings import PredictionSettings
 from albert_tf.storage import files, text_files
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.serving.served_models import ServedModel
+    from albert_tf.serving.text_functions import TextFunction
 
 # Lines answered per batch.
 _BATCH = 32
@@ -140,41 +142,74 @@ MAKERS: dict[str, Callable[[dict[str, Any]], Answer]] = {
 }
 
 
-class Predictor:
-    """Answers lines of text.
+class GraphFunction:
+    """A served model's function of raw texts, as a TextFunction; see there.
 
     Args:
-      signature: A served model's function of raw texts, `serving_default` of an exported one.
+      signature: `serving_default` of an exported model.
       model: The signature's model; a signature doesn't keep its weights alive.
     """
 
     def __init__(self, signature: Any, model: Any) -> None:
         self._signature, self._model = signature, model
         specs = signature.structured_input_signature[1]
-        self._names = sorted(specs, key=_ORDER.index)
-        self._takes_many = specs[self._names[-1]].shape.rank == 2
-        self._embeds = "mean" in signature.structured_outputs
+        self.names = tuple(sorted(specs, key=_ORDER.index))
+        self.takes_many = specs[self.names[-1]].shape.rank == 2
+        self.embeds = "mean" in signature.structured_outputs
 
-    def __call__(self, lines: Sequence[str]) -> list[Answer]:
-        """Answers lines of tab-separated fields, in JSON's types."""
-        for fault in filter(None, map(self.fault, lines)):
+    def __call__(self, *columns: Any) -> dict[str, np.ndarray]:
+        import tensorflow as tf
+
+        named = zip(self.names, columns, strict=True)
+        outputs = self._signature(**{name: tf.constant(column) for name, column in named})
+        return {name: value.numpy() for name, value in outputs.items()}
+
+
+class Predictor:
+    """Answers texts; load_exported makes it. It may be called from several threads.
+
+    Args:
+      function: A model's function of raw texts.
+    """
+
+    def __init__(self, function: TextFunction | GraphFunction) -> None:
+        self._function, self._names = function, function.names
+        self._takes_many, self._embeds = function.takes_many, function.embeds
+
+    def __call__(self, inputs: Sequence[str | Sequence[str]]) -> list[Answer]:
+        """Answers inputs, in JSON's types: each a text, or the texts that belong together.
+
+        In a string tabs separate these, as in the lines of albert-predict.
+        """
+        if isinstance(inputs, str):
+            raise TypeError("`inputs` must be a list of texts, not one text")
+        for fault in filter(None, map(self.fault, inputs)):
             raise ValueError(fault)
-        rows = map(self.texts, lines)
         found = []
-        for fields, group in itertools.groupby(rows, key=len):
-            if self._embeds and fields == 2:
-                found += self._compare(list(group))
-            else:
-                found += self._answer(list(group))
+        for fields, group in itertools.groupby(map(self.texts, inputs), key=len):
+            rows, is_pair = list(group), self._embeds and fields == 2
+            for start in range(0, len(rows), _BATCH):
+                found += (self._compare if is_pair else self._answer)(rows[start : start + _BATCH])
         return found
 
-    def texts(self, line: str) -> list[str]:
-        """Returns the texts of a line; where there is only one, its tabs are white space."""
-        return line.split("\t") if self._embeds or len(self._names) > 1 else [line]
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns the mean of the vectors of each text's pieces, `<float32>[B, H]`.
 
-    def fault(self, line: str) -> str | None:
-        """Returns what is wrong with a line: too few or too many fields."""
-        row = self.texts(line)
+        Only a pretrained model (fill_mask) has them.
+        """
+        starts = range(0, len(texts), _BATCH)
+        parts = [[[text] for text in texts[start : start + _BATCH]] for start in starts]
+        return np.concatenate([self.outputs(part)["mean"] for part in parts])
+
+    def texts(self, given: str | Sequence[str]) -> list[str]:
+        """Returns the texts of an input; where there is only one, its tabs are white space."""
+        if not isinstance(given, str):
+            return list(given)
+        return given.split("\t") if self._embeds or len(self._names) > 1 else [given]
+
+    def fault(self, given: str | Sequence[str]) -> str | None:
+        """Returns what is wrong with an input: too few or too many fields."""
+        row = self.texts(given)
         least = len(self._names) + self._takes_many
         most = len(row) if self._takes_many else least + self._embeds
         if least <= len(row) <= most:
@@ -188,11 +223,7 @@ class Predictor:
         columns: list[Any] = [[row[i] for row in rows] for i in range(alone)]
         if self._takes_many:
             columns.append([row[alone:] for row in rows])
-        import tensorflow as tf
-
-        named = zip(self._names, columns, strict=True)
-        outputs = self._signature(**{name: tf.constant(column) for name, column in named})
-        return finite({name: value.numpy() for name, value in outputs.items()}, rows)
+        return finite(self._function(*columns), rows)
 
     def _answer(self, rows: Sequence[Sequence[str]]) -> list[Answer]:
         outputs = self.outputs(rows)
@@ -249,24 +280,52 @@ def load(settings: PredictionSettings) -> Predictor:
     return from_text(served_tasks.serve(settings.task, stored, settings.options(settings.task)))
 
 
-def load_exported(path: str) -> Predictor:
-    """Loads an exported model: a SavedModel, or a TFLite or ONNX file, or the directory of one."""
-    from albert_tf.serving import other_formats
+def load_exported(path: str | os.PathLike[str]) -> Predictor:
+    r"""Loads what albert-export wrote, to answer texts with it in Python.
 
+    An ONNX file needs onnxruntime, a TFLite file LiteRT (`ai-edge-litert`) or TensorFlow; only for
+    a SavedModel is TensorFlow imported. That can run code: only load one that you trust.
+
+    Args:
+      path: The directory of an export, or the .onnx or .tflite file in it.
+
+    Returns:
+      A function of a list of texts. An answer is a dictionary, as in albert-predict's JSON.
+
+    Example:
+      >>> import pathlib
+      >>> import albert_tf
+      >>> from albert_tf.text.vocabulary import Vocabulary
+      >>> words = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ngood\nbad\nfilm"
+      >>> _ = pathlib.Path("vocab.txt").write_text(words)
+      >>> vocabulary = Vocabulary.read("vocab.txt", is_word_piece=True)
+      >>> preprocess = albert_tf.Preprocessor(vocabulary, max_seq_length=8, labels=("bad", "good"))
+      >>> size = {"vocab_size": 8, "hidden_size": 12, "num_attention_heads": 3}
+      >>> config = albert_tf.AlbertConfig(**size, num_hidden_layers=1)
+      >>> model = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
+      >>> albert_tf.export_saved_model(model, preprocess, "exported")
+      >>> predictor = albert_tf.load_exported("exported")
+      >>> [sorted(answer["probabilities"]) for answer in predictor(["good film", "a bad one"])]
+      [['bad', 'good'], ['bad', 'good']]
+    """
+    path = os.fspath(path)
     if files.is_file(os.path.join(path, "saved_model.pb")):
         return _load_saved_model(path)
-    file = other_formats.find(path)
+    file = exported_files.find(path)
     if file is None:
         raise ValueError(
             f"{path} is not an exported model (it has no saved_model.pb, .onnx or .tflite file): "
             "if it is a trained model, set `task`"
         )
-    return from_text(other_formats.load(file))
+    from albert_tf.serving import text_functions
+
+    export = exported_files.load(file)
+    return Predictor(text_functions.FUNCTIONS[export.task](export))
 
 
 def from_text(served: ServedModel) -> Predictor:
     """Returns what answers with a model in this process."""
-    return Predictor(served.text_signature(), served)
+    return Predictor(GraphFunction(served.text_signature(), served))
 
 
 def _load_saved_model(path: str) -> Predictor:
@@ -287,7 +346,7 @@ def _load_saved_model(path: str) -> Predictor:
     is_ours = names and set(names) <= set(_ORDER)
     if not is_ours or MAKERS.keys().isdisjoint(signature.structured_outputs):
         raise ValueError(f"{path} was not written by albert-export: export a trained model")
-    return Predictor(signature, exported)
+    return Predictor(GraphFunction(signature, exported))
 
 
 def _converse(predictor: Predictor, lines: Iterable[tuple[int, str]], as_json: bool) -> None:
@@ -310,9 +369,9 @@ def _show(texts: list[str], answer: Answer, as_json: bool) -> None:
 
 def main(settings: PredictionSettings) -> None:
     """Answers lines of text."""
-    quiet.import_tensorflow("tensorflow")
-
     with errors.in_one_line(flags=settings.names()):
+        if settings.task or exported_files.find(settings.model) is None:
+            quiet.import_tensorflow("tensorflow")
         if settings.input_file:
             files.check_file(settings.input_file, f"`input_file` {settings.input_file}")
         predictor = load(settings)

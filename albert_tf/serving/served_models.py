@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import json
 import os
-import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,12 +12,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels
 from albert_tf.conversion.names import POOLER, SENTENCE_ORDER_HEAD
 from albert_tf.serving import graph_tokenizer
+from albert_tf.serving.exported_files import (
+    DESCRIPTION_FILE,
+    option_names,
+    sequence_length,
+)
 from albert_tf.serving.graph_text import (
-    FEATURES,
     SPACES,
     Joiner,
     RowTable,
@@ -29,9 +31,8 @@ from albert_tf.serving.graph_text import (
     places,
     with_origins,
 )
-from albert_tf.serving.settings import TASKS, TASKS_OF, ServingSettings
+from albert_tf.serving.settings import FEATURES
 from albert_tf.storage import files
-from albert_tf.storage.text_files import json_member, read_json_object
 from albert_tf.tasks.table import TableSettings
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.words import SPACE_MARK
@@ -45,8 +46,6 @@ _ROWS_AT_ONCE = 32
 _SCORED = ("probabilities", "score", "answer", "answers", "null_odds")
 # What a MaskFiller may be without, and the model's output that it is made of.
 MADE_OF = {"pooled": "pooled_output", "swapped": "sentence_order_logits"}
-# serving.json lies beside an exported model: its task, its options and its config.
-DESCRIPTION_FILE = "serving.json"
 
 
 class Evaluation(NamedTuple):
@@ -69,34 +68,6 @@ class Evaluation(NamedTuple):
         return self.score(
             {name: np.concatenate([part[name] for part in parts])[back] for name in parts[0]}
         )
-
-
-def _option_names(task: str) -> list[str]:
-    # Labels have their own file, as beside weights.
-    return [name for name, tasks in TASKS_OF.items() if task in tasks and name != "labels"]
-
-
-def check_types(options: Mapping[str, Any], path: str) -> None:
-    """Checks the types of options that were read from a file."""
-    types = typing.get_type_hints(ServingSettings)
-    for name in options:
-        kind, _ = typing.get_args(types[name])  # The other one is None's.
-        json_member(options, name, path, *((float, int) if kind is float else (kind,)))
-
-
-def read_description(path: str) -> tuple[str, AlbertConfig, dict[str, Any]]:
-    """Returns the task, the config and the options that ServedModel.describe wrote to a file."""
-    values = read_json_object(path)
-    task = json_member(values, "task", path, str)
-    if task not in TASKS:
-        raise ValueError(f"{path}: task must be one of {', '.join(TASKS)}, not {task!r}")
-    options = json_member(values, "options", path, dict)
-    known = _option_names(task)
-    if unknown := sorted(options.keys() - set(known)):
-        raise ValueError(f"{path}: unknown option {unknown[0]!r}: {task} has {', '.join(known)}")
-    check_types(options, path)
-    config = AlbertConfig.from_dict(json_member(values, "config", path, dict), path)
-    return task, config, options
 
 
 class ServedModel(tf.Module, abc.ABC):
@@ -126,21 +97,14 @@ class ServedModel(tf.Module, abc.ABC):
         self, model: keras.Model, vocabulary: Vocabulary, max_seq_length: int | None = None
     ) -> None:
         super().__init__()
-        limit = model.config.max_position_embeddings
-        max_seq_length = limit if max_seq_length is None else max_seq_length
-        if not 4 <= max_seq_length <= limit:
-            raise ValueError(
-                f"`max_seq_length` must be from 4 to {limit} (the config's "
-                f"max_position_embeddings), got {max_seq_length}"
-            )
+        self.max_seq_length = sequence_length(model.config, max_seq_length)
         vocabulary.check(model.config)
         self.config, self.vocabulary = model.config, vocabulary
         # A keras.Model as an attribute would be saved with all its functions.
         self.apply = lambda inputs: model(inputs, training=False)
         self.weights = [weight.value for weight in model.weights]
         self.tokenizer = graph_tokenizer.build(vocabulary)
-        self.max_seq_length = max_seq_length
-        self.joiner = Joiner(vocabulary.tokenizer, max_seq_length)
+        self.joiner = Joiner(vocabulary.tokenizer, self.max_seq_length)
         self.vocabulary_asset = tf.saved_model.Asset(vocabulary.path)
         self.run = tf.function(self.answer, input_signature=[self.feature_specs()], autograph=False)
 
@@ -179,7 +143,7 @@ class ServedModel(tf.Module, abc.ABC):
 
     def describe(self, directory: str) -> None:
         """Writes the model's task, config and options, and its labels in their own file."""
-        options = {name: getattr(self, name, None) for name in _option_names(self.task)}
+        options = {name: getattr(self, name, None) for name in option_names(self.task)}
         description = {
             "task": self.task,
             "options": {name: value for name, value in options.items() if value is not None},

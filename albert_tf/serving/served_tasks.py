@@ -19,7 +19,7 @@ from albert_tf.model.finetuning import (
     AlbertForTokenClassification,
 )
 from albert_tf.model.heads import AlbertForPreTraining
-from albert_tf.serving import served_models
+from albert_tf.serving import exported_files
 from albert_tf.serving.answering import QuestionAnswerer
 from albert_tf.serving.classifying import Chooser, Classifier
 from albert_tf.serving.served_models import MaskFiller, ServedModel
@@ -121,7 +121,7 @@ def _as_trained(task: str, path: str, trained: TaskRecord | None) -> dict[str, A
     found = {
         name: found[name] for name, tasks in TASKS_OF.items() if name in found and task in tasks
     }
-    served_models.check_types(found, f"{RUN_FILE} beside {path}")
+    exported_files.check_types(found, f"{RUN_FILE} beside {path}")
     return found
 
 

@@ -19,6 +19,10 @@ FORMATS = {
     "onnx": "model.onnx",
     "onnx_int8": "model_int8.onnx",
 }
+# What a model reads, and what its sequences are padded to a multiple of: few lengths, none shorter
+# than a beam.
+FEATURES = ("input_ids", "input_mask", "segment_ids")
+LENGTH_MULTIPLE = 8
 _ANSWERS = ("answer_v1", "answer_v2")
 # Options, as the serving classes name them -> the tasks that take them.
 TASKS_OF = {

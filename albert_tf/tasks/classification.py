@@ -21,13 +21,11 @@ from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 from albert_tf.tasks.registry import TASKS, TaskRow, TaskSettings
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
-from albert_tf.tasks.table import LABEL_SEPARATOR
+from albert_tf.tasks.table import LABEL_SEPARATOR, THRESHOLD
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Array, Features
 
 Example = TypeVar("Example", bound=TextExample | ChoiceExample)
-# The probability from which on a text has a label.
-THRESHOLD = 0.5
 BALANCED = "balanced"
 
 

@@ -1,11 +1,13 @@
-"""SQuAD: questions about paragraphs -> windows for the model."""
+"""SQuAD: questions about paragraphs -> windows for the model; its outputs on them -> answers."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
+import itertools
+import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,17 @@ from albert_tf.text.tokenization import Tokenizer
 FLAT_FORMATS = (".jsonl", parquet_files.ENDING)
 # What a window knows of its paragraph's pieces.
 _PLACES = ("char_starts", "char_ends", "is_max_context")
+# Null odds of a question without any window.
+NO_WINDOW_NULL_ODDS = 1_000_000.0
+_NO_ANSWER = {
+    "text": "",
+    "start_log_prob": -NO_WINDOW_NULL_ODDS,
+    "end_log_prob": -NO_WINDOW_NULL_ODDS,
+}
+
+_BEAM = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
+# A position in a window and its score.
+_Scored = tuple[int, float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +237,7 @@ def squad_windows(
         query = tokenizer.encode(example.question, max_query_length)
         offset = len(query) + 2
         spans = sequence_features.window_spans(len(ids), max_seq_length - 1 - offset, doc_stride)
-        best = _best_spans(spans, len(ids))
+        best = best_spans(spans, len(ids))
         for number, (start, end) in enumerate(spans):
             first = last = 0
             if answer is not None and start <= answer[0] and answer[1] < end:
@@ -264,7 +277,7 @@ def _answer_pieces(example: SquadExample, offsets: np.ndarray) -> tuple[int, int
     return min(first_piece, len(starts) - 1), max(last_piece, 0)
 
 
-def _best_spans(spans: list[tuple[int, int]], length: int) -> np.ndarray:
+def best_spans(spans: list[tuple[int, int]], length: int) -> np.ndarray:
     """Returns for each piece the window with most context on its shorter side, `<int>[length]`."""
     # Window by window: a table of all windows and pieces would be quadratic in the paragraph.
     best, scores = np.zeros(length, np.int64), np.full(length, -1.0)
@@ -275,3 +288,180 @@ def _best_spans(spans: list[tuple[int, int]], length: int) -> np.ndarray:
         scores[start:end][better] = found[better]
         best[start:end][better] = index
     return best
+
+
+# --- answers -----------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictions:
+    """Answers to questions, by id.
+
+    Attributes:
+      texts: The best answer to each.
+      nbest: The n best answers to each, as dicts of `text`, `probability` (normalised over them),
+        `start_log_prob` and `end_log_prob`.
+      null_odds: Null odds (score of "no answer"); empty for SQuAD 1.1.
+      null_threshold: Null odds from which a question counts as one without an answer, if they were
+        found on another set; None if this set's own labels say which are best.
+    """
+
+    texts: dict[str, str]
+    nbest: dict[str, list[dict[str, Any]]]
+    null_odds: dict[str, float]
+    null_threshold: float | None = None
+
+
+def predict(
+    examples: Sequence[SquadExample],
+    windows: Sequence[SquadSpan],
+    outputs: Mapping[str, np.ndarray],
+    n_best_size: int,
+    max_answer_length: int,
+    may_be_impossible: bool,
+) -> Predictions:
+    """Turns a model's outputs on windows into answers.
+
+    Args:
+      examples: All questions.
+      windows: Their windows.
+      outputs: Those of AlbertForQuestionAnswering or ...V2, a row per window.
+      n_best_size: Number of positions tried as starts and as ends, unless the model has a beam, and
+        of answers kept.
+      max_answer_length: Maximum number of pieces per answer.
+      may_be_impossible: Whether there are null odds. Those of a model without a head for them are
+        the score of [CLS] as start and end, the least of a question's windows, less the score of
+        its best answer. The answers don't depend on them (see `apply_null_threshold`): one is empty
+        only if there is no other. Without null odds it is then "empty".
+
+    Source: squad_utils.py, accumulate_predictions and write_predictions of v1 and v2;
+    google-research/bert, run_squad.py, write_predictions.
+    """
+    has_beam = "cls_logits" in outputs
+    pairs: Iterable[Iterable[tuple[_Scored, _Scored]]]
+    if has_beam:
+        pairs = map(_beam_pairs, *(outputs[name] for name in _BEAM))
+    else:
+        pairs = _all_pairs(outputs, n_best_size)
+    fallback = _NO_ANSWER if may_be_impossible else _entry("empty", 0.0, 0.0)
+    nbest = _nbest(examples, windows, pairs, n_best_size, max_answer_length, fallback)
+    if not may_be_impossible:
+        return Predictions(best_texts(nbest), nbest, {})
+
+    if has_beam:
+        scores = outputs["cls_logits"]
+    else:
+        scores = outputs["start_logits"][:, 0].astype(float) + outputs["end_logits"][:, 0]
+    null_odds = dict.fromkeys(nbest, NO_WINDOW_NULL_ODDS)
+    for window, score in zip(windows, scores.tolist(), strict=True):
+        qas_id = examples[window.example_index].qas_id
+        null_odds[qas_id] = min(null_odds[qas_id], score)
+    if not has_beam:
+        for qas_id, (best, *_) in nbest.items():
+            null_odds[qas_id] = min(null_odds[qas_id] - _score(best), NO_WINDOW_NULL_ODDS)
+    return Predictions(best_texts(nbest), nbest, null_odds)
+
+
+def apply_null_threshold(predictions: Predictions, threshold: float) -> dict[str, str]:
+    """Returns the texts of questions whose null odds are below a threshold, and "" for others.
+
+    As in the release, the question whose odds equal the best threshold is itself left unanswered,
+    although the search for that threshold counted its answer.
+
+    Source: squad_utils.py, write_predictions_v2.
+    """
+    odds = predictions.null_odds
+    return {
+        qas_id: text if odds[qas_id] < threshold else ""
+        for qas_id, text in predictions.texts.items()
+    }
+
+
+def best_texts(nbest: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
+    """Returns the best answer to each question."""
+    return {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}
+
+
+def _all_pairs(
+    outputs: Mapping[str, np.ndarray], count: int
+) -> Iterator[Iterable[tuple[_Scored, _Scored]]]:
+    """Yields for each window the pairs of its `count` best starts and ends."""
+    for starts, ends in zip(outputs["start_logits"], outputs["end_logits"], strict=True):
+        yield itertools.product(_scored_best(starts, count), _scored_best(ends, count))
+
+
+def _scored_best(logits: np.ndarray, count: int) -> list[_Scored]:
+    """Returns the positions of the `count` largest logits; among equal ones, the first wins."""
+    return [(int(i), float(logits[i])) for i in np.argsort(-logits, kind="stable")[:count]]
+
+
+def _beam_pairs(
+    start_indexes: np.ndarray,
+    start_log_probs: np.ndarray,
+    end_indexes: np.ndarray,
+    end_log_probs: np.ndarray,
+) -> Iterator[tuple[_Scored, _Scored]]:
+    """Yields the starts of a window's beam, each with all its ends."""
+    ends = np.split(np.arange(len(end_indexes)), len(start_indexes))
+    for start, score, of_start in zip(start_indexes, start_log_probs, ends, strict=True):
+        for j in of_start:
+            yield (int(start), float(score)), (int(end_indexes[j]), float(end_log_probs[j]))
+
+
+def _nbest(
+    examples: Sequence[SquadExample],
+    windows: Sequence[SquadSpan],
+    tops: Iterable[Iterable[tuple[_Scored, _Scored]]],
+    n_best_size: int,
+    max_answer_length: int,
+    fallback: dict[str, Any],
+) -> dict[str, list[dict[str, Any]]]:
+    """Returns the best distinct answers to each question, with their probabilities."""
+    found: dict[int, list[dict[str, Any]]] = collections.defaultdict(list)
+    for window, pairs in zip(windows, tops, strict=True):
+        index = window.example_index
+        # Trimmed after each window: a paragraph may have thousands.
+        entries = [*found[index], *_answers(examples[index], window, pairs, max_answer_length)]
+        different: dict[str, dict[str, Any]] = {}
+        for entry in sorted(entries, key=_score, reverse=True):  # Of equal ones the first stays.
+            different.setdefault(entry["text"], entry)
+        found[index] = list(different.values())[:n_best_size]
+    return {
+        example.qas_id: _with_probabilities(found[index] or [fallback])
+        for index, example in enumerate(examples)
+    }
+
+
+def _answers(
+    example: SquadExample,
+    window: SquadSpan,
+    pairs: Iterable[tuple[_Scored, _Scored]],
+    max_answer_length: int,
+) -> Iterator[dict[str, Any]]:
+    """Yields the pairs that are paragraph spans for which this window has the most context."""
+    width = len(window.char_starts)
+    for (start, start_score), (end, end_score) in pairs:
+        first, last = start - window.doc_offset, end - window.doc_offset
+        if not 0 <= first <= last < min(width, first + max_answer_length):
+            continue
+        if window.is_max_context[first]:
+            text = example.paragraph[window.char_starts[first] : window.char_ends[last] + 1]
+            yield _entry(text.strip(), start_score, end_score)
+
+
+def _entry(text: str, start_log_prob: float, end_log_prob: float) -> dict[str, Any]:
+    return {"text": text, "start_log_prob": start_log_prob, "end_log_prob": end_log_prob}
+
+
+def _score(entry: Mapping[str, Any]) -> float:
+    return entry["start_log_prob"] + entry["end_log_prob"]
+
+
+def _with_probabilities(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    scores = [_score(entry) for entry in entries]
+    exponentials = [math.exp(score - max(scores)) for score in scores]
+    total = sum(exponentials)
+    return [
+        {"text": entry["text"], "probability": value / total, **entry}
+        for entry, value in zip(entries, exponentials, strict=True)
+    ]

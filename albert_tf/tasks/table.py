@@ -31,6 +31,8 @@ from albert_tf.tasks.race import ChoiceExample
 FORMATS = (".csv", ".tsv", *JSON_LINES, parquet_files.ENDING)
 # Between the labels of a text that has several.
 LABEL_SEPARATOR = "|"
+# The probability from which on a text has a label.
+THRESHOLD = 0.5
 # A list of strings or numbers in a cell of text.
 _LIST = re.compile(r"\s*\[\s*(['\"\d-].*)?\]\s*", re.DOTALL)
 

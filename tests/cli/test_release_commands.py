@@ -22,7 +22,7 @@ from albert_tf.console import settings
 from albert_tf.conversion import kinds
 from albert_tf.conversion.stored import Stored
 from albert_tf.generator.settings import GeneratorSettings
-from albert_tf.serving import served_models, served_tasks
+from albert_tf.serving import exported_files, served_tasks
 from albert_tf.storage import checkpoint, eval_results
 from albert_tf.tasks.registry import TASKS
 from albert_tf.training.evaluation import Trial
@@ -256,7 +256,7 @@ def test_run_squad_v2_runs_small(tmp_path, released):
     assert Trial.read(str(out)).last_step == int(checkpoint.read(str(out))["global_step"]) > 0
     scores = (out / "eval_results.txt").read_text()
     assert "\nf1 = " in scores and "best_f1_thresh = " in scores
-    options = served_models.read_description(str(exported / "serving.json"))[2]
+    options = exported_files.read_description(str(exported / "serving.json"))[2]
     assert options.pop("null_threshold") == -1.5
     record = kinds.find(str(out))
     assert record.reading == options == {**finetune_runs.SQUAD, "max_answer_length": 30}

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.stored import Stored
-from albert_tf.serving import served_models, served_tasks
+from albert_tf.serving import exported_files, served_tasks
 from albert_tf.storage import checkpoint
 from albert_tf.tasks.classification import MultiLabelTask, SequenceClassificationTask
 from albert_tf.tasks.glue import TextExample
@@ -70,7 +70,7 @@ def test_texts_with_several_labels_in_windows(tmp_path):
     again = ["--task_name=multilabel", f"--output_dir={out}", f"--export_dir={tmp_path / 'again'}"]
     runs.main([*again, "--do_predict"])
     assert (out / "predictions.tsv").read_bytes() == before
-    options = served_models.read_description(str(tmp_path / "again" / "serving.json"))[2]
+    options = exported_files.read_description(str(tmp_path / "again" / "serving.json"))[2]
     assert {name: options[name] for name in windows} == windows
 
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf import export
 from albert_tf.serving import answering, classifying, graph_tokenizer, served_models
-from albert_tf.tasks import question_answering, sequence_features, squad_text
+from albert_tf.tasks import sequence_features, squad_text
 from tests import goldens, tolerances
 from tests.tiny import randomise
 
@@ -25,7 +25,7 @@ def reference(model, examples, vocabulary, settings, may_be_impossible):
     outputs = model(sequence_features.stack(rows, settings["max_seq_length"]))
     outputs = {name: np.array(value) for name, value in outputs.items()}
     limits = (N_BEST, MAX_ANSWER, may_be_impossible)
-    return question_answering.predict(examples, windows, outputs, *limits)
+    return squad_text.predict(examples, windows, outputs, *limits)
 
 
 def serve(model, vocabulary, settings, **arguments):
@@ -158,7 +158,7 @@ def test_windows_are_those_of_the_evaluation(stride, room):
     row = 0
     for example, length in enumerate(lengths):
         spans = sequence_features.window_spans(length, room, stride)
-        best = squad_text._best_spans(spans, length)
+        best = squad_text.best_spans(spans, length)
         for index, (first, end) in enumerate(spans):
             assert cut.examples[row] == texts[row] == example
             expected = list(range(first, end))

@@ -87,8 +87,8 @@ def assert_same_answers(served, ask):
         def of_task(inputs, task=task):
             return ask(task, inputs)
 
-        found = predict.Predictor(Elsewhere(signature, of_task), None)(lines)
-        assert_alike(found, predict.Predictor(signature, model)(lines))
+        found = predict.Predictor(predict.GraphFunction(Elsewhere(signature, of_task), None))(lines)
+        assert_alike(found, predict.from_text(model)(lines))
 
 
 def test_another_tensorflow_answers_alike(request):

@@ -14,7 +14,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf import export
 from albert_tf.model import encoder
-from albert_tf.serving import other_formats, predict, served_models
+from albert_tf.serving import exported_files, other_formats, predict
 from albert_tf.serving.classifying import Classifier
 from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens, tolerances
@@ -177,7 +177,7 @@ def test_answers_are_the_models_own(vocabulary, tmp_path, monkeypatch, capsys, t
         pytest.importorskip("tf2onnx")
     served, text = make(task, vocabulary), TASKS[task][2]
     lines = text.splitlines()
-    expected = predict.Predictor(served.text_signature(), served)(lines)
+    expected = predict.from_text(served)(lines)
     other_formats.save(served, tmp_path / "model", file_format)
     # A directory, or the file in it.
     path = tmp_path / "model" / (other_formats.FORMATS[file_format] if task == "classify" else "")
@@ -194,9 +194,7 @@ def test_windows_and_several_labels_are_described(vocabulary, config, tmp_path):
     options = {"multilabel": True, "windows": "max", "doc_stride": 5, "max_seq_length": 16}
     served = Classifier(model, vocabulary, ("a", "b", "c"), **options)
     other_formats.save(served, tmp_path / "model", "tflite")
-    found = other_formats.load(str(tmp_path / "model" / other_formats.FORMATS["tflite"]))
-    assert {name: getattr(found, name) for name in options} == options
-    predictors = [predict.Predictor(each.text_signature(), each) for each in (found, served)]
+    predictors = [predict.load_exported(tmp_path / "model"), predict.from_text(served)]
     assert_alike(*(predictor([LONG, "a cat"]) for predictor in predictors))
 
 
@@ -208,7 +206,7 @@ def exported(vocabulary, tmp_path_factory):
 
 
 def edit(directory, **members):
-    path = directory / served_models.DESCRIPTION_FILE
+    path = directory / exported_files.DESCRIPTION_FILE
     path.write_text(json.dumps({**json.loads(path.read_text()), **members}))
 
 
@@ -256,7 +254,7 @@ def test_a_missing_runtime_is_one_line(exported, tmp_path, monkeypatch):
     directory = shutil.copytree(exported, tmp_path / "copy")
     (directory / "model.tflite").rename(directory / "model.onnx")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(SystemExit, match=r"^error: .*onnxruntime.* install 'albert_tf\[onnx\]'"):
+    with pytest.raises(SystemExit, match=r"^error: .*onnxruntime.* install 'albert_tf\[serve\]'"):
         run_main(predict.main, ["--model", str(directory)])
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.conversion import labels
 from albert_tf.serving import export as export_command
-from albert_tf.serving import predict, saved_model, served_models, served_tasks
+from albert_tf.serving import exported_files, predict, saved_model, served_tasks
 from albert_tf.storage import checkpoint
 from tests import goldens, tiny
 from tests.tiny import randomise, run_main
@@ -380,7 +380,7 @@ def test_a_description_says_all_options(task, config, vocabulary, tmp_path):
     given = {name: value for name, value in options.items() if name not in BEAM}
     served = served_class(model_class(config, **SIZES.get(task, {})), vocabulary, **given)
     served.describe(str(tmp_path))
-    found = served_models.read_description(str(tmp_path / served_models.DESCRIPTION_FILE))
+    found = exported_files.read_description(str(tmp_path / exported_files.DESCRIPTION_FILE))
     classes = options.pop("labels", ())
     assert labels.stored(str(tmp_path)) == tuple(classes)
     assert (found[0], found[1]) == (task, served.config)

@@ -11,7 +11,7 @@ import albert_tf
 from albert_tf import export
 from albert_tf.serving import predict
 from albert_tf.serving.graph_text import WordSplitter
-from albert_tf.serving.predict import Predictor
+from albert_tf.serving.predict import GraphFunction, Predictor
 from albert_tf.tasks import conll, sequence_features
 from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
@@ -195,7 +195,7 @@ def test_no_texts(exported):
 
 
 def test_predict_says_what_it_finds(exported):
-    predictor = Predictor(exported.signatures["serving_default"], exported)
+    predictor = Predictor(GraphFunction(exported.signatures["serving_default"], exported))
     (answer,) = predictor([TEXTS[0]])
     for entity in answer["entities"]:
         assert TEXTS[0][entity["start"] : entity["end"]] == entity["text"]

@@ -45,7 +45,7 @@ def predicted(golden, version: str, file: str):
     rows = goldens.squad_rows(golden, version, "dev")
     outputs = goldens.arrays(golden / "squad_eval" / file)
     assert [row["unique_id"] for row in rows] == outputs["unique_id"].tolist()
-    predictions = question_answering.predict(examples, windows, outputs, 6, 12, version == "v2")
+    predictions = squad_text.predict(examples, windows, outputs, 6, 12, version == "v2")
     return examples, task_of(version), predictions
 
 
@@ -201,7 +201,7 @@ def test_of_many_windows_only_the_best_answers_are_kept(version):
             "cls_logits": rng.normal(size=count),
         }
     tracemalloc.start()
-    predictions = question_answering.predict([example], windows, outputs, 20, 30, version == "v2")
+    predictions = squad_text.predict([example], windows, outputs, 20, 30, version == "v2")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(predictions.nbest["id"]) == 20
@@ -222,7 +222,7 @@ def test_v2_scores_before_and_after_the_threshold_are_the_releases(golden):
 
     threshold = scores["best_f1_thresh"]
     assert threshold == results["v2"]["null_score_diff_threshold"]
-    texts = question_answering.apply_null_threshold(predictions, threshold)
+    texts = squad_text.apply_null_threshold(predictions, threshold)
     assert texts == goldens.squad_answers(golden, "v2_predictions")
     final = metrics.squad_v2_scores(texts, predictions.null_odds, gold, 1.0)
     for name in ("exact", "f1", "total"):
@@ -255,7 +255,7 @@ def peaks(*scores: tuple[int, float]) -> np.ndarray:
 def v1(windows, starts, ends, max_answer_length=4):
     outputs = {"start_logits": np.stack(starts), "end_logits": np.stack(ends)}
     only = [question("q")]
-    return question_answering.predict(only, windows, outputs, 3, max_answer_length, False)
+    return squad_text.predict(only, windows, outputs, 3, max_answer_length, False)
 
 
 def test_only_spans_of_the_paragraph_are_answers():
@@ -300,10 +300,10 @@ def test_null_odds_of_a_linear_head_are_the_score_of_cls_less_that_of_the_best_a
         "start_logits": np.stack([peaks((0, 5), (3, 4)), peaks((0, 2), (3, 9)), peaks((0, 7))]),
         "end_logits": np.stack([peaks((0, 1), (3, 3)), peaks((0, 3), (3, 2)), peaks((0, 7))]),
     }
-    found = question_answering.predict(examples, windows, outputs, 3, 4, True)
+    found = squad_text.predict(examples, windows, outputs, 3, 4, True)
     (a, b), (best_a, best_b) = found.null_odds.values(), found.texts.values()
     assert a == (2 + 3) - (9 + 2) and best_a == "b"
-    assert b == question_answering.NO_WINDOW_NULL_ODDS and best_b == ""
+    assert b == squad_text.NO_WINDOW_NULL_ODDS and best_b == ""
 
 
 def test_null_odds_are_the_least_of_all_windows():
@@ -316,9 +316,9 @@ def test_null_odds_are_the_least_of_all_windows():
         "cls_logits": np.array([0.5, -0.75], np.float32),
     }
     windows = [window(0, [1] * 6), window(0, [1] * 6)]
-    predictions = question_answering.predict(examples, windows, beam, 3, 4, True)
+    predictions = squad_text.predict(examples, windows, beam, 3, 4, True)
     assert [entry["text"] for entry in predictions.nbest["q"]] == ["abc", "bcd", "b"]
     assert predictions.null_odds == {"q": -0.75, "none": 1_000_000.0}
     assert predictions.texts == {"q": "abc", "none": ""}
-    assert question_answering.apply_null_threshold(predictions, -0.75)["q"] == ""
-    assert question_answering.apply_null_threshold(predictions, -0.7)["q"] == "abc"
+    assert squad_text.apply_null_threshold(predictions, -0.75)["q"] == ""
+    assert squad_text.apply_null_threshold(predictions, -0.7)["q"] == "abc"

@@ -184,7 +184,7 @@ def test_a_longer_window_counts_as_more_context():
         int(piece >= 320 or (piece >= 128 and score(spans[1], piece) > score(spans[0], piece)))
         for piece in range(330)
     ]
-    assert squad_text._best_spans(spans, 330).tolist() == expected
+    assert squad_text.best_spans(spans, 330).tolist() == expected
 
 
 def test_an_answer_that_a_window_cuts_is_none_of_its_own(golden):

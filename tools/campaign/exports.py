@@ -7,8 +7,6 @@ import io
 import pathlib
 import threading
 
-import tensorflow as tf
-
 import albert_tf
 from albert_tf import export
 from albert_tf.serving import predict
@@ -80,8 +78,7 @@ def _predict(arguments: list[str]) -> None:
 def _predict_in_threads(arguments: list[str]) -> None:
     """Prints one thread's answer, if all threads get the same."""
     directory = arguments[0].removeprefix("--model=")
-    exported = tf.saved_model.load(directory)
-    predictor = predict.Predictor(exported.signatures["serving_default"], exported)
+    predictor = predict.load_exported(directory)
     alone = predictor(_LINES)
     answers: list[object] = [None] * _THREADS
 
