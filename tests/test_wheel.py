@@ -61,8 +61,10 @@ def commands(wheel, tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, symlinks=os.name != "nt")
     paths = {"base": str(folder), "platbase": str(folder)}
+    # Python 3.10 has no scheme of that name; there virtual environments have the usual one.
+    scheme = "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"
     scripts, library = (
-        pathlib.Path(sysconfig.get_path(name, "venv", paths)) for name in ("scripts", "purelib")
+        pathlib.Path(sysconfig.get_path(name, scheme, paths)) for name in ("scripts", "purelib")
     )
     pip("--python", scripts / "python", "install", "--no-compile", wheel)
     link_dependencies(library)

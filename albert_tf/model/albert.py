@@ -208,7 +208,7 @@ class ConfiguredModel(keras.Model):
         """What TFLite's converter asks for when it could not take the model as it is."""
         raise ValueError(
             f"TFLite's converter can't take {type(self).__name__}, of whose outputs one is a list: "
-            "use `export(path, format='litert')`, which leaves that out"
+            "use `export(path, format='litert')` of Keras 3.13, which leaves that out"
         )
 
     def get_config(self) -> dict[str, Any]:
