@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import sys
@@ -102,7 +103,8 @@ def runtime_loader(is_onnx: bool) -> Callable[[bytes], Runner]:
     if is_onnx:
         with errors.of_extra("serve", "an ONNX file"):
             importlib.import_module("onnxruntime")
-    return _load_onnx if is_onnx else _load_tflite
+        return _load_onnx
+    return functools.partial(_load_tflite, _interpreter())
 
 
 def _load_onnx(content: bytes) -> Runner:
@@ -120,11 +122,11 @@ def _load_onnx(content: bytes) -> Runner:
     return Runner(tuple(each.name for each in session.get_inputs()), outputs, run)
 
 
-def _load_tflite(content: bytes) -> Runner:
+def _load_tflite(interpreter: Any, content: bytes) -> Runner:
     with warnings.catch_warnings(), quiet.filtered_stderr():
         # tf.lite.Interpreter warns that it will move to its own package.
         warnings.simplefilter("ignore")
-        runner = _interpreter()(model_content=content).get_signature_runner()
+        runner = interpreter(model_content=content).get_signature_runner()
     outputs = {
         name: [None if size < 0 else int(size) for size in details["shape_signature"]]
         for name, details in runner.get_output_details().items()
@@ -142,7 +144,14 @@ def _interpreter() -> Any:
     """Returns the class that interprets TFLite files: TensorFlow's, if it runs, or LiteRT's."""
     if not sys.modules.get("tensorflow") and importlib.util.find_spec("ai_edge_litert"):
         return importlib.import_module("ai_edge_litert.interpreter").Interpreter
-    return importlib.import_module("tensorflow").lite.Interpreter
+    try:
+        with quiet.filtered_stderr():
+            return importlib.import_module("tensorflow").lite.Interpreter
+    except ImportError as error:
+        raise ImportError(
+            "a TFLite file needs LiteRT or TensorFlow, and neither is installed: "
+            "pip install ai-edge-litert"
+        ) from error
 
 
 def find(path: str) -> str | None:

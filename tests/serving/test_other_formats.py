@@ -258,6 +258,14 @@ def test_a_missing_runtime_is_one_line(exported, tmp_path, monkeypatch):
         run_main(predict.main, ["--model", str(directory)])
 
 
+def test_a_missing_runtime_for_tflite_is_one_line(exported, monkeypatch):
+    for package in ("tensorflow", "ai_edge_litert"):
+        monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match=r"^error: .*neither is installed: pip install ai-edge"):
+        run_main(predict.main, ["--model", str(exported)])
+
+
 @pytest.mark.peers
 def test_a_damaged_onnx_file_is_one_line(exported, tmp_path):
     pytest.importorskip("onnxruntime")
