@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import stdtrit as _of_t  # Quantiles; scipy.stats takes a second to import.
+from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
 _RESAMPLES = 4000
@@ -73,9 +73,11 @@ def judge(gains: Sequence[float], effect: float, equal: bool = False) -> Verdict
     if np.ptp(gains) <= _ROUNDING:
         # Coarse accuracies that happen to differ by as much: no spread to tell anything from.
         return Verdict(CANNOT_TELL, len(gains), mean)
-    least = float(_of_t(len(gains) - 1, (1 + CONFIDENCE) / 2) * np.std(gains, ddof=1))
-    least /= len(gains) ** 0.5
-    low, high = mean - least, mean + least
+    from scipy import stats  # It takes a second to import.
+
+    interval = stats.ttest_1samp(gains, 0.0).confidence_interval(CONFIDENCE)
+    low, high = float(interval.low), float(interval.high)
+    least = (high - low) / 2
     smaller, larger = -effect < low and high < effect, low > effect or high < -effect
     agrees, disagrees = (smaller, larger) if equal else (low > 0, high < 0)
     verdict = AGREES if agrees else DISAGREES if disagrees else CANNOT_TELL
@@ -86,7 +88,7 @@ def judge(gains: Sequence[float], effect: float, equal: bool = False) -> Verdict
 @functools.cache
 def _even_draws(degrees: int) -> np.ndarray:
     """Returns draws from a t-distribution, evenly spread over it: its tails are heavy."""
-    return _of_t(degrees, (np.arange(_RESAMPLES) + 0.5) / _RESAMPLES)
+    return stdtrit(degrees, (np.arange(_RESAMPLES) + 0.5) / _RESAMPLES)
 
 
 def resample(
