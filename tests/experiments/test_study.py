@@ -1,6 +1,8 @@
 """Studies are checked before anything runs; keys of cells follow what shapes them."""
 
 import os
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -11,10 +13,11 @@ from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.config import AlbertConfig
 from albert_tf.generator.settings import GeneratorSettings, SentencePieceSettings
-from experiments import corpus, hits, measure, part, report, steps, study
+from experiments import corpus, hits, measure, part, report, steps, study, tuning
 from experiments.plan import Plan
 from tests.tiny import parse
 
+RESULTS = pathlib.Path(report.__file__).parent / "results" / "cpu"
 SETTINGS = {
     "part": part.PartSettings,
     "vocabulary": SentencePieceSettings,
@@ -339,3 +342,18 @@ def test_a_step_is_known_by_its_files_not_by_where_they_lie(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     assert step_on("configs/albert_base_v2.json") == known
     assert not steps.digests({"optimizer": "adamw", "input_file": "{text}/a.txt", "steps": 3})
+
+
+def test_committed_verdicts_are_those_of_the_committed_cells(tmp_path):
+    """To nine digits: SciPy's versions differ in the last ones. So are the tables."""
+
+    def numbers(text):
+        return re.sub(r"\d+\.\d+(e-\d+)?", lambda number: f"{float(number[0]):.9g}", text)
+
+    scale, kept = study.read_scale("cpu"), RESULTS / "cells"
+    for name in ("depth", "dropout", "objective", "sharing"):
+        asked = tuning.reported(study.read_study(name), scale, kept)
+        report.write(asked, scale, Plan(asked, scale), kept, tmp_path / name)
+        for file in ("claims.json", "cells.csv"):
+            found, expected = (each / name / file for each in (tmp_path, RESULTS))
+            assert numbers(found.read_text()) == numbers(expected.read_text())
