@@ -207,6 +207,10 @@ class Report:
         values = {field.name: value[field.name] for field in dataclasses.fields(cls)}
         for name in ("length_histogram", "ngram_histogram"):
             values[name] = Counter({int(key): count for key, count in values[name].items()})
+        values["shards"] = {
+            path: {name: int(shard[name]) for name in ("records", "bytes")}
+            for path, shard in values["shards"].items()
+        }
         return cls(**values)
 
     def lines(self) -> list[str]:

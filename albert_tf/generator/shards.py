@@ -129,7 +129,7 @@ class ShardRun:
             state = json.loads(files.read_bytes(self._state_path))
             settings = state["settings"]
             whole = [(Place(*s["end"]), Report.from_json(s["report"])) for s in state["shards"]]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(
                 f"`output_file`: {self._state_path}, the record of an unfinished run, is damaged "
                 f"or from another version ({error}): remove it to start afresh"

@@ -238,8 +238,14 @@ def test_other_settings_do_not_go_on(run, tmp_path, stop, changes, difference):
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("", ""), ("{", "["), ('"settings"', '"set"')],
-    ids=["empty", "no JSON", "a name"],
+    [
+        ("", ""),
+        ("{", "["),
+        ('"settings"', '"set"'),
+        ('"bytes"', '"by"'),
+        ('"bytes": ', '"bytes": 1e999'),
+    ],
+    ids=["empty", "no JSON", "a name", "a shard's name", "infinity"],
 )
 def test_a_damaged_state_is_refused(run, tmp_path, stop, old, new):
     stop(6)
