@@ -140,22 +140,15 @@ def _gains(x: Array, name: str = "gelu", **_: Any) -> bool:
 
 
 def add_and_norm(
-    x: Array,
-    y: Array,
-    bias: Array,
-    gamma: Array,
-    beta: Array,
-    rate: float = 0.0,
-    seed: Array = None,
+    x: Array, y: Array, *vectors: Array, rate: float = 0.0, seed: Array = None
 ) -> Array:
     """Does what layers.add_and_norm does, in one kernel; one more differentiates it."""
-    shape, width = x.shape, x.shape[-1]
-    keys = jnp.zeros([2], jnp.uint32) if seed is None else _keys(seed)
-    rate = 0.0 if seed is None else rate
-    result = _add_and_norm(
-        rate, x.reshape(-1, width), y.reshape(-1, width), bias, gamma, beta, keys
-    )
-    return result.reshape(shape)
+    matrices = x.reshape(-1, x.shape[-1]), y.reshape(-1, x.shape[-1])
+    if seed is None:
+        rate, keys = 0.0, jnp.zeros([2], jnp.uint32)
+    else:
+        keys = _keys(seed)
+    return _add_and_norm(rate, *matrices, *vectors, keys).reshape(x.shape)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -166,7 +159,8 @@ def _add_and_norm(rate: float, *inputs: Array) -> Array:
 def _add_and_norm_forward(rate: float, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
     """Returns the result, and what its gradient needs: the inputs, means and inverse deviations."""
 
-    def kernel(x, y, bias, gamma, beta, keys, result, means, scales):  # type: ignore[no-untyped-def]
+    def kernel(*blocks: Any) -> None:
+        x, y, bias, gamma, beta, keys, result, means, scales = blocks
         first = pl.program_id(0) * x.shape[0]
 
         def row(r: Array, _: None) -> None:
@@ -204,7 +198,8 @@ def _add_and_norm_backward(
 ) -> tuple[Array | None, ...]:
     """Returns the gradients; those of vectors are first summed over the rows of each program."""
 
-    def kernel(x, y, bias, gamma, keys, means, scales, upstream, dbias, dgamma, dbeta, *dxy):  # type: ignore[no-untyped-def]
+    def kernel(*blocks: Any) -> None:
+        x, y, bias, gamma, keys, means, scales, upstream, dbias, dgamma, dbeta, *dxy = blocks
         first = pl.program_id(0) * x.shape[0]
 
         def row(r: Array, totals: Any) -> Any:
@@ -274,7 +269,9 @@ def _biased_gelu(x: Array, bias: Array) -> Array:
 
 
 def _biased_gelu_backward(kept: tuple[Array, Array], upstream: Array) -> tuple[Array, Array]:
-    def kernel(x, bias, upstream, dx, dbias):  # type: ignore[no-untyped-def]
+    def kernel(*blocks: Any) -> None:
+        x, bias, upstream, dx, dbias = blocks
+
         def row(r: Array, total: Array) -> Array:
             u = x[r, :].astype(jnp.float32) + bias[:].astype(jnp.float32)
             slope = math.sqrt(2 / math.pi)
