@@ -102,7 +102,8 @@ def prepare(
         if settings.class_weights:
             task.weigh_classes(settings.class_weights, examples["train"])
     digests = {name: feature_table.examples_digest(split) for name, split in examples.items()}
-    shared = {"config": config.to_dict(), "classes": task.classes, **digests}
+    shared = {"config": config.to_dict(), "classes": task.classes}
+    shared |= {name: digests.get(name) for name in SPLITS}
     run_directory.check_workers_agree(devices, {**settings.record(), **shared})
     if settings.export_dir and not is_exported(settings):
         files.check_free(settings.export_dir)

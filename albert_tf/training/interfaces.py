@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import contextlib
 import dataclasses
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -138,11 +137,6 @@ class Devices(abc.ABC):
     @abc.abstractmethod
     def mean_over_processes(self, *values: float) -> list[float]:
         """Returns the means of the values over all processes; waits until each calls it."""
-
-    def agree(self, *values: object) -> bool:
-        """Returns whether all processes have the same values; every process calls it."""
-        number = zlib.crc32(repr(values).encode())
-        return self.mean_over_processes(number) == [number]
 
     def any_process(self, answer: bool) -> bool:
         """Returns whether the answer is true in any process; every process calls it."""
