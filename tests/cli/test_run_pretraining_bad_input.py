@@ -195,6 +195,7 @@ def test_several_workers_that_only_evaluate_are_refused_before_they_connect(fold
 
 def test_workers_that_were_given_different_records_configs_or_flags(folder, tmp_path, monkeypatch):
     """Else they would train different models, or wait for each other for ever."""
+
     def compare(devices, parts):
         compared.append(parts)
         raise ValueError("compared")
