@@ -7,6 +7,7 @@ VENV := .venv$(TF:%=-tf%)
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PEERS := $(VENV)/.peers-installed
+NODE_PACKAGES := tests/peers/node_modules/.package-lock.json
 TPU_BIN := .venv-tpu/bin
 TPU_INSTALLED := .venv-tpu/.installed
 TPU_JAX_BIN := .venv-tpu-jax/bin
@@ -30,8 +31,9 @@ test: $(if $(TF),$(INSTALLED),lint)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not peers'
 
 # The tests that need the real transformers, torch, KerasHub, onnxruntime or Beam: 1 GB if pip finds
-# torch's CPU build, several GB otherwise. And a study of small models, which takes minutes.
-test-peers: $(PEERS)
+# torch's CPU build, several GB otherwise. And a study of small models, which takes minutes. Those of
+# JavaScript (another 0.5 GB) are skipped without Debian's nodejs, npm and chromium.
+test-peers: $(PEERS) $(if $(shell command -v npm),$(NODE_PACKAGES))
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m peers
 
 lint: $(INSTALLED)
@@ -85,6 +87,11 @@ endif
 # torch is pinned: each release means gigabytes to download, and another peer to compare with.
 $(PEERS): $(INSTALLED)
 	$(BIN)/pip $(PIP_INSTALL) -e '.[beam,onnx,peers,serving]' 'torch==2.13.*'
+	@touch $@
+
+# No package's script is run: they would download GPU libraries.
+$(NODE_PACKAGES): tests/peers/package-lock.json
+	cd tests/peers && npm ci --ignore-scripts --no-audit --no-fund
 	@touch $@
 
 $(TPU_INSTALLED): tools/tpu_check/requirements.txt
