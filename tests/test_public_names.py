@@ -118,7 +118,7 @@ def saved(tmp_path_factory) -> list[str]:
     config = goldens.config("base", num_hidden_layers=1)
     classifier = albert_tf.AlbertForSequenceClassification(config, 2)
     optimizer = albert_tf.optimization.create_optimizer(1e-3, 10, 2)
-    classifier.compile(optimizer, "sparse_categorical_crossentropy")
+    classifier.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     encoder = albert_tf.AlbertModel(config)
     inputs = encoder.symbolic_inputs()
     functional = keras.Model(inputs, keras.layers.Dense(2)(encoder(inputs)["pooled_output"]))

@@ -21,11 +21,8 @@ _ARCHIVE, _WEIGHTS = ".keras", ".weights.h5"
 _WEIGHTS_MEMBER, _CONFIG_MEMBER = "model.weights.h5", "config.json"
 _OF_PRESETS = ("model.weights.h5", "task.weights.h5")
 _REGISTERED = "albert_tf>"
-# Keras' names of the losses for any number of labels: its classes, functions and short forms.
-_LOSSES_OF_SEVERAL = {
-    *("BinaryCrossentropy", "binary_crossentropy", "bce", "BCE"),
-    *("BinaryFocalCrossentropy", "binary_focal_crossentropy"),
-}
+# Keras' names of the losses for any number of labels.
+_LOSSES_OF_SEVERAL = ("BinaryCrossentropy", "BinaryFocalCrossentropy")
 
 
 def matches(path: str) -> bool:
@@ -78,9 +75,7 @@ def read_kind(path: str) -> tuple[str, bool, float | None]:
     name, arguments = models[0]
     compiled = description.get("compile_config")
     loss = compiled.get("loss") if isinstance(compiled, dict) else None
-    if isinstance(loss, dict):  # A function's name is its config.
-        loss = loss.get("config" if loss.get("class_name") == "function" else "class_name")
-    is_of_several = isinstance(loss, str) and loss in _LOSSES_OF_SEVERAL
+    is_of_several = isinstance(loss, dict) and loss.get("class_name") in _LOSSES_OF_SEVERAL
     rate = arguments.get("classifier_dropout_prob")
     return name, arguments.get("num_labels") != 1 and is_of_several, rate
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
@@ -103,11 +104,14 @@ class ConfiguredModel(keras.Model):
         """Creates all weights; what Keras exports then has the names and shapes of the inputs."""
         self.build({name: each.shape for name, each in self.symbolic_inputs().items()})
 
-    def check_inputs(self, inputs: Mapping[str, Array]) -> None:
+    def check_inputs(self, inputs: Any) -> None:
         """Checks inputs that would otherwise be ignored silently or fail deep inside the model."""
         if not isinstance(inputs, Mapping):
             # Keras' export also tries a single tensor, and passes over a TypeError alone.
-            raise TypeError("expected a dictionary of inputs with `input_ids`: see Preprocessor")
+            raise TypeError(
+                "expected a dictionary of inputs with `input_ids`, such as a Preprocessor makes of "
+                f"texts, not {type(inputs).__name__}"
+            )
         # A batch may hold its labels. But a mask of another name lets padding be attended to.
         usual = ("input_ids", "input_mask", "segment_ids")
         is_complete = all(inputs.get(name) is not None for name in usual)
@@ -192,17 +196,46 @@ class ConfiguredModel(keras.Model):
         specs = {name: tf.TensorSpec(x.shape, x.dtype, name) for name, x in model.input.items()}
         return tf.function(lambda inputs: model(inputs), [specs], autograph=False)
 
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._is_ours():  # What `call` raises Keras hides among lines of its own.
+            if isinstance(inputs, dict):
+                listed = {k: np.asarray(v) for k, v in inputs.items() if isinstance(v, list)}
+                inputs = {**inputs, **listed}
+            self.check_inputs(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(
+            "Keras' quantize() changes none of ALBERT's layers: albert-export makes a model in 8 "
+            "bits, in the format onnx_int8 or tflite_int8"
+        )
+
     def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        check_ids(x, self.config)
+        self._check_loss()
+        self._check_data(x)
         return super().fit(x, *args, **kwargs)
 
     def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        check_ids(x, self.config)
+        self._check_loss()
+        self._check_data(x)
         return super().evaluate(x, *args, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        check_ids(x, self.config)
+        self._check_data(x)
         return super().predict(x, *args, **kwargs)
+
+    def _check_loss(self) -> None:
+        compiled = getattr(self, "loss", None)
+        if self._is_ours() and any(map(_takes_probabilities, keras.tree.flatten(compiled))):
+            raise ValueError(
+                f"{type(self).__name__} returns logits, but its loss takes probabilities: compile "
+                "with keras.losses.SparseCategoricalCrossentropy(from_logits=True) or its like"
+            )
+
+    def _check_data(self, x: Any) -> None:
+        if self._is_ours() and isinstance(x, (str, list, tuple)):
+            self.check_inputs(x)
+        check_ids(x, self.config)
 
     def _get_save_spec(self, dynamic_batch: bool = True) -> Any:
         """What TFLite's converter asks for when it could not take the model as it is."""
@@ -375,6 +408,15 @@ class AlbertModel(ConfiguredModel):
         if positions is not None:
             result["gathered_output"] = spec(batch, positions.shape[1], config.hidden_size)
         return result
+
+
+def _takes_probabilities(loss: Any) -> bool:
+    """Whether a loss, or what names one for Keras, is a cross entropy of probabilities."""
+    loss = keras.losses.get(loss)
+    if isinstance(loss, keras.losses.Loss):
+        return getattr(loss, "from_logits", None) is False
+    parameter = inspect.signature(loss).parameters.get("from_logits") if loss else None
+    return parameter is not None and parameter.default is False
 
 
 def _rank(axes: str) -> int:

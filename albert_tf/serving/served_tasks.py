@@ -158,9 +158,5 @@ def _labels(model: keras.Model, preprocess: Preprocessor) -> dict[str, tuple[str
 
 def _is_multilabel(model: keras.Model) -> bool:
     """Whether a model was compiled with a loss for any number of labels."""
-    loss = getattr(model, "loss", None)
-    if isinstance(loss, str):
-        loss = keras.losses.get(loss)
     binary = (keras.losses.BinaryCrossentropy, keras.losses.BinaryFocalCrossentropy)
-    functions = (keras.losses.binary_crossentropy, keras.losses.binary_focal_crossentropy)
-    return model.num_labels > 1 and (isinstance(loss, binary) or loss in functions)
+    return model.num_labels > 1 and isinstance(getattr(model, "loss", None), binary)

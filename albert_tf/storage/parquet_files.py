@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,8 +17,26 @@ _MOST_ROWS = 1024
 _BUFFER_BYTES = 2**20
 
 
+def class_names(feature: Any) -> tuple[str, ...]:
+    """Returns the names of a ClassLabel of Hugging Face's datasets, or of a list of them.
+
+    Args:
+      feature: A column's declaration, as an object or as it is stored; of another one, it is ().
+    """
+
+    def member(name: str) -> Any:
+        return feature.get(name) if isinstance(feature, dict) else getattr(feature, name, None)
+
+    while member("_type") in ("List", "LargeList", "Sequence"):
+        feature = member("feature")
+    return tuple(member("names")) if member("_type") == "ClassLabel" else ()
+
+
 class ParquetFile:
-    """An open .parquet file, used in a `with` statement; `columns` are the names of its columns."""
+    """An open .parquet file, used in a `with` statement; `columns` are the names of its columns.
+
+    `class_names` are those of ids, by column, which Hugging Face's datasets write into a file.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
@@ -36,10 +55,13 @@ class ParquetFile:
                 self._stored, buffer_size=_BUFFER_BYTES, pre_buffer=False
             )
             self._schema = self._file.schema_arrow
+            self.columns = tuple(self._schema.names)
+            stored = json.loads((self._schema.metadata or {}).get(b"huggingface", b"{}"))
+            features = stored.get("info", {}).get("features", {})
+            self.class_names = {name: class_names(features.get(name)) for name in self.columns}
         except Exception as error:
             self._stored.close()
             raise self._failed(error) from error
-        self.columns = tuple(self._schema.names)
         self.num_rows = self._file.metadata.num_rows
 
     def __enter__(self) -> ParquetFile:

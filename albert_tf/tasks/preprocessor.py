@@ -15,7 +15,7 @@ import numpy as np
 from albert_tf.config import check_integer
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import layouts
-from albert_tf.storage import files, hub, run_record
+from albert_tf.storage import files, hub, parquet_files, run_record
 from albert_tf.storage.run_record import RunRecord, TaskRecord
 from albert_tf.storage.text_files import class_of
 from albert_tf.tasks import sequence_features, squad_text
@@ -43,6 +43,7 @@ class TextColumns:
       contexts: The context of each question, if the texts are questions.
       labels: Classes, their names or numbers, if there are any.
       weights: `<float32>[N]`, weights of the examples, if there are any.
+      classes: The names of the classes whose ids are the labels, where these have their own.
     """
 
     texts: list[str]
@@ -51,12 +52,17 @@ class TextColumns:
     contexts: list[str] | None = None
     labels: list[Any] | None = None
     weights: np.ndarray | None = None
+    classes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, texts: Any, labels: Any = None, weights: Any = None, **others: Any) -> TextColumns:
         """Reads what a caller gives; see Preprocessor.dataset."""
+        classes: tuple[str, ...] = ()
         if hasattr(texts, "as_numpy_iterator"):
             texts, labels, weights = _from_dataset(texts, labels, weights)
+        elif hasattr(texts, "column_names") and hasattr(texts, "features"):
+            texts, stored = _from_hugging_face(texts)
+            classes = stored if labels is None else ()
         if isinstance(texts, Mapping) or hasattr(texts, "columns"):
             if "text" not in texts:
                 raise ValueError(
@@ -85,7 +91,7 @@ class TextColumns:
             raise ValueError("all texts must have the same number of choices")
         if columns["weights"] is not None and not np.isfinite(columns["weights"]).all():
             raise ValueError("`sample_weights` must be finite numbers")
-        return cls(**columns)
+        return cls(**columns, classes=classes)
 
     def label_ids(self, names: Sequence[str]) -> np.ndarray | None:
         """Returns the labels, `<int32>[N]` for classes and `<float32>[N]` for other numbers.
@@ -101,6 +107,10 @@ class TextColumns:
             return None
         several = any(isinstance(label, _SEVERAL) for label in self.labels)
         rows = [[*label] if isinstance(label, _SEVERAL) else [label] for label in self.labels]
+        if self.classes:
+            names = names or self.classes
+            known_ids = dict(enumerate(self.classes))  # A missing label is -1 or None.
+            rows = [[known_ids.get(part, part) for part in row] for row in rows]
         known = {class_of(name): i for i, name in enumerate(names)}
         given = [[class_of(labels_file.name_of(part)) for part in row] for row in rows]
         found = {part for row in given for part in row}
@@ -164,6 +174,22 @@ def _from_dataset(dataset: Any, labels: Any, weights: Any) -> tuple[Any, Any, An
     return texts, own.get("labels", labels), own.get("sample_weights", weights)
 
 
+def _from_hugging_face(dataset: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Reads a Dataset or IterableDataset of Hugging Face's; returns columns and names of labels."""
+    names = dataset.column_names or ()
+    if names and "text" not in names:
+        return dict.fromkeys(names), ()
+    wanted = [name for name in ("text", "text_pair", "label") if name in names]
+    columns: dict[str, list[Any]] = {}
+    selected = dataset.select_columns(wanted) if names else dataset
+    for batch in selected.with_format(None).iter(1000):
+        for name, cells in batch.items():
+            columns.setdefault(name, []).extend(cells)
+    if all(label in (None, -1) for label in columns.get("label", ())):  # A test set's.
+        columns.pop("label", None)
+    return columns, parquet_files.class_names((dataset.features or {}).get("label"))
+
+
 def _rows_of(batch: Any) -> list[Any]:
     """Returns the rows of a batch of values, or of named ones."""
     if isinstance(batch, Mapping):
@@ -173,6 +199,7 @@ def _rows_of(batch: Any) -> list[Any]:
 
 
 def _texts(values: Any, name: str) -> list[str]:
+    values = values.numpy() if hasattr(values, "numpy") else values  # A tensor of strings.
     values = [values] if isinstance(values, (str, bytes)) else values
     if not isinstance(values, Iterable):
         raise ValueError(f"{name} must be strings, not {values!r}")
@@ -285,6 +312,8 @@ class Preprocessor:
       >>> _ = pathlib.Path("vocab.txt").write_text(words)
       >>> vocabulary = Vocabulary.read("vocab.txt", is_word_piece=True)
       >>> preprocess = Preprocessor(vocabulary, max_seq_length=8, labels=("bad", "good"))
+      >>> preprocess
+      <Preprocessor: lower-cased text -> at most 8 of 8 WordPiece pieces; labels: bad, good>
       >>> preprocess(["good film", "bad"])["input_ids"].tolist()
       [[2, 5, 7, 3], [2, 6, 3, 0]]
     """
@@ -354,6 +383,13 @@ class Preprocessor:
         labels_file.check_order(preprocess.labels, path)
         return preprocess
 
+    def __repr__(self) -> str:
+        kind = "WordPiece" if self.vocabulary.is_word_piece else "SentencePiece"
+        case = "lower-cased" if self.tokenizer.do_lower_case else "cased"
+        pieces = f"{self.max_seq_length} of {self.tokenizer.vocab_size:,} {kind} pieces"
+        labels = ", ".join(self.labels) or "none"
+        return f"<Preprocessor: {case} text -> at most {pieces}; labels: {labels}>"
+
     @property
     def tokenizer(self) -> Tokenizer:
         """The vocabulary's tokenizer."""
@@ -398,26 +434,71 @@ class Preprocessor:
         *,
         choices: Sequence[Sequence[str]] | None = None,
         contexts: Any = None,
-    ) -> dict[str, np.ndarray]:
+        pad_to: int | None = None,
+    ) -> dict[str, Any]:
         """Turns raw texts into one batch, padded to its longest row.
 
+        A dataset's `map` can call it as well, tf.data's and that of Hugging Face's datasets: with a
+        batch, or with one text, of which it makes a row of `max_seq_length`, without an axis N.
+
         Args:
-          texts: N texts, or one: strings, or a table's column of them.
+          texts: N texts, or one: strings, or a table's column of them; or a dictionary of `text`
+            and, perhaps, `text_pair`.
           pairs: N second texts.
           choices: For each text, C choices.
           contexts: For each text, which is then a question, the context of its answer.
+          pad_to: Pads to a multiple of it, but not beyond `max_seq_length`, so that a compiled
+            model meets few lengths; with `pad_to=preprocess.max_seq_length`, one.
 
         Returns:
           `input_ids`, `input_mask` and `segment_ids`, each `<int32>[N, L]`, with choices
           `[N, C, L]`. With contexts also `p_mask`, and `example_index` `<int32>[N]`, the number of
           the question: each has as many rows as its context needs.
         """
+        check_integer("pad_to", pad_to or 1, 1)
+        is_row = False
+        if isinstance(texts, Mapping) and "text" in texts:
+            pairs = texts.get("text_pair") if pairs is None else pairs
+            texts = texts["text"]
+            is_row = isinstance(texts, (str, bytes))
+        if hasattr(texts, "graph"):  # A tensor without a value, as tf.data's map gives it.
+            if contexts is not None:
+                raise ValueError("`contexts` give several rows each: call it outside of `map`")
+            return self._in_graph({"texts": texts, "pairs": pairs, "choices": choices}, pad_to)
         columns = TextColumns.of(texts, pairs=pairs, choices=choices, contexts=contexts)
         rows = list(self._rows(columns))
         if not rows:
             raise ValueError("no context has any text to search: expected at least one with words")
         longest = max(row["input_ids"].shape[-1] for row in rows)
-        return sequence_features.stack(rows, longest)
+        if is_row or pad_to:
+            multiple = self.max_seq_length if is_row else pad_to
+            longest = min(-(-longest // multiple) * multiple, self.max_seq_length)
+        features = sequence_features.stack(rows, longest)
+        return {name: value[0] for name, value in features.items()} if is_row else features
+
+    def _in_graph(self, given: Mapping[str, Any], pad_to: int | None) -> dict[str, Any]:
+        """Does the same when the graph runs that tf.data's map is building."""
+        import tensorflow as tf
+
+        given = {name: value for name, value in given.items() if value is not None}
+        for name, value in given.items():
+            if value.dtype != tf.string:
+                raise ValueError(
+                    f"{name} must be strings, not {value.dtype.name}: map texts and labels with "
+                    "`lambda text, label: (preprocess(text), label)`"
+                )
+        is_row = given["texts"].shape.rank == 0
+        names = ("input_ids", "input_mask", "segment_ids")
+
+        def run(*values: Any) -> list[np.ndarray]:
+            columns = {n: [v] if is_row else v for n, v in zip(given, values, strict=True)}
+            features = self(**columns, pad_to=self.max_seq_length if is_row else pad_to)
+            return [features[name][0] if is_row else features[name] for name in names]
+
+        arrays = tf.numpy_function(run, list(given.values()), [tf.int32] * len(names))
+        axes = [None] * ("choices" in given)
+        shape = [*axes, self.max_seq_length] if is_row else [None, *axes, None]
+        return {name: tf.ensure_shape(x, shape) for name, x in zip(names, arrays, strict=True)}
 
     def dataset(
         self,
@@ -431,6 +512,7 @@ class Preprocessor:
         shuffle: bool | None = None,
         seed: int | None = 0,
         static_lengths: int = 6,
+        pad_to: int | None = None,
     ) -> Any:
         """Turns raw texts into batches for `fit`, `evaluate` and `predict`.
 
@@ -438,9 +520,9 @@ class Preprocessor:
         in each epoch; without it they are in the order of the texts.
 
         Args:
-          texts: N texts; or a table (a pandas frame or a dictionary) with a column `text`, perhaps
-            `text_pair` and `label`; or a tf.data.Dataset of texts, (texts, labels) or (texts,
-            labels, weights).
+          texts: N texts; or a table with a column `text`, perhaps `text_pair` and `label`: a pandas
+            frame, a dictionary, a Dataset of Hugging Face's, where ids stand for the names of a
+            ClassLabel; or a tf.data.Dataset of texts, (texts, labels) or (texts, labels, weights).
           labels: N of `self.labels`, as names or the numbers that they were made of; N lists of
             names, which become 0 or 1 for each class; or N ids of classes or other numbers.
           batch_size: Rows per batch; the last one may have fewer.
@@ -453,6 +535,8 @@ class Preprocessor:
           static_lengths: Number of lengths that batches are padded to; each is compiled once. 1
             pads all to `max_seq_length`, which models with an output per position need in
             `predict`.
+          pad_to: Lengths are instead the multiples of it up to `max_seq_length`: on JAX, where each
+            new one takes seconds to compile, several datasets then share them.
 
         Returns:
           On TensorFlow a tf.data.Dataset, else a keras.utils.PyDataset, of (inputs,), (inputs,
@@ -466,7 +550,10 @@ class Preprocessor:
             raise ValueError("`sample_weights` apply to the loss of `labels`: give both")
         rows = list(self._rows(columns))
         lengths: tuple[int, ...] = (self.max_seq_length,)
-        if static_lengths > 1:
+        if pad_to is not None:
+            check_integer("pad_to", pad_to, 1)
+            lengths = (*range(pad_to, self.max_seq_length, pad_to), self.max_seq_length)
+        elif static_lengths > 1:
             lengths = length_buckets.choose_static_lengths(
                 np.array([row["input_ids"].shape[-1] for row in rows]), lengths[0], static_lengths
             )

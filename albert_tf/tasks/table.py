@@ -185,11 +185,22 @@ class TableSettings(Settings):
         return [self.text_column, *pair, *([self.label_column] if labelled else [])]
 
 
+def _class_names(path: str, settings: TableSettings) -> tuple[str, ...]:
+    """Returns the names of the classes whose ids are the labels, if the file has any."""
+    if not path.lower().endswith(parquet_files.ENDING):
+        return ()
+    with parquet_files.ParquetFile(path) as file:
+        return file.class_names.get(settings.label_column, ())
+
+
 def find_labels(path: str, settings: TableSettings, several: bool = False) -> tuple[str, ...]:
     """Returns the classes of a training file, sorted as numbers if all are, else by name.
 
-    The arguments are those of read_texts. Labels are named as by class_of.
+    If the file itself names them, they are in its order. The arguments are those of read_texts.
+    Labels are named as by class_of.
     """
+    if named := _class_names(path, settings):
+        return named
     labels: set[str] = set()
     of_several = [settings.label_column] if several else []
     for number, row in text_rows(path, settings.columns(labelled=True), of_several):
@@ -230,6 +241,7 @@ def read_texts(
     """
     examples = []
     ids = {class_of(name): i for i, name in enumerate(labels)}
+    named = {str(i): name for i, name in enumerate(_class_names(path, settings) if labels else ())}
     of_several = [settings.label_column] if several else []
     for number, row in text_rows(path, settings.columns(labelled), of_several):
         text, label = row[settings.text_column], None
@@ -237,7 +249,7 @@ def read_texts(
         if labelled:
             cell = row[settings.label_column]
             parts = _parts(cell) if several else [cell]
-            found = [_label(part, ids, f"{path}:{number}") for part in parts]
+            found = [_label(named.get(part, part), ids, f"{path}:{number}") for part in parts]
             label = tuple(sorted({int(each) for each in found})) if several else found[0]
         examples.append(TextExample(str(number), text, second, label))
     return examples

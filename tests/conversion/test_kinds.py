@@ -103,6 +103,7 @@ def test_an_unknown_kind_is_refused(tmp_path):
 
 
 ONE_LAYER = goldens.config("base", num_hidden_layers=1)
+NLL = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 SEVERAL_LABELS = ("AlbertForSequenceClassification", "multi_label_classification")
 
 
@@ -123,9 +124,9 @@ def saved(name: str, num_labels: int | None, loss, file: pathlib.Path) -> pathli
         (3, None, ("AlbertForTokenClassification", None)),
         (None, None, ("AlbertForMultipleChoice", None)),
         (3, keras.losses.BinaryCrossentropy(from_logits=True), SEVERAL_LABELS),
-        (3, keras.losses.binary_focal_crossentropy, SEVERAL_LABELS),
-        (3, "sparse_categorical_crossentropy", (SEVERAL_LABELS[0], "single_label_classification")),
-        (1, "binary_crossentropy", (SEVERAL_LABELS[0], "regression")),
+        (3, keras.losses.BinaryFocalCrossentropy(from_logits=True), SEVERAL_LABELS),
+        (3, NLL, (SEVERAL_LABELS[0], "single_label_classification")),
+        (1, keras.losses.BinaryCrossentropy(from_logits=True), (SEVERAL_LABELS[0], "regression")),
     ],
 )
 def test_the_kind_of_a_keras_file_is_kept(num_labels, loss, expected, tmp_path):

@@ -389,6 +389,31 @@ def test_a_model_fits_evaluates_predicts_and_comes_back(tmp_path, name):
     assert int(again.optimizer.iterations) == 8
 
 
+@pytest.mark.parametrize(
+    "loss", ["sparse_categorical_crossentropy", keras.losses.BinaryCrossentropy()]
+)
+def test_a_loss_of_probabilities_is_refused(loss):
+    """What it makes of logits is no loss, and training goes on without a word."""
+    model, _, inputs, labels = case("classes")
+    model.compile("sgd", loss)
+    with pytest.raises(ValueError, match="returns logits, but its loss takes probabilities"):
+        model.fit(inputs, labels)
+
+
+def test_habits_of_other_libraries_are_answered_in_one_line():
+    model, _, inputs, _ = case("classes")
+    row = {name: value[0] for name, value in inputs.items()}
+    for call in (model, model.predict):
+        with pytest.raises(ValueError, match="^expected input_ids .*, got the shape .*axes$"):
+            call(row)
+        with pytest.raises(TypeError, match="^expected a dictionary .* of texts, not list$"):
+            call(["a text"])
+    with pytest.raises(NotImplementedError, match="albert-export"):
+        model.quantize("int8")
+    lists = {name: value.tolist() for name, value in inputs.items()}
+    np.testing.assert_array_equal(model(lists), model(inputs))
+
+
 def _fit(replicas: int) -> tuple[list[float], dict[str, np.ndarray], np.ndarray]:
     """Returns losses, weights and predictions of three epochs; on one replica eagerly."""
     strategy = contextlib.nullcontext()

@@ -162,7 +162,7 @@ def test_the_file_of_a_subclass_names_the_way_out(tmp_path):
     ("loss", "expected"),
     [
         (keras.losses.BinaryCrossentropy(from_logits=True), True),
-        ("binary_crossentropy", True),
+        (keras.losses.BinaryFocalCrossentropy(from_logits=True), True),
         (keras.losses.SparseCategoricalCrossentropy(from_logits=True), False),
         (None, False),
     ],
@@ -177,7 +177,7 @@ def test_the_loss_tells_whether_a_text_has_several_labels(loss, expected, prepro
 def test_labels_of_a_regression_are_refused(preprocess):
     named = albert_tf.Preprocessor(preprocess.vocabulary, 16, ("bad", "good"))
     model = model_of(1)
-    model.compile("sgd", "binary_crossentropy")
+    model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
     with pytest.raises(ValueError, match="has labels .bad, good., but the model has one output"):
         served_tasks.serve_fitted(model, named, {})
     assert not served_tasks.serve_fitted(model, preprocess, {}).labels

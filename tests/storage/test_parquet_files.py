@@ -55,6 +55,26 @@ def test_a_table_is_the_same_as_in_json(write, tmp_path):
     assert table.read_texts(path, TEXT, labels, labelled=False)[1].label is None
 
 
+def test_ids_of_hugging_faces_classes_have_the_names_that_the_file_gives(pyarrow, write):
+    feature = {"_type": "ClassLabel", "names": ["poor", "fine", "good"]}
+    features = {"mood": feature, "moods": {"_type": "List", "feature": feature}}
+    stored = {"huggingface": json.dumps({"info": {"features": features}})}
+    columns = {"review": ["a", "b"], "mood": [2, 0], "moods": [[0, 2], []]}
+    path = write(pyarrow.table(columns).replace_schema_metadata(stored))
+    names = table.find_labels(path, TEXT)
+    assert names == ("poor", "fine", "good")
+    assert [each.label for each in table.read_texts(path, TEXT, names[::-1])] == [0, 2]
+    assert [each.label for each in table.read_texts(path, TEXT, ())] == [2, 0]  # A regression.
+    several = TableSettings(text_column="review", label_column="moods")
+    assert table.find_labels(path, several, several=True) == names
+    found = table.read_texts(path, several, names, several=True)
+    assert [each.label for each in found] == [(0, 2), ()]
+    columns["mood"] = [2, -1]  # That is what they write where a label is missing.
+    path = write(pyarrow.table(columns).replace_schema_metadata(stored))
+    with pytest.raises(ValueError, match="t.parquet:2: label '-1' is not one of those trained on"):
+        table.read_texts(path, TEXT, names)
+
+
 def test_numbers_and_categories_are_labels(pyarrow, write):
     for values, expected in (
         ([1, 0, 1], ("0", "1")),

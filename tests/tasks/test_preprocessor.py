@@ -131,6 +131,37 @@ def test_texts_may_be_held_by_anything(hold, preprocess):
         np.testing.assert_array_equal(inputs["input_ids"][:, :width], expected["input_ids"])
 
 
+def test_tf_datas_map_makes_rows_of_texts_and_batches_of_batches(preprocess):
+    texts, labels = [f"{TEXTS[i % 4]} {i}" for i in range(5)], [0, 1, 1, 0, 1]
+    data = tf.data.Dataset.from_tensor_slices((texts, labels))
+    expected = preprocess(texts, pad_to=LENGTH)
+    rows = data.map(lambda text, label: (preprocess(text), label)).batch(5)
+    batches = data.batch(5).map(lambda text, label: (preprocess(text, pad_to=LENGTH), label))
+    of_names = data.map(lambda text, label: {"text": text, "label": label}).map(preprocess).batch(5)
+    for each in (rows, batches, of_names):
+        (found,) = each
+        found = found if isinstance(found, dict) else found[0]
+        for name, value in expected.items():
+            np.testing.assert_array_equal(found[name], value)
+    assert rows.element_spec[0]["input_ids"].shape == (None, LENGTH)
+    pairs = tf.data.Dataset.from_tensors((texts, [["a", "b c"]] * 5))
+    (found,) = pairs.map(lambda text, choices: preprocess(text, choices=choices))
+    chosen = preprocess(texts, choices=[["a", "b c"]] * 5)
+    np.testing.assert_array_equal(found["input_ids"], chosen["input_ids"])
+    with pytest.raises(ValueError, match="pairs must be strings, not int32: map texts and labels"):
+        data.map(preprocess)
+
+
+def test_lengths_are_multiples_that_datasets_share(preprocess):
+    texts = [" ".join(["light"] * k) for k in range(1, 30)]
+    lengths = {x["input_ids"].shape[1] for x, _ in preprocess.dataset(texts, [0] * 29, 2, pad_to=7)}
+    assert lengths == {7, 14, 21, LENGTH}
+    assert preprocess(texts[:1], pad_to=7)["input_ids"].shape == (1, 7)
+    assert preprocess(texts[:1], pad_to=100)["input_ids"].shape == (1, LENGTH)
+    with pytest.raises(ValueError, match="`pad_to` must be"):
+        preprocess(texts, pad_to=-1)
+
+
 def test_each_epoch_has_every_text_once_in_batches_of_like_lengths(preprocess):
     texts = [" ".join(["light"] * (1 + i % 20)) for i in range(403)]
     dataset = preprocess.dataset(texts, list(range(403)), batch_size=8, static_lengths=4)
