@@ -29,8 +29,8 @@ FOLDERS = {
     "inspection": set(),
     "cli": set(),
 }
-# Public names for what lies in a folder.
-ALIASES = {"optimization", "export", "predict"}
+# Public names for what lies in a folder, and `python -m` of one.
+ALIASES = {"optimization", "export", "predict", "conversion.__main__"}
 # What defines and reads flags; and what speaks of them: scripts, and the help of settings.
 WITH_FLAGS = {"scripts", "console", "cli"}
 SETTINGS = {"generator.settings", "conversion.settings", "serving.settings"}

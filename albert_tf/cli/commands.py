@@ -81,9 +81,9 @@ def train_sentencepiece() -> None:
 
 def convert() -> None:
     """`albert-convert`, and `python -m albert_tf.conversion`."""
-    from albert_tf.conversion import __main__ as conversion
+    from albert_tf.cli import convert
 
-    settings.run_script(conversion.ConversionSettings, conversion.main, conversion.__doc__)
+    settings.run_script(convert.ConversionSettings, convert.main, convert.__doc__)
 
 
 def export() -> None:

@@ -1,36 +1,8 @@
-"""Writes a stored model in another layout.
-
-    albert-convert --from=albert_base --to=huggingface --output_dir=converted
-
-In a clone `python -m albert_tf.conversion` is the same.
-"""
+"""`python -m albert_tf.conversion`; see cli/convert.py."""
 
 from __future__ import annotations
 
-from albert_tf.console import errors, quiet
-from albert_tf.console.settings import run_script
-from albert_tf.conversion.settings import ConversionSettings
-
-
-def main(settings: ConversionSettings) -> None:
-    """Converts the model that the settings name."""
-    quiet.import_tensorflow()
-    from albert_tf.conversion import convert
-
-    with errors.in_one_line(flags=settings.names()):
-        said = convert.convert(
-            settings.from_,
-            settings.to,
-            settings.output_dir,
-            albert_config_file=settings.albert_config_file,
-            spm_model_file=settings.spm_model_file,
-            vocab_file=settings.vocab_file,
-            do_lower_case=settings.do_lower_case,
-            architecture=settings.architecture,
-            drop=settings.drop,
-        )
-    print(said)
-
-
 if __name__ == "__main__":
-    run_script(ConversionSettings, main, __doc__)
+    from albert_tf.cli import commands
+
+    commands.convert()

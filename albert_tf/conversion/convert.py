@@ -33,6 +33,7 @@ def convert(
     *,
     architecture: str | None = None,
     drop: Sequence[str] = (),
+    complete: Callable[[str], str] | None = None,
     **beside: Any,
 ) -> str:
     """Writes a stored model in another layout; returns a line about it.
@@ -46,6 +47,7 @@ def convert(
       output_dir: An empty or new directory.
       architecture: The Hugging Face class to load it with; inferred from the heads by default.
       drop: Prefixes of the release's names of weights to leave out.
+      complete: Adds to the directory before it appears, and says what.
       **beside: What does not lie beside the weights; see Stored.
     """
     files.check_free(output_dir)
@@ -56,9 +58,11 @@ def convert(
         options = {"architecture": architecture} if layout == "huggingface" else {}
         what = _WRITERS[layout](directory, source, **options)
         lost = _lost(directory, source, layout)
+        added = complete(directory) if complete else ""
     kept = "no vocabulary" if source.vocabulary is None else source.vocabulary.path
     text = f"{output_dir}: {what}, {len(source.weights)} weights; vocabulary: {kept}"
-    return text + (f"; not kept: {', '.join(lost)}" if lost else "")
+    text += f"; not kept: {', '.join(lost)}" if lost else ""
+    return text + (f"; {added}" if added else "")
 
 
 def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:

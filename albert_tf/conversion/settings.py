@@ -61,3 +61,6 @@ class ConversionSettings(StoredSettings):
     drop: tuple[str, ...] = _conversion(
         (), "Weights to leave out: prefixes of the release's names, separated by commas."
     )
+    onnx: bool = _conversion(
+        False, "With --to=huggingface: add onnx/model.onnx and an int8 one, for transformers.js."
+    )

@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from albert_tf.config import LAYER_NORM_EPSILON
-from albert_tf.serving.exported_files import Runner, runtime_loader
+from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
+from albert_tf.console import quiet
+from albert_tf.serving import test_vectors
+from albert_tf.serving.exported_files import runtime_loader
 from albert_tf.serving.served_models import ServedModel
-from albert_tf.serving.settings import FEATURES, FORMATS
+from albert_tf.serving.settings import FORMATS
 from albert_tf.storage import files
 from albert_tf.text import vocabulary
 from albert_tf.types import Features
@@ -59,12 +61,14 @@ def save(served: ServedModel, directory: str | os.PathLike[str], file_format: st
         function = tf.function(
             lambda **features: served.numbers(features), autograph=False
         ).get_concrete_function(**served.feature_specs())
-        content = (_onnx if is_onnx else _tflite)(function, file_format.endswith("_int8"))
-        drift = _drift(served, load(content))
-        with open(os.path.join(temporary, FORMATS[file_format]), "xb") as file:
-            file.write(content)
+        content = (to_onnx if is_onnx else _tflite)(function, file_format.endswith("_int8"))
+        sizes = (served.config, served.max_seq_length, served.feature_rank)
+        drift = measure_drift(served.numbers, load(content).run, *sizes)
+        path = os.path.join(temporary, FORMATS[file_format])
+        files.replace(path, content)
         served.describe(temporary)
         vocabulary.copy(served.vocabulary, temporary)
+        test_vectors.write(path)
     return drift
 
 
@@ -85,18 +89,20 @@ def _tflite(function: Any, is_int8: bool) -> bytes:
         return converter.convert()
 
 
-def _onnx(function: Any, is_int8: bool) -> bytes:
+def to_onnx(function: Any, is_int8: bool) -> bytes:
+    """Converts a concrete function of features `[B, S]`, or `[B, C, S]`, by name."""
     import tf2onnx
 
     specs = function.structured_input_signature[1]
-    signature = [specs[name] for name in FEATURES]
-    model, _ = tf2onnx.convert.from_function(
-        tf.function(
-            lambda *values: function(**dict(zip(FEATURES, values, strict=True))), autograph=False
-        ),
-        input_signature=signature,
-        opset=_OPSET,
-    )
+    names, signature = zip(*sorted(specs.items()), strict=True)
+    with quiet.only_warnings():
+        model, _ = tf2onnx.convert.from_function(
+            tf.function(
+                lambda *values: function(**dict(zip(names, values, strict=True))), autograph=False
+            ),
+            input_signature=signature,
+            opset=_OPSET,
+        )
     # tf2onnx numbers the axes whose size is not fixed.
     axes = ("batch", "length") if len(signature[0].shape) == 2 else ("batch", "choices", "length")
     for tensor in (*model.graph.input, *model.graph.output):
@@ -240,12 +246,26 @@ def _quantised(model: Any) -> Any:
         logging.disable(before)
 
 
-def _drift(served: ServedModel, runner: Runner) -> Drift:
+def measure_drift(
+    numbers: Callable[[Features], Features],
+    run: Callable[[Features], Features],
+    config: AlbertConfig,
+    longest: int,
+    rank: int,
+) -> Drift:
+    """Compares a converted model with the original on random sequences.
+
+    Args:
+      numbers: Maps features of tensors to the original's outputs.
+      run: Maps features of arrays to the converted one's.
+      config: The model's.
+      longest: Maximum length of a sequence.
+      rank: The features' rank.
+    """
     random = np.random.default_rng(0)
-    config, longest = served.config, served.max_seq_length
     largest, values = 0.0, []
     for share in _PROBE_LENGTHS:
-        shape = [_PROBE_ROWS] * (served.feature_rank - 1) + [max(8, int(longest * share))]
+        shape = [_PROBE_ROWS] * (rank - 1) + [max(8, int(longest * share))]
         mask = np.ones(shape, np.int32)
         mask[-1, ..., max(8, shape[-1] * 3 // 4) :] = 0  # The last row has padding.
         features = {
@@ -255,8 +275,8 @@ def _drift(served: ServedModel, runner: Runner) -> Drift:
                 np.int32
             ),
         }
-        expected = served.numbers({name: tf.constant(value) for name, value in features.items()})
-        for name, value in runner.run(features).items():
+        expected = numbers({name: tf.constant(value) for name, value in features.items()})
+        for name, value in run(features).items():
             right = expected[name].numpy()
             if right.dtype.kind == "f":
                 # Scores where no answer can be mean nothing: they are about -1e30.

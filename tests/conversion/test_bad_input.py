@@ -3,6 +3,7 @@
 import json
 import pathlib
 import shutil
+import sys
 
 import h5py
 import keras
@@ -12,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 import albert_tf
 from albert_tf import conversion
-from albert_tf.conversion import __main__ as command
+from albert_tf.cli import convert as command
 from albert_tf.conversion import huggingface, layouts
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import checkpoint
@@ -49,6 +50,13 @@ def test_a_directory_of_something_else_says_what_was_looked_for(tmp_path):
         ".keras or .weights.h5",
     ):
         assert looked_for in str(error.value)
+
+
+def test_onnx_files_need_their_packages(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    given = ["--from=nowhere", "--to=huggingface", f"--output_dir={tmp_path}", "--onnx"]
+    with pytest.raises(SystemExit, match=r"^error: --onnx needs .*'albert_tf\[onnx\]'"):
+        run_main(command.main, given)
 
 
 def test_two_models_in_one_directory(copy_of):

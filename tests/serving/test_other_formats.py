@@ -14,7 +14,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf import export
 from albert_tf.model import encoder
-from albert_tf.serving import exported_files, other_formats, predict
+from albert_tf.serving import exported_files, other_formats, predict, test_vectors
 from albert_tf.serving.classifying import Classifier
 from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens, tolerances
@@ -203,6 +203,19 @@ def exported(vocabulary, tmp_path_factory):
     directory = tmp_path_factory.mktemp("exports") / "classifier"
     other_formats.save(make("classify", vocabulary), directory, "tflite")
     return directory
+
+
+def test_vectors_are_what_the_file_is_fed_and_answers(exported, vocabulary):
+    vectors = json.loads((exported / test_vectors.FILE).read_text())
+    rows = [vector["texts"] for vector in vectors]
+    answers = predict.load_exported(exported)(rows)
+    assert_alike(answers, [vector["answer"] for vector in vectors])
+    features = albert_tf.Preprocessor(vocabulary, max_seq_length=16)(*zip(*rows, strict=True))
+    for i, vector in enumerate(vectors):
+        assert {name: vector[name][0] for name in features} == {
+            name: value[i].tolist() for name, value in features.items()
+        }
+        assert len(vector["outputs"]["logits"]) == 2
 
 
 def edit(directory, **members):

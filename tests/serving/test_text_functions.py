@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import export
-from albert_tf.serving import exported_files, other_formats, predict, text_functions
+from albert_tf.serving import exported_files, other_formats, predict, test_vectors, text_functions
 from albert_tf.serving.settings import FEATURES
 from albert_tf.text.vocabulary import Vocabulary
 from tests.model.test_backends import ROOT
@@ -156,6 +156,8 @@ for line in sys.stdin:
     assert len(found) == 4
     assert all(answer == found[0][0] for each in found.values() for answer in each)
     print(json.dumps(found[0][0]))
+    vectors = json.load(open(f"{path}/test_vectors.json"))
+    print(json.dumps([answers([vector["texts"]])[0] for vector in vectors]))
     if "fill_mask" in path:
         print(json.dumps(answers.embed(["one", "two words"]).tolist()))
 """
@@ -174,6 +176,8 @@ def test_files_in_a_process_without_tensorflow(vocabulary, tmp_path, file_format
         asked.append(json.dumps([str(tmp_path / task), lines]))
         model = predict.from_text(served)
         expected.append(model(lines))
+        vectors = json.loads((tmp_path / task / test_vectors.FILE).read_text())
+        expected.append([vector["answer"] for vector in vectors])
         if task == "fill_mask":
             expected.append(model.embed(["one", "two words"]).tolist())
     ended = subprocess.run(

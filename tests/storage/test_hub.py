@@ -161,7 +161,7 @@ def test_config_weights_and_vocabulary_are_fetched_and_nothing_else(files, tmp_p
 
 
 REFUSED = """
-from albert_tf.conversion import __main__ as convert
+from albert_tf.cli import convert
 from albert_tf.console.settings import parse
 for name in {}:
     try:

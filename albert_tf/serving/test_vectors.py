@@ -1,0 +1,76 @@
+"""Test vectors beside an exported file, for whoever feeds it from another language.
+
+test_vectors.json is a list. Each entry has texts, the ids that the file is fed for them (a row for
+each window), the first numbers of each of its outputs, and the answer that albert-predict gives.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import numpy as np
+
+from albert_tf.serving import exported_files
+from albert_tf.serving.predict import Predictor
+from albert_tf.serving.settings import FEATURES
+from albert_tf.serving.text_functions import FUNCTIONS, TextFunction
+from albert_tf.storage import files
+from albert_tf.types import Features
+
+FILE = "test_vectors.json"
+# Numbers shown of each output.
+_SHOWN = 8
+# Accents, digits before commas, unknown characters, quotes; and one that is repeated until it is
+# longer than a sequence.
+_TEXTS = (
+    "Crème brûlée à Ålesund, naïve façades: ÀÉÎÕÜ ﬁn, e\u0301te\u0301, Ελλάδα.",
+    "In 1990, some 3,000 of 9,999,999 paid 2,5 % or $1,234.50, ok?",
+    "☃ met 漢字 and 🙂\u200b; then\tthe\u00a0rest.",
+    "``It's here,'' said Zoë -- \"isn't it?\" [SEP] <b>&amp;</b>",
+    "The quick brown fox jumps over the lazy dog. ",
+)
+
+
+def write(path: str) -> None:
+    """Writes the vectors beside an exported file, from what it answers."""
+    export = exported_files.load(path)
+    fed: list[tuple[Features, Features]] = []
+
+    def run(features: Features) -> Features:
+        outputs = export.runner.run(features)
+        fed.append((features, outputs))
+        return outputs
+
+    function = FUNCTIONS[export.task](export._replace(runner=export.runner._replace(run=run)))
+    answer, lines = Predictor(function), []
+    for texts in _rows(function):
+        fed.clear()
+        (found,) = answer([texts])
+        vector: dict[str, Any] = {"texts": texts}
+        for name in FEATURES:
+            vector[name] = np.concatenate([features[name] for features, _ in fed]).tolist()
+        vector["outputs"] = {name: _first(value) for name, value in fed[0][1].items()}
+        lines.append(json.dumps({**vector, "answer": found}, ensure_ascii=False))
+    text = "[\n" + ",\n".join(lines) + "\n]\n"
+    files.replace(os.path.join(os.path.dirname(path), FILE), text)
+
+
+def _rows(function: TextFunction) -> list[list[str]]:
+    """Returns inputs of a model's task."""
+    *texts, short = _TEXTS
+    texts.append(short * (function.max_seq_length // len(short.split()) + 1))
+    if function.embeds:
+        texts = [f"The [MASK]: {text}" for text in texts]
+    if function.takes_many:
+        return [[text, "They ate [it].", _TEXTS[0]] for text in texts]
+    if "question" in function.names:
+        return [["Où est-ce, in 1,000 words?", text] for text in texts]
+    if len(function.names) == 2:
+        return [[text, _TEXTS[1]] for text in texts]
+    return [[text] for text in texts]
+
+
+def _first(values: np.ndarray) -> list[float]:
+    return [float(f"{value:.7g}") for value in values.ravel()[:_SHOWN].tolist()]

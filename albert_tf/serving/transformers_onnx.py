@@ -1,0 +1,97 @@
+"""ONNX files in a Hugging Face directory, with the names and types that its libraries expect."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from albert_tf.conversion import huggingface, labels, layouts
+from albert_tf.model import albert, finetuning, heads
+from albert_tf.serving import other_formats
+from albert_tf.serving.exported_files import runtime_loader
+from albert_tf.storage import files
+from albert_tf.text import vocabulary
+from albert_tf.types import Features
+
+# Where transformers.js and optimum look, and whether the weights there have 8 bits.
+FILES = {"onnx/model.onnx": False, "onnx/model_quantized.onnx": True}
+# Our features by their names.
+_OURS = {
+    "input_ids": "input_ids",
+    "attention_mask": "input_mask",
+    "token_type_ids": "segment_ids",
+}
+_HIDDEN = {"sequence_output": "last_hidden_state", "pooled_output": "pooler_output"}
+_MASKED = {"masked_lm_logits": "logits"}
+_SPAN = {"start_logits": "start_logits", "end_logits": "end_logits"}
+# architecture -> our class, and its outputs by their names.
+_MODELS: dict[str, tuple[type[albert.ConfiguredModel], dict[str, str]]] = {
+    "AlbertModel": (albert.AlbertModel, _HIDDEN),
+    "AlbertForMaskedLM": (heads.AlbertForPreTraining, _MASKED),
+    # For fill-mask and for features.
+    "AlbertForPreTraining": (
+        heads.AlbertForPreTraining,
+        {**_MASKED, **_HIDDEN, "sentence_order_logits": "sop_logits"},
+    ),
+    "AlbertForSequenceClassification": (finetuning.AlbertForSequenceClassification, {}),
+    "AlbertForTokenClassification": (finetuning.AlbertForTokenClassification, {}),
+    "AlbertForMultipleChoice": (finetuning.AlbertForMultipleChoice, {}),
+    "AlbertForQuestionAnswering": (finetuning.AlbertForQuestionAnswering, _SPAN),
+}
+
+
+def write(directory: str) -> str:
+    """Adds the files of FILES to a Hugging Face directory that `convert` wrote; says what it did.
+
+    They take `input_ids`, `attention_mask` and `token_type_ids` `<int64>[B, S]` (`[B, C, S]` for
+    multiple choice). `token_type_ids` that are 0 throughout a row, as transformers.js gives them
+    for pairs, too, become those of its parts: 1 after the first [SEP].
+    """
+    # The model, of which each position is scored.
+    architecture, *_ = huggingface.read_kind(directory)
+    model_class, renamed = _MODELS[architecture]
+    count = labels.count(directory)
+    sizes = {"num_labels": count} if architecture in huggingface.WITH_LABELS else {}
+    model = model_class.from_weights(directory, **sizes)
+    rank = 3 if architecture == "AlbertForMultipleChoice" else 2
+    sep_id = vocabulary.need(directory).tokenizer.sep_id
+
+    def numbers(features: Features) -> Features:
+        if "masked_lm_logits" in renamed:
+            ids = features["input_ids"]
+            positions = tf.range(tf.shape(ids)[1])[None] * tf.ones_like(ids)
+            features = {**features, "masked_lm_positions": positions}
+        found: Any = model(features, training=False)
+        if not isinstance(found, dict):
+            return {"logits": found}
+        return {theirs: found[ours] for ours, theirs in renamed.items()}
+
+    @tf.function(autograph=False)
+    def theirs(**given: tf.Tensor) -> Features:
+        is_sep = tf.cast(given["input_ids"] == sep_id, tf.int64)
+        second = tf.cast(tf.cumsum(is_sep, axis=-1, exclusive=True) > 0, tf.int64)
+        types = given["token_type_ids"]
+        has_types = tf.reduce_any(types > 0, axis=-1, keepdims=True)
+        given["token_type_ids"] = tf.where(has_types, types, second)
+        return numbers({ours: tf.cast(given[name], tf.int32) for name, ours in _OURS.items()})
+
+    specs = {name: tf.TensorSpec([None] * rank, tf.int64, name) for name in _OURS}
+    function = theirs.get_concrete_function(**specs)
+    os.makedirs(os.path.join(directory, "onnx"))
+    said = []
+    for name, is_int8 in FILES.items():
+        content = other_formats.to_onnx(function, is_int8)
+        run = runtime_loader(True)(content).run
+
+        def converted(features: Features, run: Any = run) -> Features:
+            return run({name: features[ours].astype(np.int64) for name, ours in _OURS.items()})
+
+        config = layouts.load_config(directory)
+        longest = config.max_position_embeddings
+        drift = other_formats.measure_drift(numbers, converted, config, longest, rank)
+        files.replace(os.path.join(directory, name), content)
+        said.append(f"{name}: {drift}")
+    return "; ".join(said)
