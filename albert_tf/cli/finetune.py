@@ -6,9 +6,10 @@ import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from absl import logging
 
 from albert_tf.cli import run_directory
@@ -124,7 +125,8 @@ def prepare(
             run_directory.check_workers_agree(devices, {"initial weights": trainer.digest()})
     else:
         run.restore_best()
-    run.splits = {name: make_split(settings, task, name, part) for name, part in examples.items()}
+    for name, part in examples.items():
+        run.splits[name] = make_split(settings, task, devices, name, part, run.splits)
     if teacher:
         folder = os.path.dirname(settings.feature_prefix(is_training=True))
         run.splits["train"] = teacher.teach(devices, run.splits["train"], folder)
@@ -297,9 +299,14 @@ def read_examples(settings: FinetuningSettings, task: SupervisedTask) -> dict[st
 
 
 def make_split(
-    settings: FinetuningSettings, task: SupervisedTask, name: str, examples: list[Any]
+    settings: FinetuningSettings,
+    task: SupervisedTask,
+    devices: Devices,
+    name: str,
+    examples: list[Any],
+    before: Mapping[str, Split],
 ) -> Split:
-    """Makes the features of a split's examples, or finds them cached."""
+    """Makes the features of a split's examples, or finds them cached; others are made `before`."""
     is_training, batch_size = name == "train", getattr(settings, SPLITS[name][1])
     features = feature_table.load_or_make_features(
         examples,
@@ -307,13 +314,29 @@ def make_split(
         {**task.settings, "is_training": is_training},
         settings.feature_prefix(is_training),
     )
-    count, longest = settings.static_lengths, settings.max_seq_length
-    lengths: tuple[int, ...] = (longest,)
-    if count > 1:
-        if not is_training:  # Such a set is read once for each compilation.
-            count = min(count, length_buckets.USUAL_COUNT)
-        found = length_buckets.choose_static_lengths(features.lengths, longest, count)
-        lengths = tuple(sorted({max(length, task.least_length) for length in found}))
+    rows, longest, usual = features.lengths, settings.max_seq_length, length_buckets.USUAL_COUNT
+    count, price = settings.static_lengths or usual, 0.0
+    if count == 1:
+        return Split(examples, features, batch_size, (longest,))
+
+    # Where XLA compiles all of a step, a length must spare more than that takes, in all its reads.
+    if devices.static_shapes or settings.jit_compile:
+        price = length_buckets.compile_price(task.options.config, devices.on_cpu)
+    if is_training:
+        epochs = settings.train_step * settings.train_batch_size / len(rows)
+        price = 0.0 if settings.static_lengths else price / epochs
+    else:
+        count = min(count, usual)  # Such a set is read once for each compilation.
+        if settings.do_train:
+            price *= min(1.0, settings.save_checkpoints_steps / settings.train_step)
+    # One program serves "dev" and "test", if both have the lengths of what was made before.
+    for split in before.values():
+        allowed = np.unique([*split.static_lengths, longest])
+        padding = np.sum(allowed[np.searchsorted(allowed, rows)] - rows)
+        if len(split.static_lengths) <= usual and padding < price:
+            return Split(examples, features, batch_size, tuple(allowed.tolist()))
+    found = length_buckets.choose_static_lengths(rows, longest, count, price)
+    lengths = tuple(sorted({max(length, task.least_length) for length in found}))
     return Split(examples, features, batch_size, lengths)
 
 

@@ -122,12 +122,13 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
 
     # --- features ----------------------------------------------------------------------------
 
-    static_lengths: int = _features(
-        6,
+    static_lengths: int | None = _features(
+        None,
         "Number of lengths (buckets) that batches are padded to, in evaluation at most 6; each is "
         "compiled once (on a CPU the short ones of training together), and more of them mean less "
-        "padding. 1 pads all batches to max_seq_length; it is the default for squad_v1, whose loss "
-        "depends on padding.",
+        "padding. By default 6, or where XLA compiles the whole step as many of these as spare "
+        "more time than compiling them takes. 1 pads all batches to max_seq_length; it is the "
+        "default for squad_v1, whose loss depends on padding.",
         interval=POSITIVE,
     )
     cached_dir: str | None = _features(

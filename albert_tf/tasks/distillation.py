@@ -127,6 +127,11 @@ class Teacher:
         conversion.load_weights(model, self._path)
         logging.info("teacher: %s predicts %d examples", self._path, len(split.examples))
         features = FeatureTable.from_rows(task.rows(split.examples, is_training=False))
-        lengths = length_buckets.choose_static_lengths(features.lengths, task.max_seq_length)
+        price = 0.0
+        if devices.static_shapes:  # XLA compiles each length.
+            price = length_buckets.compile_price(task.options.config, devices.on_cpu)
+        lengths = length_buckets.choose_static_lengths(
+            features.lengths, task.max_seq_length, price=price
+        )
         own = Split(split.examples, features, self._batch_size, lengths)
         return supervised_run.predict(task, RowOutputs(devices, model), own)

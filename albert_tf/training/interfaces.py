@@ -106,6 +106,7 @@ class Devices(abc.ABC):
       num_replicas: Number of devices of all processes.
       num_processes: Number of processes that train together.
       process: The number of this one.
+      on_cpu: Whether they are CPUs.
       static_shapes: Whether a step is compiled for the shapes of its batch, even of short ones.
     """
 
@@ -114,6 +115,7 @@ class Devices(abc.ABC):
     num_replicas: int
     num_processes: int
     process: int
+    on_cpu: bool
     static_shapes: bool = True
 
     @property

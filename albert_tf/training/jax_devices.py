@@ -174,6 +174,7 @@ class JaxDevices(Devices):
         self.num_processes, self.process = jax.process_count(), jax.process_index()
         self.num_replicas = len(devices)
         self.is_chief = self.process == 0
+        self.on_cpu = devices[0].platform == "cpu"
         self._mesh = Mesh(np.array(devices), (_AXIS,))
         self._same = NamedSharding(self._mesh, _SAME)
         self._divided = NamedSharding(self._mesh, _DIVIDED)

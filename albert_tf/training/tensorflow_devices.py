@@ -248,7 +248,8 @@ class TensorFlowDevices(Devices):
         hosts, host = (tf_config.num_workers(), tf_config.index()) if several else (1, 0)
         replicas = strategy.num_replicas_in_sync
         self.num_processes, self.process, self.num_replicas = hosts, host, replicas
-        self.static_shapes = any("CPU" not in name for name in strategy.extended.worker_devices)
+        self.on_cpu = all("CPU" in name for name in strategy.extended.worker_devices)
+        self.static_shapes = not self.on_cpu
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         """Says in one line which other worker was lost, if that is why the run ends."""

@@ -87,7 +87,9 @@ def received(monkeypatch, tmp_path):
                 return SimpleNamespace(lengths=np.array([9] * 9 + [19] * 9 + [31] * 9))
 
             monkeypatch.setattr(finetune.feature_table, "load_or_make_features", cached)
-            setattr(found.splits, name, finetune.make_split(settings, found.task, name, []))
+            devices = SimpleNamespace(static_shapes=False, on_cpu=True)
+            part = finetune.make_split(settings, found.task, devices, name, [], {})
+            setattr(found.splits, name, part)
         found.served = SimpleNamespace(**found.task.serving_options(settings.threshold))
         return found
 

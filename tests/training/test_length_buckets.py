@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from albert_tf.config import AlbertConfig
 from albert_tf.training import length_buckets
 from tests.statistics_of_samples import assert_distribution
 
@@ -102,6 +103,30 @@ def test_the_lengths_chosen_have_least_padding():
             for some in itertools.combinations(candidates[:-1], size)
         )
         assert positions(chosen) == least, (seed, count)
+
+
+def test_a_length_spares_more_than_its_price():
+    """Padding and price together are least; for nothing, all that are allowed are taken."""
+    rows = np.minimum(row_lengths(200, 5), 45)
+    numbers = []
+    for price in (0, 10, 100, 1000):
+        costs = {}
+        for count in range(1, 7):
+            allowed = np.array(length_buckets.choose_static_lengths(rows, 45, count))
+            costs[count] = allowed[np.searchsorted(allowed, rows)].sum() + price * count
+        chosen = length_buckets.choose_static_lengths(rows, 45, price=price)
+        cheapest = min(costs, key=lambda count: (costs[count], -count))
+        assert chosen == length_buckets.choose_static_lengths(rows, 45, cheapest), price
+        numbers.append(len(chosen))
+    assert numbers[0] == 6 > numbers[-1] and numbers == sorted(numbers, reverse=True), numbers
+
+
+def test_the_price_of_a_length_is_measured():
+    """What an H100 computes of ALBERT-base in 26 s, and two cores in 8; docs/performance.md."""
+    base = AlbertConfig.from_json_file("configs/albert_base_v2.json")
+    price = length_buckets.compile_price
+    assert price(base, on_cpu=False) == pytest.approx(26 * 610_000, rel=0.1)
+    assert price(base, on_cpu=True) == pytest.approx(8 * 500, rel=0.2)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,85 @@
+"""Which lengths run_finetune.py pads to: by what compiling one costs, and few programs in all."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from albert_tf.cli import finetune
+from albert_tf.cli.finetune_settings import FinetuningSettings
+from albert_tf.training import length_buckets
+
+CPU = SimpleNamespace(static_shapes=False, on_cpu=True)
+GPU = SimpleNamespace(static_shapes=True, on_cpu=False)
+JAX_ON_CPU = SimpleNamespace(static_shapes=True, on_cpu=True)
+ROWS = {
+    "train": np.repeat([8, 16, 24, 31, 47, 60, 90], [900, 500, 300, 200, 100, 50, 10]),
+    "dev": np.repeat([7, 20, 61], [30, 20, 2]),
+    "test": np.repeat([9, 33, 93], [30, 20, 2]),
+}
+
+
+@pytest.fixture
+def lengths(monkeypatch, tmp_path):
+    """Returns the lengths of each split, for a price of a length and settings."""
+    monkeypatch.setattr(
+        finetune.feature_table,
+        "load_or_make_features",
+        lambda examples, *_: SimpleNamespace(lengths=ROWS[examples]),
+    )
+
+    def choose(devices, price, names=tuple(ROWS), **changes):
+        monkeypatch.setattr(length_buckets, "compile_price", lambda config, on_cpu: price)
+        given = {"task_name": "mrpc", "do_train": "train" in names, "do_eval": True}
+        given |= {"max_seq_length": 128, "output_dir": str(tmp_path), "train_step": 206}
+        settings = FinetuningSettings.of(**given, **changes)  # 3.2 epochs.
+        task = SimpleNamespace(
+            rows=list, settings={}, least_length=0, options=SimpleNamespace(config=None)
+        )
+        splits = {}
+        for name in names:
+            splits[name] = finetune.make_split(settings, task, devices, name, name, splits)
+        return {name: split.static_lengths for name, split in splits.items()}
+
+    return choose
+
+
+def test_without_xla_each_split_has_its_own(lengths):
+    expected = {
+        "train": (8, 16, 24, 31, 60, 90),
+        "dev": (7, 20, 61),
+        "test": (9, 33, 93),
+    }
+    assert lengths(CPU, 1e9) == expected
+    assert lengths(CPU, 1e9, static_lengths=6) == expected
+
+
+@pytest.mark.parametrize("devices", [GPU, JAX_ON_CPU])
+@pytest.mark.parametrize(
+    ("price", "count"), [(400_000, 1), (300_000, 2), (60_000, 3), (20_000, 4), (1.0, 6)]
+)
+def test_the_dearer_a_length_the_fewer(lengths, devices, price, count):
+    """One length has 593,000 positions in 3.2 epochs, two 235,000, three 167,000, four 144,000.
+
+    One of "dev" has 3,172, two 1,122, three 732.
+    """
+    assert len(lengths(devices, price, ["train"])["train"]) == count
+    for price_of_dev, count_of_dev in ((2100, 1), (2000, 2), (380, 3)):
+        assert len(lengths(devices, price_of_dev, ["dev"])["dev"]) == count_of_dev
+
+
+def test_compiled_evaluations_share_their_programs(lengths):
+    """Of three lengths for each; those of training where these pad little."""
+    found = lengths(GPU, 4000)
+    assert found["dev"] == found["test"] == (*found["train"], 128)
+    assert found == lengths(CPU, 4000, jit_compile=True)
+    # Padding costs more than compiling: "test" pads to the lengths of "dev", or to its own.
+    found = lengths(GPU, 250)
+    assert found["dev"] != found["train"]
+    assert lengths(GPU, 1.0) == lengths(CPU, 1.0)
+
+
+def test_as_many_lengths_as_are_asked_for(lengths):
+    found = lengths(GPU, 1e9, static_lengths=3)
+    assert len(found["train"]) == 3 and found["dev"] == (*found["train"], 128)
+    assert set(lengths(GPU, 1e9, static_lengths=1).values()) == {(128,)}
