@@ -37,6 +37,7 @@ def main(settings: ConversionSettings) -> None:
             do_lower_case=settings.do_lower_case,
             architecture=settings.architecture,
             drop=settings.drop,
+            license=settings.license,
             complete=complete,
         )
     print(said)

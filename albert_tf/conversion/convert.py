@@ -12,7 +12,7 @@ from absl import logging
 
 from albert_tf import conversion
 from albert_tf.config import CONFIG_FILE
-from albert_tf.conversion import bundles, huggingface, kerashub, kinds, labels, layouts
+from albert_tf.conversion import bundles, huggingface, kerashub, kinds, labels, layouts, model_card
 from albert_tf.conversion.names import (
     CLASSIFIER_HEAD,
     POOLER,
@@ -33,6 +33,7 @@ def convert(
     *,
     architecture: str | None = None,
     drop: Sequence[str] = (),
+    license: str | None = None,
     complete: Callable[[str], str] | None = None,
     **beside: Any,
 ) -> str:
@@ -47,6 +48,7 @@ def convert(
       output_dir: An empty or new directory.
       architecture: The Hugging Face class to load it with; inferred from the heads by default.
       drop: Prefixes of the release's names of weights to leave out.
+      license: What Hugging Face's model card names as the licence; see model_card.write.
       complete: Adds to the directory before it appears, and says what.
       **beside: What does not lie beside the weights; see Stored.
     """
@@ -55,7 +57,8 @@ def convert(
     if source.vocabulary is None:
         logging.warning("no vocabulary beside %s, and none given: none is written", path)
     with files.whole_directory(output_dir) as directory:
-        options = {"architecture": architecture} if layout == "huggingface" else {}
+        of_card = {"architecture": architecture, "license": license}
+        options = of_card if layout == "huggingface" else {}
         what = _WRITERS[layout](directory, source, **options)
         lost = _lost(directory, source, layout)
         added = complete(directory) if complete else ""
@@ -127,7 +130,9 @@ def _copy_beside(source: StoredModel, directory: str) -> None:
 # --- Hugging Face ------------------------------------------------------------------------------
 
 
-def _write_hugging_face(directory: str, source: StoredModel, architecture: str | None) -> str:
+def _write_hugging_face(
+    directory: str, source: StoredModel, architecture: str | None, license: str | None
+) -> str:
     known = huggingface.ARCHITECTURES
     if source.heads >= set(SQUAD_V2_HEADS) and architecture in (None, "AlbertForQuestionAnswering"):
         raise ValueError(
@@ -162,7 +167,7 @@ def _write_hugging_face(directory: str, source: StoredModel, architecture: str |
     )
     if words:
         vocabulary.write_hugging_face(words, directory, config.max_position_embeddings)
-    huggingface.write_card(directory, source.path, source.run, architecture, config, named)
+    model_card.write(directory, source.path, source.run, architecture, config, named, license)
     if source.run and source.run.task.architecture in ("", architecture):
         source.run.write(directory)
     return f"Hugging Face's {architecture}"

@@ -1,4 +1,4 @@
-"""Hugging Face directories: config.json, model.safetensors, also in shards, and the model card."""
+"""Hugging Face directories: config.json, model.safetensors, also in shards."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from absl import logging
 
 from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
 from albert_tf.conversion import names, values
-from albert_tf.storage import eval_results, files, hub, text_files
-from albert_tf.storage.run_record import RunRecord
+from albert_tf.storage import files, text_files
 from albert_tf.text.tokenization import Tokenizer
 
 LOOKED_FOR = "config.json with model_type albert (Hugging Face)"
@@ -283,44 +282,3 @@ def write(
         theirs |= {"bos_token_id": tokenizer.cls_id, "eos_token_id": tokenizer.sep_id}
     text = json.dumps(theirs, indent=2, sort_keys=True)
     files.replace(os.path.join(directory, _CONFIG), text)
-
-
-def write_card(
-    directory: str,
-    path: str,
-    run: RunRecord | None,
-    architecture: str,
-    config: AlbertConfig,
-    labels: Sequence[str],
-) -> None:
-    """Writes README.md, the model card: what is known about a model and its metrics."""
-    # The header that the Hub reads.
-    header = ["---", "library_name: transformers", "tags: [albert]"]
-    if pipeline := ARCHITECTURES[architecture][2]:
-        header.append(f"pipeline_tag: {pipeline}")
-    settings = run.settings if run else {}
-    initial = settings.get("init_checkpoint") or settings.get("albert_hub_module_handle") or ""
-    if initial.startswith(hub.SCHEME):
-        name = initial.removeprefix(hub.SCHEME).partition("@")[0]
-        header.append(f"base_model: {json.dumps(name)}")
-
-    # What it is, how it was trained, and its scores.
-    size = f"{config.num_hidden_layers} layers, H {config.hidden_size}, E {config.embedding_size}"
-    sections = [
-        "\n".join([*header, "---"]),
-        f"# ALBERT for {run.task.name}" if run and run.task and run.task.name else "# ALBERT",
-        f"[ALBERT](https://arxiv.org/abs/1909.11942) with {size} and {config.vocab_size:,} pieces, "
-        f"for transformers' {architecture}.",
-    ]
-    if labels:
-        sections.append("Classes: " + ", ".join(f"`{label}`" for label in labels) + ".")
-    if run and run.task and run.command:
-        start = f"from {initial}" if initial else "from random initialisation"
-        sections += ["## Training", f"On {run.task.name}, {start}, with albert_tf:"]
-        sections.append(f"```\n{run.command}\n```")
-    metrics = eval_results.of_checkpoint(path)
-    if metrics:
-        rows = [f"| {name} | {value:.4f} |" for name, value in sorted(metrics.items())]
-        sections.append("## Scores on the evaluation set")
-        sections.append("\n".join(["| metric | value |", "| --- | --- |", *rows]))
-    files.replace(os.path.join(directory, "README.md"), "\n\n".join(sections) + "\n")

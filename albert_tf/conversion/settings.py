@@ -64,3 +64,8 @@ class ConversionSettings(StoredSettings):
     onnx: bool = _conversion(
         False, "With --to=huggingface: add onnx/model.onnx and an int8 one, for transformers.js."
     )
+    license: str | None = _conversion(
+        None,
+        "Licence that the model card of to=huggingface names, as apache-2.0. By default that of "
+        "ALBERT's released weights if the model began with them, else none.",
+    )

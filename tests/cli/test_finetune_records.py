@@ -52,8 +52,16 @@ def test_a_model_card_says_what_the_run_was(mrpc, tmp_path):
     assert {"spiece.model", "tokenizer_config.json", "model.safetensors"} < names
     card = (tmp_path / "there" / "README.md").read_text()
     header, rest = card.split("---\n")[1:]
-    assert "library_name: transformers\n" in header
-    assert "pipeline_tag: text-classification\n" in header
+    header = dict(line.split(": ", 1) for line in header.splitlines())
+    header = {name: json.loads(value) for name, value in header.items()}
+    assert header["library_name"] == "transformers" and "license" not in header
+    assert header["pipeline_tag"] == "text-classification" and "base_model" not in header
+    assert header["datasets"] == ["nyu-mll/glue"] and header["metrics"][0] == "accuracy"
+    (result,) = header["model-index"][0]["results"]
+    dataset = {"type": "nyu-mll/glue", "name": "nyu-mll/glue", "config": "mrpc"}
+    assert result["dataset"] == {**dataset, "split": "validation"}
+    scores = {each["name"]: each["value"] for each in result["metrics"]}
+    assert scores == eval_results.of_checkpoint(str(mrpc / "out" / "model.ckpt-best"))
     record = json.loads((mrpc / "out" / "run.json").read_text())
     assert record["task"]["name"] == "mrpc" and record["command"] in rest
     assert record["task"]["reading"] == {"max_seq_length": 23, "pairs": True}
@@ -70,6 +78,7 @@ def test_a_card_without_a_run_claims_nothing(mrpc, tmp_path):
         (source / name).unlink()
     convert(str(source), "huggingface", str(tmp_path / "there"))
     card = (tmp_path / "there" / "README.md").read_text()
+    assert "datasets" not in card and "model-index" not in card
     assert "# ALBERT\n" in card and "Training" not in card and "Scores" not in card
     (source / "run.json").write_text('{"settings": {}, "config": {}, "task": {"name": 3}}')
     with pytest.raises(ValueError, match=r"run.json: .*'name'"):

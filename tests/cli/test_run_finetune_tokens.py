@@ -183,7 +183,7 @@ def test_hugging_face_gets_a_tagger_with_its_labels(trained, tmp_path):
     assert config["architectures"] == ["AlbertForTokenClassification"]
     assert config["id2label"] == {str(i): label for i, label in enumerate(CLASSES)}
     card = (there / "README.md").read_text()
-    assert "pipeline_tag: token-classification\n" in card and "| f1 | " in card
+    assert 'pipeline_tag: "token-classification"\n' in card and "| f1 | " in card
 
 
 def test_its_export_answers_as_it_predicted(trained, tmp_path, monkeypatch):

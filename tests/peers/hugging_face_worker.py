@@ -3,6 +3,8 @@
 Reads a JSON object a line, does it, answers with one.
 """
 
+import contextlib
+import io
 import json
 import os
 import sys
@@ -73,6 +75,13 @@ def embed(directory, texts):
     import sentence_transformers
 
     return {"vectors": sentence_transformers.SentenceTransformer(directory).encode(texts).tolist()}
+
+
+def execute(code):
+    """Runs a program; returns what it prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(code, "program", "exec"), {"__name__": "program"})
+    return {"printed": printed.getvalue()}
 
 
 def main():
