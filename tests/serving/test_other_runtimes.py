@@ -1,0 +1,95 @@
+"""The programs of docs/serving.md run exports elsewhere, and find what test_vectors.json says."""
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from albert_tf import export
+from albert_tf.serving import other_formats, test_vectors
+from tests import tolerances
+from tests.model.test_backends import ROOT
+from tests.node import PACKAGES, run_node
+
+pytestmark = pytest.mark.peers
+TEXT = (ROOT / "docs" / "serving.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def served(classifier, vocabulary):
+    return export.Classifier(classifier, vocabulary, ("a", "b", "c"), max_seq_length=32)
+
+
+@pytest.fixture(scope="module")
+def exported(served, tmp_path_factory):
+    """Exports in a format, once."""
+    folder, done = tmp_path_factory.mktemp("exports"), {}
+
+    def make(file_format):
+        if file_format.startswith("onnx"):
+            pytest.importorskip("tf2onnx")
+        if file_format not in done:
+            done[file_format] = folder / file_format
+            other_formats.save(served, done[file_format], file_format)
+        return done[file_format]
+
+    return make
+
+
+def program_of(title, directory):
+    """Returns the block of code after a title in bold, on an export in a directory."""
+    (block,) = re.findall(rf"^\*\*{title}\*\*.*?^```\w*\n(.*?)^```", TEXT, re.M | re.S)
+    assert "exported/sentiment" in block
+    return block.replace("exported/sentiment", str(directory))
+
+
+def run(*command):
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def assert_vectors(said, directory):
+    vectors = json.loads((directory / test_vectors.FILE).read_text())
+    pairs = [json.loads(f"[{line.replace('] [', '], [')}]") for line in said.splitlines()]
+    assert [expected for _, expected in pairs] == [each["outputs"]["logits"] for each in vectors]
+    for found, expected in pairs:
+        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerances.OUTPUT)
+
+
+def test_node(exported, tmp_path):
+    directory = exported("onnx")
+    (tmp_path / "node_modules").symlink_to(PACKAGES)
+    (tmp_path / "run.mjs").write_text(program_of("Node", directory))
+    assert_vectors(run_node(tmp_path / "run.mjs"), directory)
+
+
+@pytest.mark.parametrize(
+    ("title", "package", "file_format"),
+    [("LiteRT", "ai_edge_litert", "tflite"), ("OpenVINO", "openvino", "onnx")],
+)
+def test_python(exported, title, package, file_format):
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed: make test-peers installs it")
+    directory = exported(file_format)
+    assert_vectors(run(sys.executable, "-c", program_of(title, directory)), directory)
+
+
+def test_the_shell(served, tmp_path):
+    export.save(served, tmp_path / "exported")
+    command = program_of("saved_model_cli", tmp_path / "exported")
+    said = run("bash", "-c", command.replace("python", sys.executable, 1))
+    answer = served.answer_texts(text=np.array(["A warm film"], object))
+    (found,) = re.findall(r"output key probabilities:\n\[\[(.*?)\]\]", said)
+    np.testing.assert_allclose(
+        np.array(found.split(), float), answer["probabilities"][0], rtol=0, atol=tolerances.OUTPUT
+    )
+    assert f"output key label:\n[{answer['label'][0].numpy()!r}]" in said
