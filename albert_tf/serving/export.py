@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Mapping
 
 from albert_tf.console import errors, quiet
-from albert_tf.serving.settings import ExportSettings
+from albert_tf.serving.settings import WEB, ExportSettings
 from albert_tf.storage import files
 
 
@@ -25,14 +25,14 @@ def _table_of(before: Mapping[str, float], after: Mapping[str, float]) -> str:
 def main(settings: ExportSettings) -> None:
     """Writes the model that the settings name."""
     quiet.import_tensorflow("tensorflow")
-    from albert_tf.serving import other_formats, predict, saved_model, served_tasks
+    from albert_tf.serving import other_formats, predict, saved_model, served_tasks, web_page
 
     directory, form, task = settings.export_dir, settings.format, settings.task
     with errors.in_one_line(flags=settings.names()):
         files.check_free(directory)
         if form == "saved_model":
             files.check_literal(directory)
-        elif form.startswith("onnx"):
+        elif form.startswith("onnx") or form == WEB:
             with errors.of_extra("onnx", f"`format={form}`"):
                 for package in ("onnxruntime", "tf2onnx"):
                     importlib.import_module(package)
@@ -43,6 +43,9 @@ def main(settings: ExportSettings) -> None:
         if form == "saved_model":
             saved_model.save(served, directory)
             what = f"a SavedModel that takes {' and '.join(served.text_names)}"
+        elif form == WEB:
+            drift = web_page.save(served, directory)
+            what = f"a page for any host of static files (python -m http.server); {drift}"
         else:
             drift = other_formats.save(served, directory, form)
             what = f"{form} that takes features (albert-predict computes them); {drift}"

@@ -55,20 +55,25 @@ def save(served: ServedModel, directory: str | os.PathLike[str], file_format: st
       file_format: "tflite" or "onnx" (float32), "tflite_int8" or "onnx_int8" (weights in 8 bits,
         activations where they are multiplied, dynamic range). ONNX needs tf2onnx and onnxruntime.
     """
-    is_onnx = file_format.startswith("onnx")
     with files.whole_directory(os.fspath(directory)) as temporary:
-        load = runtime_loader(is_onnx)
-        function = tf.function(
-            lambda **features: served.numbers(features), autograph=False
-        ).get_concrete_function(**served.feature_specs())
-        content = (to_onnx if is_onnx else _tflite)(function, file_format.endswith("_int8"))
-        sizes = (served.config, served.max_seq_length, served.feature_rank)
-        drift = measure_drift(served.numbers, load(content).run, *sizes)
-        path = os.path.join(temporary, FORMATS[file_format])
-        files.replace(path, content)
-        served.describe(temporary)
-        vocabulary.copy(served.vocabulary, temporary)
-        test_vectors.write(path)
+        drift = write(served, temporary, file_format)
+        test_vectors.write(os.path.join(temporary, FORMATS[file_format]))
+    return drift
+
+
+def write(served: ServedModel, directory: str, file_format: str) -> Drift:
+    """Does what `save` does, file by file and without test vectors."""
+    is_onnx = file_format.startswith("onnx")
+    load = runtime_loader(is_onnx)
+    function = tf.function(
+        lambda **features: served.numbers(features), autograph=False
+    ).get_concrete_function(**served.feature_specs())
+    content = (to_onnx if is_onnx else _tflite)(function, file_format.endswith("_int8"))
+    sizes = (served.config, served.max_seq_length, served.feature_rank)
+    drift = measure_drift(served.numbers, load(content).run, *sizes)
+    files.replace(os.path.join(directory, FORMATS[file_format]), content)
+    served.describe(directory)
+    vocabulary.copy(served.vocabulary, directory)
     return drift
 
 

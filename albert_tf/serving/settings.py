@@ -19,6 +19,8 @@ FORMATS = {
     "onnx": "model.onnx",
     "onnx_int8": "model_int8.onnx",
 }
+# The format that is one of them, and a page.
+WEB = "web"
 # What a model reads, and what its sequences are padded to a multiple of: few lengths, none shorter
 # than a beam.
 FEATURES = ("input_ids", "input_mask", "segment_ids")
@@ -115,8 +117,8 @@ class ExportSettings(ServingSettings, TableSettings):
     format: str = _model(
         "saved_model",
         "Format to write. tflite and onnx models take features, which albert-predict computes "
-        "from text.",
-        choices=["saved_model", *FORMATS],
+        "from text. web is onnx_int8 with a page that answers in the browser.",
+        choices=["saved_model", *FORMATS, WEB],
     )
     eval_file: str | None = _scores(
         None,

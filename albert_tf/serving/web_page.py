@@ -1,0 +1,84 @@
+"""A page that answers in the browser: an ONNX file, and what a static host serves beside it."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import os
+
+from albert_tf.serving import other_formats
+from albert_tf.serving.exported_files import DESCRIPTION_FILE, read_description
+from albert_tf.serving.other_formats import Drift
+from albert_tf.serving.served_models import ServedModel
+from albert_tf.serving.settings import FORMATS
+from albert_tf.storage import files
+from albert_tf.text import sentence_piece, vocabulary
+
+PAGE_FILE = "page.json"
+_FORMAT = "onnx_int8"
+# Where the page loads onnxruntime-web from; beside the page it would be "ort/".
+_RUNTIME = "https://cdn.jsdelivr.net/npm/onnxruntime-web@1.30.0/dist/"
+_TITLES = {
+    "classify": "Classify a text",
+    "tag": "Tag a text",
+    "fill_mask": "Guess the missing words",
+    "answer_v1": "Ask a text",
+    "answer_v2": "Ask a text",
+}
+
+
+def save(served: ServedModel, directory: str | os.PathLike[str]) -> Drift:
+    """Writes a model as `onnx_int8`, and a page beside it: index.html and its modules.
+
+    Any host of static files serves the directory, and `load_exported` opens it.
+
+    Args:
+      served: The model.
+      directory: Empty or new; it appears once everything is written.
+    """
+    _check(served)
+    with files.whole_directory(os.fspath(directory)) as temporary:
+        drift = other_formats.write(served, temporary, _FORMAT)
+        for file in importlib.resources.files("albert_tf.serving").joinpath("web").iterdir():
+            files.replace(os.path.join(temporary, file.name), file.read_bytes())
+        files.replace(os.path.join(temporary, PAGE_FILE), _description(served, temporary))
+    return drift
+
+
+def _check(served: ServedModel) -> None:
+    """Checks what the page's modules can't do."""
+    if served.task not in _TITLES:
+        raise ValueError(
+            f"`format=web` has no page for the task {served.task}, only for "
+            f"{', '.join(_TITLES)}: give another `format`"
+        )
+    words = served.vocabulary
+    if not words.is_word_piece:
+        content = files.read_bytes(words.path)
+        is_unigram = sentence_piece.model_type(content) == sentence_piece.UNIGRAM
+        if not is_unigram or sentence_piece.spaces_end_words(content):
+            raise ValueError(
+                f"`format=web` splits words only with a Unigram model that begins them with a "
+                f"space, and {words.path} is none: give another `format`"
+            )
+
+
+def _description(served: ServedModel, directory: str) -> str:
+    """Returns the page's settings; who hosts it may change its title and runtime."""
+    _, _, options = read_description(os.path.join(directory, DESCRIPTION_FILE))
+    words = vocabulary.need(directory)
+    page = {
+        "title": _TITLES[served.task],
+        "runtime": _RUNTIME,
+        "model": FORMATS[_FORMAT],
+        "vocabulary": os.path.basename(words.path),
+        "tokenizer": {
+            "wordPiece": words.is_word_piece,
+            "lower": words.tokenizer.do_lower_case,
+            "keepAccents": False,
+        },
+        "task": served.task,
+        "options": options,
+        "labels": served.labels,
+    }
+    return json.dumps(page, indent=2, ensure_ascii=False) + "\n"

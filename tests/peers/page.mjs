@@ -1,0 +1,68 @@
+// Opens an exported page in Chromium without the network, types texts, and prints what it shows.
+//   node page.mjs PAGE_DIRECTORY CHROMIUM [SCREENSHOT] < a JSON list of texts per question
+import { readFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { extname, join } from "node:path";
+import { chromium } from "playwright-core";
+
+const [directory, executablePath, screenshot] = process.argv.slice(2);
+const questions = JSON.parse(readFileSync(0, "utf8"));
+const runtime = join(import.meta.dirname, "node_modules/onnxruntime-web/dist");
+const types = { ".html": "text/html", ".css": "text/css", ".wasm": "application/wasm" };
+const script = "text/javascript";
+
+const server = createServer((request, response) => {
+  const path = request.url === "/" ? "/index.html" : request.url;
+  const isRuntime = path.startsWith("/ort/");
+  let content;
+  try {
+    content = readFileSync(isRuntime ? join(runtime, path.slice(5)) : join(directory, path));
+  } catch {
+    return response.writeHead(404).end();
+  }
+  if (path === "/page.json") {
+    content = JSON.stringify({ ...JSON.parse(content), runtime: "ort/" });
+  }
+  response.writeHead(200, { "content-type": types[extname(path)] ?? script }).end(content);
+});
+await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
+const origin = `http://127.0.0.1:${server.address().port}/`;
+
+const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
+const context = await browser.newContext({ viewport: { width: 720, height: 560 }, colorScheme: "light" });
+const met = [];
+await context.route("**", (route) => {
+  if (route.request().url().startsWith(origin)) return route.continue();
+  met.push(`asked for ${route.request().url()}`);
+  return route.abort();
+});
+const page = await context.newPage();
+page.on("console", (message) => met.push(`${message.type()}: ${message.text()}`));
+page.on("pageerror", (error) => met.push(String(error)));
+
+const since = performance.now();
+await page.goto(origin);
+const answers = [];
+const milliseconds = [];
+for (const texts of questions) {
+  const began = answers.length ? performance.now() : since;
+  // What was shown before goes, so that the next answer is the one waited for.
+  for (const i of texts.keys()) await page.fill(`#text-${i}`, "");
+  await page.waitForFunction(() => !document.querySelector("#answer").children.length);
+  for (const [i, text] of texts.entries()) await page.fill(`#text-${i}`, text);
+  await page.waitForSelector("#answer > *, #status.error", { timeout: 30_000 });
+  milliseconds.push(Math.round(performance.now() - began));
+  const marks = await page.locator("#answer mark").allInnerTexts();
+  const chosen = await page.locator("#answer .chosen .name").allInnerTexts();
+  const shares = await page.locator("#answer .share").allInnerTexts();
+  const shown = await page.innerText("#answer");
+  answers.push({ marks, chosen, shares, shown, status: await page.innerText("#status") });
+}
+const title = await page.title();
+if (screenshot) {
+  await page.locator("#title").click();
+  await page.screenshot({ path: screenshot });
+}
+await browser.close();
+server.close();
+process.stdout.write(JSON.stringify({ title, answers, milliseconds, met }));

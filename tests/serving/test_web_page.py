@@ -1,0 +1,312 @@
+"""--format=web: its tokenizer gives our ids, its answers are ours, and the page shows them.
+
+Can't see: other browsers than Chromium, and characters that are newer than this Python's Unicode.
+"""
+
+import functools
+import io
+import json
+import pathlib
+import random
+
+import numpy as np
+import pytest
+import sentencepiece
+
+import albert_tf
+from albert_tf import export
+from albert_tf.serving import predict, web_page
+from albert_tf.text.sentence_piece import preprocess_text
+from albert_tf.text.tokenization import Tokenizer
+from albert_tf.text.words import split_words
+from tests import goldens
+from tests.node import FOLDER, chromium, run_node
+from tests.served_tasks import LONG, TASKS, assert_alike, make
+from tests.serving.test_text_functions import ODD, rows_of
+from tests.tiny import randomise
+
+ROOT = pathlib.Path(__file__).parents[2]
+PAGE = ROOT / "albert_tf/serving/web"
+EXAMPLE = ROOT / "examples/web"
+# Of two runtimes on one quantised file, whose activations may be rounded to another step; and of a
+# page's rounding to a thousandth.
+INT8_SHARE = 5e-3
+
+
+# --- what can't be exported --------------------------------------------------------------------
+
+
+def test_a_task_without_a_page_is_refused(vocabulary, tmp_path):
+    with pytest.raises(ValueError, match="no page for the task choose, only for classify, tag"):
+        web_page.save(make("choose", vocabulary), tmp_path / "page")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_page_loads_the_runtime_that_is_tested():
+    versions = json.loads((FOLDER / "package.json").read_text())["dependencies"]
+    assert f"/onnxruntime-web@{versions['onnxruntime-web']}/" in web_page._RUNTIME
+
+
+# --- ids ---------------------------------------------------------------------------------------
+
+# A script -> its letters and marks.
+SCRIPTS = {
+    "Latin": [
+        *range(0x61, 0x7B),
+        *range(0xC0, 0x250),
+        *range(0x1E00, 0x1F00),
+        *range(0x300, 0x370),
+    ],
+    "Greek": [*range(0x386, 0x3E2), *range(0x1F00, 0x1FFF), 0x3A3, 0x3A3, 0x301],
+    "Cyrillic": [*range(0x400, 0x530), *range(0x483, 0x488)],
+    "Hebrew": [*range(0x5B0, 0x5C8), *range(0x5D0, 0x5EB), *range(0xFB1D, 0xFB50)],
+    "Arabic": [*range(0x610, 0x6FF), *range(0xFB50, 0xFBB0), *range(0xFE80, 0xFEF0)],
+    "Devanagari": [*range(0x900, 0x980)],
+    "Thai": [*range(0xE01, 0xE3B), *range(0xE3F, 0xE5C)],
+    "Korean": [*range(0xAC00, 0xB200), *range(0x1100, 0x1200), *range(0xFFA0, 0xFFBF)],
+    "Japanese": [*range(0x3041, 0x3100), *range(0x4E00, 0x4F00), *range(0xFF66, 0xFFA0)],
+    "Chinese": [*range(0x4E00, 0x5800), *range(0x20000, 0x20200), *range(0xF900, 0xFA00)],
+}
+SIGNS = [
+    *" \u00a0\u3000\t",
+    *"0123456789",
+    *",,,..'\"-()!?:;%&/[]",
+    *"\u2019\u2014\u00ab\u3001\u3002²½℃ﬁ",
+]
+
+
+@functools.cache
+def of_script(script, count=500):
+    """Returns texts of random words in a script, with accents, numbers and punctuation."""
+    rng = random.Random(script)
+    letters = [chr(code) for code in SCRIPTS[script] if chr(code).isprintable()]
+
+    def word():
+        return "".join(rng.choices(letters, k=rng.randint(1, 6)))
+
+    words = [word() for _ in range(300)]
+    choices = (lambda: rng.choice(words), word, lambda: rng.choice(SIGNS), lambda: "1,990, ")
+    return [
+        "".join(
+            rng.choices(choices, weights=(8, 1, 2, 1))[0]() + rng.choice(("", " "))
+            for _ in range(rng.randint(3, 20))
+        )
+        for _ in range(count)
+    ]
+
+
+def trained(**options):
+    """Returns a SentencePiece model of all scripts."""
+    model = io.BytesIO()
+    texts = (preprocess_text(text) for script in SCRIPTS for text in of_script(script))
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=texts,
+        model_writer=model,
+        vocab_size=8000,
+        hard_vocab_limit=False,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+        pad_id=3,
+        minloglevel=2,
+        **options,
+    )
+    return model.getvalue()
+
+
+def word_pieces():
+    """Returns a WordPiece vocabulary of all scripts' letters."""
+    letters = {char for script in SCRIPTS for text in of_script(script) for char in text.lower()}
+    letters = sorted(char for char in letters if not char.isspace())
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [*special, *letters[::3], *(f"##{char}" for char in letters[1::2]), "ship", "##s"]
+    return "".join(f"{piece}\n" for piece in pieces).encode()
+
+
+def assert_same_ids(path, texts, is_word_piece=False, lower=True):
+    kind = "vocab_file" if is_word_piece else "spm_model_file"
+    tokenizer = Tokenizer(**{kind: path}, do_lower_case=lower)
+    options = {"wordPiece": is_word_piece, "lower": lower, "keepAccents": False}
+    given = "".join(json.dumps(text) + "\n" for text in texts)
+    out = run_node(FOLDER / "tokenize.mjs", PAGE, path, json.dumps(options), given=given)
+    found = [json.loads(line) for line in out.splitlines()]
+    for text, of_page in zip(texts, found, strict=True):
+        assert of_page["ids"] == tokenizer.encode(text), text
+        ids, offsets = tokenizer.encode_with_offsets(text)
+        assert of_page["same"] == ids, text
+        assert of_page["offsets"] == offsets.tolist(), text
+        assert of_page["words"] == [list(word) for word in split_words(text)], text
+
+
+@pytest.mark.peers
+def test_ids_of_english_texts(golden):
+    sotu = pytest.importorskip("albert_tf.generator.sotu")
+    sentences = [line for address in sotu.load_addresses() for line in address["text"]]
+    texts = random.Random(0).sample(sentences, 5000)
+    assert_same_ids(golden / "spm" / "en_small.model", [*texts, *ODD])
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"user_defined_symbols": ["(", "90", "и", "한국"]},
+        {"byte_fallback": True, "character_coverage": 0.98},
+        # Accents of letters are characters of their own for it, too.
+        {"normalization_rule_name": "nfkc"},
+        {"normalization_rule_name": "identity", "add_dummy_prefix": False},
+        {"remove_extra_whitespaces": False, "split_by_whitespace": False},
+    ],
+    ids=str,
+)
+def test_ids_of_ten_scripts(options, tmp_path):
+    path = tmp_path / "spiece.model"
+    path.write_bytes(trained(**options))
+    texts = [text for script in SCRIPTS for text in of_script(script)]
+    unknown = Tokenizer(path).unk_id
+    known = [i != unknown for text in texts[::50] for i in Tokenizer(path).encode(text)]
+    assert np.mean(known) > 0.7
+    for lower in (True,) if options else (True, False):
+        assert_same_ids(path, [*texts, *ODD], lower=lower)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("lower", [True, False])
+def test_word_pieces_of_ten_scripts(lower, tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(word_pieces())
+    texts = [text for script in SCRIPTS for text in of_script(script)]
+    assert_same_ids(path, [*texts, *ODD, "x" * 201 + " ships"], is_word_piece=True, lower=lower)
+
+
+# --- answers -----------------------------------------------------------------------------------
+
+
+def classifier(count, **options):
+    """Returns what serves a classifier of random weights."""
+
+    def of(vocabulary):
+        config = goldens.config("base", vocab_size=6000, num_hidden_layers=1)
+        model = albert_tf.AlbertForSequenceClassification(config, num_labels=count)
+        return export.Classifier(randomise(model), vocabulary, **options)
+
+    return of
+
+
+def linear_reader(vocabulary):
+    """Returns what answers with BERT's head, and knows that there may be no answer."""
+    config = goldens.config("base", vocab_size=6000, num_hidden_layers=1)
+    model = randomise(albert_tf.AlbertForQuestionAnswering(config))
+    lengths = {"max_seq_length": 32, "max_query_length": 12, "doc_stride": 8}
+    return export.QuestionAnswerer(model, vocabulary, null_threshold=0.0, **lengths)
+
+
+def plain_tagger(vocabulary):
+    config = goldens.config("base", vocab_size=6000, num_hidden_layers=1)
+    model = randomise(albert_tf.AlbertForTokenClassification(config, num_labels=3))
+    return export.Tagger(model, vocabulary, ("ADJ", "NOUN", "X"), max_seq_length=16)
+
+
+LABELS = ("one", "two", "three")
+SERVED = {
+    **{task: functools.partial(make, task) for task in TASKS if task != "choose"},
+    "answer_v2, linear": linear_reader,
+    "tag, plain": plain_tagger,
+    "regression": classifier(1, max_seq_length=16),
+    "multilabel": classifier(3, labels=LABELS, multilabel=True, threshold=0.4),
+    "windows": classifier(3, labels=LABELS, windows="max", max_seq_length=16, doc_stride=8),
+    "mean": classifier(3, labels=LABELS, windows="mean", max_seq_length=16, doc_stride=8),
+}
+
+
+def as_predicted(found, texts, predicted):
+    """Returns a page's answer in the form of load_exported's, which also has the threshold."""
+    found.pop("labels", None)
+    if "threshold" in predicted:
+        found["threshold"] = predicted["threshold"]
+    for each in found.get("answers", ()):
+        start, end = each.pop("start"), each.pop("end")
+        assert units(texts[1])[2 * start : 2 * end].decode("utf-16-le").strip() == each["text"]
+    for each in [*found.get("entities", ()), *found.get("words", ())]:
+        for name in ("start", "end"):
+            each[name] = len(units(texts[0])[: 2 * each[name]].decode("utf-16-le"))
+    return found
+
+
+def units(text):
+    return text.encode("utf-16-le")
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name", SERVED)
+def test_answers_are_ours(name, vocabulary, tmp_path, monkeypatch):
+    pytest.importorskip("tf2onnx")
+    # Rounding in 8 bits is not the same in both runtimes.
+    monkeypatch.setattr(web_page, "_FORMAT", "onnx")
+    served, page = SERVED[name](vocabulary), tmp_path / "page"
+    web_page.save(served, page)
+    rows = [row[: len(served.text_names)] for row in rows_of(served.task)]
+    if served.task.startswith("answer"):
+        rows += [["who?", LONG], ["where?", f"😀 {LONG} " * 3]]
+    given = "".join(json.dumps(row) + "\n" for row in rows)
+    found = [
+        json.loads(line) for line in run_node(FOLDER / "answer.mjs", page, given=given).splitlines()
+    ]
+    predictor = predict.load_exported(page)
+    for row, of_page in zip(rows, found, strict=True):
+        (expected,) = predictor([row])
+        assert_alike(as_predicted(of_page, row, expected), dict(expected))
+
+
+# --- the page ----------------------------------------------------------------------------------
+
+
+def show(page, *questions):
+    """Returns what a page shows in Chromium, without the network, for lists of texts."""
+    out = run_node(FOLDER / "page.mjs", page, chromium(), given=json.dumps(questions))
+    found = json.loads(out)
+    assert found["met"] == [], "errors, or requests to other hosts"
+    return found["answers"]
+
+
+@pytest.mark.peers
+def test_the_example_classifies():
+    texts = [
+        "The Union must be preserved, and the rebellion of the insurgent States suppressed.",
+        "Our children need computers and the Internet in every classroom.",
+    ]
+    answers = show(EXAMPLE, *([text] for text in texts))
+    for answer, expected in zip(answers, predict.load_exported(EXAMPLE)(texts), strict=True):
+        assert answer["chosen"] == [expected["label"]]
+        shares = [float(share.removesuffix(" %")) / 100 for share in answer["shares"]]
+        assert shares == pytest.approx([*expected["probabilities"].values()], abs=INT8_SHARE)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("task", ["tag", "fill_mask", "answer_v1", "classify"])
+def test_a_page_shows_answers(task, vocabulary, tmp_path):
+    pytest.importorskip("tf2onnx")
+    served, page = make(task, vocabulary), tmp_path / "page"
+    web_page.save(served, page)
+    texts = {"answer_v1": ["who?", "The Cat sat"], "classify": ["a cat", "a dog"]}
+    row = texts.get(task, ["The [MASK] sat, and Anna's dog ran"])
+    (shown,) = show(page, row)
+    (expected,) = predict.load_exported(page)([row])
+    if task == "tag":
+        assert shown["marks"] == [f"{each['text']} {each['type']}" for each in expected["entities"]]
+    elif task == "fill_mask":
+        (best,) = expected["masks"]
+        assert shown["chosen"] == [name_of(best[0]["piece"])]
+    elif task == "answer_v1":
+        assert shown["marks"] == shown["chosen"] == [expected["answer"]]
+    else:
+        assert shown["chosen"] == [expected["label"]]
+
+
+def name_of(piece):
+    return piece[1:] or "(space)" if piece[0] == "\u2581" else f"-{piece}"
+
+
+def test_the_example_has_the_packages_page():
+    for file in PAGE.iterdir():
+        assert (EXAMPLE / file.name).read_bytes() == file.read_bytes(), "export it again"
+    assert sum(file.stat().st_size for file in EXAMPLE.iterdir()) < 2_500_000
