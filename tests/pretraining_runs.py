@@ -166,6 +166,12 @@ class Progress:
         self.stats: dict[int, Mapping[str, float]] = {}
         self._on_report = on_report
 
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
     @property
     def steps(self) -> list[int]:
         """The last step of each loop."""
@@ -175,7 +181,8 @@ class Progress:
         self, step: int, stats: Mapping[str, float], step_seconds: float, compiled: bool
     ) -> None:
         """See ProgressLog."""
-        assert step_seconds > 0 and compiled == (not self.stats)
+        # The first step is compiled; so are the first ones of other lengths.
+        assert step_seconds > 0 and (compiled or self.stats)
         self.stats[step] = stats
         self._on_report(step)
 

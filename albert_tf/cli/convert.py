@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import importlib
 
-from albert_tf.console import errors, quiet
+from absl import logging
+
+from albert_tf.console import errors, log, quiet
 from albert_tf.conversion.settings import ConversionSettings
 
 
 def main(settings: ConversionSettings) -> None:
     """Converts the model that the settings name."""
+    log.begin()
     quiet.import_tensorflow("tensorflow" if settings.onnx else None)
     from albert_tf.conversion import convert
 
@@ -40,4 +43,4 @@ def main(settings: ConversionSettings) -> None:
             license=settings.license,
             complete=complete,
         )
-    print(said)
+    logging.info("%s", said)

@@ -6,7 +6,9 @@ import dataclasses
 import os
 import tempfile
 
-from albert_tf.console import errors, quiet
+from absl import logging
+
+from albert_tf.console import errors, log, quiet
 from albert_tf.console.settings import POSITIVE, REQUIRED, setting, with_default
 from albert_tf.generator.settings import PieceTrainingSettings
 from albert_tf.storage import files, hub
@@ -59,9 +61,10 @@ class ExtensionSettings(PieceTrainingSettings):
 
 def main(settings: ExtensionSettings) -> None:
     """Writes the model that the settings ask for."""
+    log.begin()
     quiet.import_tensorflow("tensorflow")
     with errors.in_one_line(flags=settings.names()):
-        print(_extend(settings))
+        logging.info("%s", _extend(settings))
 
 
 def _extend(settings: ExtensionSettings) -> str:

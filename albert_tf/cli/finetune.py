@@ -15,7 +15,7 @@ from absl import logging
 from albert_tf.cli import run_directory
 from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
-from albert_tf.console import errors
+from albert_tf.console import errors, log
 from albert_tf.conversion import kinds
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.stored import Stored
@@ -43,7 +43,7 @@ SPLITS = {
 
 def main(settings: FinetuningSettings) -> None:
     """Trains, evaluates, predicts and exports, as the settings say."""
-    logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
+    log.begin()
     expected = errors.in_one_line(NonFiniteLossError, flags=settings.names())
     with expected, contextlib.ExitStack() as held:
         if settings.ensemble_dirs:
@@ -60,6 +60,14 @@ def main(settings: FinetuningSettings) -> None:
             run.predict_best()
         if settings.export_dir and run.trainer.devices.is_chief:
             export(settings, run)
+        if settings.do_train and run.trainer.devices.is_chief:
+            run_directory.log_end(
+                settings.output_dir,
+                settings.do_eval,
+                run.task,
+                run.task.served_as,
+                settings.export_dir,
+            )
 
 
 def prepare(

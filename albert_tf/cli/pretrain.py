@@ -14,7 +14,7 @@ from albert_tf import conversion
 from albert_tf.cli import run_directory
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.config import AlbertConfig
-from albert_tf.console import errors
+from albert_tf.console import errors, log
 from albert_tf.conversion import layouts
 from albert_tf.conversion.names import POOLER, SENTENCE_ORDER_HEAD
 from albert_tf.records import input_files, input_pipeline
@@ -35,7 +35,7 @@ _EVALUATION_SEED = -1
 
 def main(settings: PretrainingSettings) -> None:
     """Trains, evaluates, or both, as the settings say."""
-    logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
+    log.begin()
     in_one_line = errors.in_one_line(NonFiniteLossError, flags=settings.names())
     with in_one_line, contextlib.ExitStack() as held:
         settings, trainer, records, weights = prepare(settings, held)
@@ -45,9 +45,11 @@ def main(settings: PretrainingSettings) -> None:
                 input_fn = evaluation_input(settings, records)
                 if weights and not settings.do_train:
                     evaluate_once(settings, trainer, weights, input_fn)
-                else:
-                    last = functools.partial(last_step, settings)
-                    evaluation.evaluate_checkpoints(trainer, input_fn, last)
+                    return
+                last = functools.partial(last_step, settings)
+                evaluation.evaluate_checkpoints(trainer, input_fn, last)
+        if finished and trainer.devices.is_chief:
+            run_directory.log_end(settings.output_dir, settings.do_eval, trainer.task, "fill_mask")
 
 
 def prepare(

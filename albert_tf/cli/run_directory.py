@@ -12,14 +12,18 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import tensorflow as tf
+from absl import logging
 
 from albert_tf import conversion
 from albert_tf.cli.training_settings import TrainingSettings
 from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
+from albert_tf.console import log
 from albert_tf.conversion import layouts
-from albert_tf.storage import checkpoint, files
+from albert_tf.storage import checkpoint, eval_results, files
 from albert_tf.storage.run_record import RunRecord, TaskRecord, find_run
-from albert_tf.training.interfaces import Devices
+from albert_tf.text import vocabulary
+from albert_tf.training.interfaces import Devices, Task
+from albert_tf.training.progress import four_digits
 
 AnySettings = TypeVar("AnySettings", bound=TrainingSettings)
 
@@ -69,6 +73,35 @@ def record_run(
     command = shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])  # As typed in a shell.
     run = RunRecord(settings.record(), config.to_dict(), data, task, command)
     run.write(settings.output_dir)
+
+
+def log_end(
+    directory: str, evaluates: bool, task: Task, served_as: str, exported: str = ""
+) -> None:
+    """Logs the checkpoint to use, its score if it has one, and a command that answers with it.
+
+    Args:
+      directory: Of the run.
+      evaluates: Whether the run evaluates its checkpoints; see checkpoint.to_use.
+      task: What was trained.
+      served_as: Which of serving's tasks answers with it; "" if none does.
+      exported: Where it was exported to, if it was.
+    """
+    path = checkpoint.to_use(directory, evaluates)
+    score = eval_results.of_checkpoint(path).get(task.key_metric)
+    said = "" if score is None else f" | {task.key_metric} {four_digits(score)}"
+    if path == checkpoint.best(directory):
+        said = f", of step {eval_results.Trial.read(directory).best_step}{said}"
+    logging.info("checkpoint to use: %s%s", path, said)
+    words = None
+    with contextlib.suppress(ValueError):  # Of several vocabularies none is taken.
+        words = vocabulary.find(directory)
+    following = log.command("tensorboard", logdir=directory)
+    if exported:
+        following = log.command("albert-predict", model=exported)
+    elif served_as and words:
+        following = log.command("albert-predict", model=path, task=served_as)
+    logging.info("next: %s", following)
 
 
 def check_same_model(config: AlbertConfig, output_dir: str) -> None:

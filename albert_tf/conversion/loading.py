@@ -42,9 +42,10 @@ class LoadReport:
 
     def __str__(self) -> str:
         text = f"{len(self.loaded)} variables loaded"
-        for label, names in (("missing", self.missing), ("unused", self.unused)):
-            if names:
-                text += f"; {label}: {', '.join(names)}"
+        for label, names in (("missing", map(tf1_name, self.missing)), ("unused", self.unused)):
+            # By head, such as cls/predictions: what is in it is long, and always the same.
+            if heads := list(dict.fromkeys("/".join(name.split("/")[:2]) for name in names)):
+                text += f"; {label}: {', '.join(heads)}"
         return text
 
 
@@ -224,13 +225,11 @@ def _fill(
     for name, source in sources.items():
         if source is not None:
             named[name].assign(values[source])
-    report = LoadReport(
+    return LoadReport(
         loaded=tuple(named[name].path for name in named if sources[name] is not None),
         missing=tuple(named[name].path for name in missing),
         unused=tuple(unused),
     )
-    logging.info("%s: %s", path, report)
-    return report
 
 
 def _leave_other_heads(

@@ -25,7 +25,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.console import errors, quiet
+from albert_tf.console import errors, log, quiet
 from albert_tf.generator import documents, examples, workers
 from albert_tf.generator.report import Report, report_path, write_plots
 from albert_tf.generator.settings import GeneratorSettings
@@ -207,7 +207,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 def main(settings: GeneratorSettings) -> None:
     """Writes the records that the settings describe, and logs what they are."""
     quiet.import_tensorflow()
-    logging.set_verbosity(max(logging.INFO, logging.get_verbosity()))
+    log.begin()
     with errors.in_one_line(flags=settings.names()), _ended_by_sigterm():
         report = create_pretraining_data(settings)
     for line in report.lines():

@@ -19,8 +19,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import sentencepiece
+from absl import logging
 
-from albert_tf.console import errors, quiet
+from albert_tf.console import errors, log, quiet
 from albert_tf.generator import documents
 from albert_tf.generator.settings import PieceTrainingSettings, SentencePieceSettings
 from albert_tf.storage import files
@@ -166,13 +167,12 @@ def write_model(model: bytes, model_prefix: str) -> None:
 
 def main(settings: SentencePieceSettings) -> None:
     """Trains and writes the model that the settings describe."""
+    log.begin()
     quiet.import_tensorflow()
     with errors.in_one_line(flags=settings.names()):
         texts = files.list_files(settings.input_file)
         check_writable(settings.model_prefix)
         model = train(texts, settings, settings.vocab_size, settings.do_lower_case)
         write_model(model, settings.model_prefix)
-    print(
-        f"{settings.model_prefix}.model: {settings.vocab_size} pieces from {len(texts)} "
-        f"file{'s' if len(texts) > 1 else ''}"
-    )
+    path, several = f"{settings.model_prefix}.model", "s" if len(texts) > 1 else ""
+    logging.info("%s: %d pieces from %d file%s", path, settings.vocab_size, len(texts), several)

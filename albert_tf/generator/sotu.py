@@ -23,7 +23,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from albert_tf.console import errors, quiet
+from absl import logging
+
+from albert_tf.console import errors, log, quiet
 from albert_tf.console.settings import REQUIRED, Settings, run_script, setting
 from albert_tf.storage import files
 
@@ -149,6 +151,7 @@ def _json_lines(rows: Iterable[dict[str, Any]]) -> str:
 
 def main(settings: SotuSettings) -> None:
     """Writes the addresses to `output_dir`."""
+    log.begin()
     quiet.import_tensorflow()
     with errors.in_one_line(flags=settings.names()):
         files.check_expanded(settings.output_dir)
@@ -156,10 +159,9 @@ def main(settings: SotuSettings) -> None:
         write_files(make_files(addresses), settings.output_dir)
     for split in ("train", "dev"):
         chosen = [address for address in addresses if address["split"] == split]
-        print(
-            f"{os.path.join(settings.output_dir, split)}.txt: {len(chosen)} addresses, "
-            f"{sum(len(address['text']) for address in chosen)} sentences"
-        )
+        path = os.path.join(settings.output_dir, f"{split}.txt")
+        sentences = sum(len(address["text"]) for address in chosen)
+        logging.info("%s: %d addresses, %d sentences", path, len(chosen), sentences)
 
 
 def run() -> None:

@@ -13,8 +13,10 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from absl import logging
+
 from albert_tf.config import AlbertConfig, shipped_models
-from albert_tf.console import errors, quiet
+from albert_tf.console import errors, log, quiet
 from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, Settings, setting
 from albert_tf.conversion.settings import StoredSettings
 from albert_tf.storage import files
@@ -213,8 +215,7 @@ def attention(settings: AttentionSettings) -> None:
         figure = attending.draw(pieces, probabilities)
         arrays = attending.npz(pieces, probabilities)
         _write(settings, {"attention.npz": arrays, "attention.png": figure})
-        layers, heads, length, _ = probabilities.shape
-        print(f"{settings.output_dir}: {layers} layers, {heads} heads, {length} pieces")
+        logging.info("attention of %d layers, %d heads, %d pieces", *probabilities.shape[:3])
 
 
 def agreement(settings: InspectionSettings) -> None:
@@ -278,6 +279,7 @@ def _labelled(settings: ProbeSettings, stored: Stored) -> Labelled:
 @contextlib.contextmanager
 def _running(settings: InspectionSettings, draws: bool = True) -> Iterator[None]:
     """Imports TensorFlow; a user error in the body ends the process with one line."""
+    log.begin()
     quiet.import_tensorflow()
     with errors.in_one_line(flags=settings.names()):
         if draws:
@@ -315,6 +317,7 @@ def _write(settings: InspectionSettings, contents: Mapping[str, str | bytes]) ->
     with files.whole_directory(settings.output_dir) as temporary:
         for name, content in contents.items():
             files.replace(os.path.join(temporary, name), content)
+    logging.info("%s: %s", settings.output_dir, ", ".join(contents))
 
 
 def sizes(settings: SizesSettings) -> None:

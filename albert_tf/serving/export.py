@@ -10,7 +10,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 
-from albert_tf.console import errors, quiet
+from absl import logging
+
+from albert_tf.console import errors, log, quiet
 from albert_tf.serving.settings import WEB, ExportSettings
 from albert_tf.storage import files
 
@@ -24,6 +26,7 @@ def _table_of(before: Mapping[str, float], after: Mapping[str, float]) -> str:
 
 def main(settings: ExportSettings) -> None:
     """Writes the model that the settings name."""
+    log.begin()
     quiet.import_tensorflow("tensorflow")
     from albert_tf.serving import other_formats, predict, saved_model, served_tasks, web_page
 
@@ -45,13 +48,17 @@ def main(settings: ExportSettings) -> None:
             what = f"a SavedModel that takes {' and '.join(served.text_names)}"
         elif form == WEB:
             drift = web_page.save(served, directory)
-            what = f"a page for any host of static files (python -m http.server); {drift}"
+            what = f"a page for any host of static files; {drift}"
         else:
             drift = other_formats.save(served, directory, form)
             what = f"{form} that takes features (albert-predict computes them); {drift}"
-        print(f"{directory}: {what}")
+        logging.info("%s: %s", directory, what)
         if evaluation:
             after = evaluation(predict.load_exported(directory).outputs)
             print(_table_of(before, after))
     if form == "saved_model" and (hint := saved_model.hint(directory)):
-        print(hint)
+        logging.info("%s", hint)
+    following = log.command("albert-predict", model=directory)
+    if form == WEB:
+        following = log.command("python", "-m", "http.server", directory=directory)
+    logging.info("next: %s", following)

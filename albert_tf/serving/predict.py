@@ -20,8 +20,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from absl import logging
 
-from albert_tf.console import errors, quiet
+from albert_tf.console import errors, log, quiet
 from albert_tf.serving import exported_files
 from albert_tf.serving.settings import PredictionSettings
 from albert_tf.storage import files, text_files
@@ -369,6 +370,7 @@ def _show(texts: list[str], answer: Answer, as_json: bool) -> None:
 
 def main(settings: PredictionSettings) -> None:
     """Answers lines of text."""
+    log.begin(logging.WARNING)
     with errors.in_one_line(flags=settings.names()):
         if settings.task or exported_files.find(settings.model) is None:
             quiet.import_tensorflow("tensorflow")

@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ PER_ROW = ("label_targets",)
 SHORT_POSITIONS = 1024
 # Stands for the lengths of all short batches.
 ANY_LENGTH = 0
-_LOG_EVERY = 10_000
+_SECONDS_BETWEEN_LINES = 10
 
 Row = Mapping[str, np.ndarray]
 
@@ -226,9 +227,11 @@ def examples_digest(examples: Sequence[Any], settings: Any = None) -> str:
 
 
 def _counted(rows: Iterable[Row], num_examples: int) -> Iterator[Row]:
+    last = time.monotonic()
     for count, row in enumerate(rows, start=1):
-        if count % _LOG_EVERY == 0:
+        if time.monotonic() - last > _SECONDS_BETWEEN_LINES:
             logging.info("features: %d rows of %d examples so far", count, num_examples)
+            last = time.monotonic()
         yield row
 
 

@@ -16,7 +16,7 @@ from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.training import evaluation, length_buckets
 from albert_tf.training.evaluation import RowOutputs
-from albert_tf.training.progress import ProgressLog
+from albert_tf.training.progress import ProgressLog, bar
 from albert_tf.training.trainer import Trainer
 
 _SCORES_FILES = {"dev": eval_results.RESULTS_FILE, "test": "test_scores.txt"}
@@ -208,7 +208,8 @@ def predict(task: SupervisedTask, outputs_of: RowOutputs, split: Split) -> Any:
     """Returns a task's predictions for a split with the weights of a model; see SupervisedTask."""
     table = split.features.select(task.inputs)
     plan = length_buckets.evaluation_batches(table.lengths, split.batch_size, split.static_lengths)
-    outputs = task.collect(split.features, outputs_of(table.evaluation_inputs(plan)))
+    batches = bar(outputs_of(table.evaluation_inputs(plan)), len(plan.lengths))
+    outputs = task.collect(split.features, batches)
     return task.predictions(split.examples, split.features, outputs)
 
 
@@ -236,7 +237,7 @@ def write_predictions(
     task.write(directory, split, examples, predictions)
     scores = task.scores(examples, predictions)
     if scores:
-        lines = evaluation.log_results(source, scores)
+        lines = evaluation.log_results(source, scores, task.key_metric)
         eval_results.append_text(os.path.join(directory, _SCORES_FILES[split]), lines)
     logging.info(
         "predictions of %s for %d examples were written to %s", source, len(examples), directory

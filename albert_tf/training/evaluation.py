@@ -15,7 +15,7 @@ from absl import logging
 from albert_tf.storage import checkpoint, eval_results, files
 from albert_tf.storage.eval_results import Evaluation, Trial
 from albert_tf.training.interfaces import Devices, InputFn
-from albert_tf.training.progress import write_metrics
+from albert_tf.training.progress import four_digits, write_metrics
 from albert_tf.training.trainer import Trainer
 from albert_tf.types import Features
 
@@ -59,11 +59,11 @@ def evaluate_checkpoints(
         metrics = trainer.evaluate(input_fn)
         results = {"global_step": step, **metrics}
         evaluated, waiting_since = prefix, None
-        lines = log_results(prefix, results)
-        if trainer.devices.is_chief:
+        key_metric, is_chief = trainer.task.key_metric, trainer.devices.is_chief
+        copied = _keep_if_best(prefix, results[key_metric], key_metric) if is_chief else []
+        lines = log_results(prefix, results, key_metric, is_best=bool(copied))
+        if is_chief:
             write_metrics(trainer.output_dir, step, results)
-            key_metric = trainer.task.key_metric
-            copied = _keep_if_best(prefix, results[key_metric], key_metric)
             evaluation = Evaluation(step, key_metric, metrics, bool(copied))
             eval_results.add(trainer.output_dir, evaluation, lines + copied)
     return results
@@ -128,14 +128,15 @@ def evaluate_saved(
         metrics = evaluate()
         count += 1
         results = {"global_step": step, **metrics}
-        lines, value = log_results(prefix, results), metrics[key_metric]
+        value = metrics[key_metric]
         is_best = trial.is_beaten(value, key_metric)
+        lines = log_results(prefix, results, key_metric, is_best)
         best = (step, value) if is_best else (trial.best_step, trial.best_value)
         trial = Trial(step, *best)
         if trainer.devices.is_chief:
             write_metrics(directory, step, results)
             if is_best:
-                lines += _copy_to_best(prefix)
+                lines += _copied_to_best(prefix)
                 write()
             lines.append(f"best = {trial.best_value}")
             # Last: a run killed before this point evaluates the checkpoint again.
@@ -148,13 +149,18 @@ def evaluate_saved(
     return count
 
 
-def log_results(prefix: str, results: Mapping[str, float]) -> list[str]:
-    """Logs the metrics of a checkpoint; returns them as lines of text."""
-    logging.info("***** Eval results of %s *****", prefix)
-    lines = [f"{key} = {results[key]}" for key in sorted(results)]
-    for line in lines:
-        logging.info("  %s", line)
-    return lines
+def log_results(
+    prefix: str, results: Mapping[str, float], key_metric: str = "", is_best: bool = False
+) -> list[str]:
+    """Logs the metrics of a checkpoint in a line, first that by which checkpoints are compared.
+
+    Returns them as lines of text, with all digits.
+    """
+    names = sorted(results, key=lambda name: (name != key_metric, name))
+    shown = [f"{name} {four_digits(results[name])}" for name in names if name != "global_step"]
+    best = " | the best so far" if is_best else ""
+    logging.info("%s: %s%s", prefix, " | ".join(shown), best)
+    return [f"{name} = {results[name]}" for name in sorted(results)]
 
 
 def _keep_if_best(prefix: str, value: float, key_metric: str) -> list[str]:
@@ -165,7 +171,7 @@ def _keep_if_best(prefix: str, value: float, key_metric: str) -> list[str]:
     if not trial.is_beaten(value, key_metric):
         return []
     try:
-        return _copy_to_best(prefix)
+        return _copied_to_best(prefix)
     except tf.errors.NotFoundError:
         logging.warning(
             "%s was the best checkpoint, but was deleted before it could be kept", prefix
@@ -173,12 +179,9 @@ def _keep_if_best(prefix: str, value: float, key_metric: str) -> list[str]:
         return []
 
 
-def _copy_to_best(prefix: str) -> list[str]:
+def _copied_to_best(prefix: str) -> list[str]:
     """Copies a checkpoint to model.ckpt-best; returns the release's lines about it."""
-    copies = checkpoint.copy_to_best(prefix)
-    for source, target in copies.items():
-        logging.info("saving %s to %s", source, target)
-    return [f"saved {source} to {target}" for source, target in copies.items()]
+    return [f"saved {old} to {new}" for old, new in checkpoint.copy_to_best(prefix).items()]
 
 
 def _remind(what: str, waiting_since: float | None) -> float:

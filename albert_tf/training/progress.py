@@ -5,19 +5,23 @@ from __future__ import annotations
 import io
 import math
 import os
-import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
 from tqdm import tqdm
 
+from albert_tf.console import log
+
 _SECONDS_BETWEEN_LINES = 10
 _LINE = "{percentage:.0f} % of {total_fmt}, {rate_fmt}{postfix}; {remaining} left"
+_BAR = "{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}, {elapsed} so far"
 
 
 class ProgressLog:
-    """Reports each loop of training steps.
+    """Reports each loop of training steps; on a terminal with a bar, in a `with` statement.
 
     Args:
       directory: Directory for TensorBoard's files; None writes none.
@@ -37,6 +41,18 @@ class ProgressLog:
         self._num_train_steps = num_train_steps
         self._examples_per_step = examples_per_step
         self._tokens_per_example = tokens_per_example
+        self._bar: tqdm | None = None  # In the `with` statement.
+        # Steps and seconds of each loop; and when the last one ended.
+        self._loops: list[tuple[int, float]] = []
+        self._last: tuple[int, float] | None = None
+
+    def __enter__(self) -> ProgressLog:
+        self._bar = bar(total=self._num_train_steps)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._bar:
+            self._bar.close()
 
     def report(
         self, step: int, stats: Mapping[str, float], step_seconds: float, compiled: bool = False
@@ -47,30 +63,49 @@ class ProgressLog:
           step: Updates done.
           stats: Means over the loop: `loss`, each loss by name, `learning_rate`, `grad_norm`.
           step_seconds: Seconds per step.
-          compiled: Whether they are mostly compilation: then neither rate nor time left is shown.
+          compiled: Whether it was a single step, compiled for its shapes: then neither rate nor
+            time left is shown.
         """
         rates = {}
         if not compiled:
             examples = self._examples_per_step / step_seconds
             tokens = examples * self._tokens_per_example
             rates = {"examples_per_second": examples, "tokens_per_second": tokens}
-        losses = ", ".join(f"{name} {stats[name]:.4f}" for name in stats if name.endswith("_loss"))
-        logging.info(
-            "step %d/%d | loss %.4f (%s) | learning rate %.3g | grad norm %.3g | %s",
-            step,
-            self._num_train_steps,
-            stats["loss"],
-            losses,
-            stats["learning_rate"],
-            stats["grad_norm"],
-            f"{_short(rates['examples_per_second'])} examples/s | "
-            f"{_short(rates['tokens_per_second'])} tokens/s | "
-            f"{format_duration((self._num_train_steps - step) * step_seconds)} left"
-            if rates
-            else f"compiled in {format_duration(step_seconds)}",
-        )
+        # The last of several losses is what is left of their sum.
+        losses = [name for name in stats if name.endswith("_loss")][:-1]
+        of_which = ", ".join(f"{name[:-5]} {four_digits(stats[name])}" for name in losses)
+        loss = f"loss {four_digits(stats['loss'])}" + (f" ({of_which})" if of_which else "")
+        if compiled:
+            pace = f"compiled in {format_duration(step_seconds)}"
+        else:
+            rate = rates["examples_per_second"]
+            shown = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+            left = self._seconds_left(step, step_seconds)
+            pace = f"{shown} examples/s | {format_duration(left)} left"
+        logging.info("step %d/%d | %s | %s", step, self._num_train_steps, loss, pace)
+        if self._bar:
+            self._bar.update(step - self._bar.n)
         if self._writer:
             _write_scalars(self._writer, step, {**stats, **rates})
+        self._last = step, time.monotonic()
+
+    def _seconds_left(self, step: int, step_seconds: float) -> float:
+        """Returns how long the rest takes, reckoned from the later half of the run so far.
+
+        Saving and evaluations are part of it, compilation is not.
+        """
+        if self._last:
+            self._loops.append((step - self._last[0], time.monotonic() - self._last[1]))
+        later = self._loops[len(self._loops) // 2 :] or [(1, step_seconds)]
+        steps, seconds = map(sum, zip(*later, strict=True))
+        return (self._num_train_steps - step) * seconds / steps
+
+
+def bar(parts: Iterable[Any] | None = None, total: int | None = None) -> Any:
+    """Returns `parts`; on a terminal a bar shows how many of them have been taken."""
+    if not log.on_terminal():
+        return parts
+    return tqdm(parts, total=total, bar_format=_BAR if total else None, leave=False)
 
 
 class ProgressBar(tqdm):
@@ -87,7 +122,7 @@ class ProgressBar(tqdm):
         shown = {"total": total_bytes, "initial": done_bytes, "unit": "B", "unit_scale": True}
         # Blocks come in bursts: the mean since the start is steadier than the last rate.
         shown |= {"miniters": 1, "smoothing": 0}
-        if not sys.stderr.isatty():
+        if not log.on_terminal():
             seconds = _SECONDS_BETWEEN_LINES
             shown |= {"file": _LogLines(), "bar_format": _LINE, "leave": False}
             shown |= {"mininterval": seconds, "delay": seconds}
@@ -137,5 +172,6 @@ def format_duration(seconds: float) -> str:
     return f"{seconds} s"
 
 
-def _short(rate: float) -> str:
-    return f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
+def four_digits(value: float) -> str:
+    """Formats a number for people, with four significant digits: "0.1570", "88.12", "10570"."""
+    return f"{value:.0f}" if abs(value) >= 1000 or isinstance(value, int) else f"{value:#.4g}"

@@ -18,7 +18,7 @@ from albert_tf import conversion
 from albert_tf.conversion import labels, names, values
 from albert_tf.storage import checkpoint
 from albert_tf.training.interfaces import Devices, InputFn, Run, StepSettings, Task, stat_names
-from albert_tf.training.progress import ProgressLog
+from albert_tf.training.progress import ProgressLog, bar
 from albert_tf.training.stop_signals import StopSignals
 from albert_tf.types import Array, Features
 
@@ -179,14 +179,15 @@ class Trainer:
         iterators = StepIterators(self.devices, source, step, num_train_steps)
         is_over = is_stopped = False
         step_seconds = None
-        with StopSignals() as signals, self._writer:
+        with StopSignals() as signals, self._writer, progress:
             while not (is_over or is_stopped):
                 # How many steps the devices run before the host looks again: up to the next
-                # checkpoint, but for seconds only. The first alone: it is compiled, which tells
-                # nothing of the time that a step takes.
+                # checkpoint, but for seconds only. The first of a length alone: it is compiled,
+                # which tells nothing of the time that a step takes.
                 count = min(steps_per_loop, save_steps - step % save_steps, num_train_steps - step)
                 quick = int(_LOOP_SECONDS / step_seconds) if step_seconds else 1
-                count = min(count, max(1, quick))
+                known = iterators.count_known(step, min(count, max(1, quick)))
+                count, compiled = max(1, known), not known
 
                 # Feed and run them.
                 start = time.monotonic()
@@ -205,8 +206,8 @@ class Trainer:
                 self._writer.check()
                 self._check_finite(stats, step, saved)
                 step += count
-                progress.report(step, self._by_name(stats.mean(0)), seconds, step_seconds is None)
-                step_seconds = seconds
+                progress.report(step, self._by_name(stats.mean(0)), seconds, compiled)
+                step_seconds = step_seconds if compiled and step_seconds else seconds
 
                 # Save, and evaluate what was saved.
                 is_over = step >= num_train_steps
@@ -297,7 +298,7 @@ class Trainer:
         """
         totals: dict[str, np.ndarray] = {}
         for input_fn in input_fns:
-            for batch in self.devices.batches(input_fn):
+            for batch in bar(self.devices.batches(input_fn)):
                 for name, value in self._metrics(batch).items():
                     totals[name] = totals.get(name, 0.0) + value.astype(np.float64)
         results = {
@@ -350,11 +351,18 @@ class StepIterators:
             lengths = np.unique(source.lengths[first_step:num_steps]).tolist()
         self._lengths = source.lengths
         self._iterators = {length: devices.iterator(source.input_fns[length]) for length in lengths}
+        self._known: set[int] = set()
+
+    def count_known(self, step: int, most: int) -> int:
+        """Returns how many steps from a step on, at most `most`, have lengths that ran before."""
+        lengths = self._lengths[step : step + most].tolist()
+        return next((i for i, each in enumerate(lengths) if each not in self._known), most)
 
     def runs(self, step: int, count: int) -> Iterator[Run]:
         """Yields runs of one length, an iterator and its number of steps, from a step on."""
         lengths = self._lengths[step : step + count]
         cuts = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), count]
+        self._known |= set(lengths.tolist())
         for start, end in zip(cuts, cuts[1:], strict=False):
             yield self._iterators[int(lengths[start])], end - start
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
+import shlex
 import shutil
 
 import pytest
@@ -11,9 +13,12 @@ import pytest
 import albert_tf
 from albert_tf.cli import finetune
 from albert_tf.conversion.convert import convert
+from albert_tf.serving import predict
 from albert_tf.storage import eval_results
 from albert_tf.storage.run_record import find_run
+from albert_tf.training.progress import four_digits
 from tests import finetune_runs as runs
+from tests.tiny import run_main
 
 
 @pytest.fixture
@@ -163,6 +168,20 @@ def test_another_file_chooses_no_best(copy, caplog):
     # Its own file chooses.
     runs.main(runs.command("mrpc", copy, **again))
     assert eval_results.Trial.read(str(out)).last_step == 4
+
+
+def test_a_run_ends_with_what_to_use_and_a_command_that_works(copy, caplog, capsys):
+    runs.main(runs.command("mrpc", copy, do_train=True, do_eval=True))
+    trial = eval_results.Trial.read(str(copy / "out"))
+    best = copy / "out" / "model.ckpt-best"
+    said, following = caplog.messages[-2:]
+    score = f"eval_accuracy {four_digits(trial.best_value)}"
+    assert said == f"checkpoint to use: {best}, of step {trial.best_step} | {score}"
+    label, program, *arguments = shlex.split(following)
+    assert label == "next:" and program.endswith("albert-predict")
+    (copy / "texts.txt").write_text("the heaven\tthe earth\n")
+    run_main(predict.main, [*arguments, f"--input_file={copy}/texts.txt"])
+    assert re.match(r"[01] \(0 0\.\d{3}, 1 0\.\d{3}\)\n", capsys.readouterr().out)
 
 
 def test_flags_given_at_a_resume_hold_for_later_commands(copy, caplog):

@@ -21,6 +21,7 @@ from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.conversion.convert import convert
 from albert_tf.records.spec import RowFormat, compact_spec
 from albert_tf.storage import checkpoint, eval_results, hub
+from albert_tf.training.progress import four_digits
 from tests import goldens, tiny, tolerances
 from tests import pretraining_runs as runs
 
@@ -230,10 +231,7 @@ def test_results_are_in_the_releases_format(trained):
 def test_a_person_sees_where_it_stands(trained, messages):
     assert any("31 records in 1 files; OneDeviceStrategy with 1 replica(s)" in m for m in messages)
     assert any("random initialisation: " in message for message in messages)
-    line = re.compile(
-        r"step 1/3 \| loss \d\.\d{4} \(masked_lm_loss \d\.\d{4}, sentence_order_loss \d\.\d{4}\) "
-        r"\| learning rate 0 \| grad norm [\d.]+ \| compiled in \d+ s"
-    )
+    line = re.compile(r"step 1/3 \| loss \d\.\d{3} \(masked_lm \d\.\d{3}\) \| compiled in \d+ s")
     assert any(line.fullmatch(message) for message in messages)
     assert f"saved {trained}/model.ckpt-3" in messages
 
@@ -321,13 +319,15 @@ def test_weights_are_evaluated_once(folder, copy, waits_for_nothing, caplog, hel
         runs.main(runs.command(folder, **{**none, **training, given: weights}, do_eval=True))
     if held == "huggingface":
         expected = {name: expected[name] for name in ("masked_lm_loss", "masked_lm_accuracy")}
+    results = (weights / "eval_results.txt").read_text() if given == "output_dir" else ""
+    results = results.rpartition("init_checkpoint = ")[2]
     for name, value in expected.items():
-        found = re.search(rf"\b{name} = (.*)", caplog.text)
         if name != "global_step":
+            assert f"{name} {four_digits(value)}" in caplog.text
+        if name != "global_step" and results:
+            found = re.search(rf"\b{name} = (.*)", results)
             assert float(found[1]) == pytest.approx(value, abs=tolerances.OUTPUT), name
     assert ("sentence_order" in caplog.text) == (held != "huggingface")
-    if given == "output_dir":
-        assert re.search(r"\bmasked_lm_loss = ", (weights / "eval_results.txt").read_text())
 
 
 def test_weights_without_a_masked_lm_head_are_not_evaluated(folder, copy):

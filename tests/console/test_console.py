@@ -5,6 +5,7 @@ What TensorFlow writes during a whole command is in test_wheel.py.
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -99,6 +100,40 @@ def test_arguments_that_are_flags_get_their_dashes(message, line):
     with pytest.raises(SystemExit) as ended, errors.in_one_line(flags={"num_steps", "mode"}):
         raise ValueError(message)
     assert ended.value.code == (line or f"error: {message}")
+
+
+_TALKS = """
+import logging, os, sys
+from absl import app
+from absl import logging as absl_logging
+def main(_):
+    from albert_tf.console import log
+    log.begin()
+    from tqdm import tqdm
+    with tqdm(total=3, leave=False, ncols=50, nrows=9, disable=not log.on_terminal()) as bar:
+        absl_logging.info("one")
+        bar.update()
+        logging.getLogger("others").warning("two %d", 2)
+app.run(main)
+"""
+
+
+def test_on_a_terminal_a_line_has_the_time_and_stands_above_the_bar():
+    terminal, inside = os.openpty()
+    command = [sys.executable, "-c", _TALKS]
+    subprocess.run(command, stderr=inside, check=True)
+    written = os.read(terminal, 100_000).decode()
+    # What is after the last carriage return of a line is what stays.
+    lines = [line.rpartition("\r")[2] for line in written.split("\r\n")]
+    assert re.fullmatch(r"\d\d:\d\d:\d\d one", lines[0])
+    assert re.fullmatch(r"\d\d:\d\d:\d\d warning: two 2", lines[1])
+    assert "33%" in written and not lines[2].strip()
+
+
+def test_elsewhere_a_line_is_absls():
+    command = [sys.executable, "-c", _TALKS]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert re.search(r"^I\d{4} \d\d:\d\d:\d\d\.\d+ \d+ <string>:\d+\] one$", done.stderr, re.M)
 
 
 def test_control_characters_are_escaped():

@@ -277,12 +277,12 @@ def test_the_command_says_one_line_and_writes_nothing(source, arguments, message
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_says_what_it_did(golden, tmp_path, capsys):
+def test_the_command_says_what_it_did(golden, tmp_path, caplog):
     target = tmp_path / "target"
     source = golden / "encoder" / "base"
     run_main(command.main, [f"--from={source}", "--to=keras", f"--output_dir={target}"])
-    said = capsys.readouterr().out
-    assert said == f"{target}: AlbertForPreTraining, 32 weights; vocabulary: no vocabulary\n"
+    said = caplog.messages[-1]
+    assert said == f"{target}: AlbertForPreTraining, 32 weights; vocabulary: no vocabulary"
     model = albert_tf.AlbertForPreTraining(goldens.config("base"))
     assert albert_tf.load_weights(model, target).missing == ()
 

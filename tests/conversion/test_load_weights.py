@@ -110,7 +110,7 @@ def test_heads_that_only_the_checkpoint_has_are_reported():
     assert len(heads) == 7
     assert report.unused == tuple(heads)
     assert report.missing == ()
-    assert str(report) == f"25 variables loaded; unused: {', '.join(heads)}"
+    assert str(report) == "25 variables loaded; unused: cls/predictions, cls/seq_relationship"
     check_weights(model, stored())
 
 
@@ -122,7 +122,7 @@ def test_heads_that_only_the_model_has_are_reported_and_left_alone(tmp_path):
     report = conversion.load_weights(model, save(tmp_path, values))
     assert set(report.missing) == set(before)
     assert len(before) == 7
-    assert f"; missing: {', '.join(report.missing)}" in str(report)
+    assert str(report).endswith("; missing: cls/predictions, cls/seq_relationship")
     for variable in heads:
         np.testing.assert_array_equal(variable, before[variable.path])
 

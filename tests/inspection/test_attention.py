@@ -34,7 +34,7 @@ def test_each_layer_has_the_weights_of_its_group(config, features):
     assert even == [False, True, False, True, False]
 
 
-def test_the_command_writes_probabilities_and_figure(stored, tmp_path, capsys):
+def test_the_command_writes_probabilities_and_figure(stored, tmp_path, caplog):
     out = tmp_path / "out"
     texts = ["--text=A small day", "--text_pair=Two."]
     run_main(commands.attention, [f"--model={stored}", f"--output_dir={out}", *texts])
@@ -45,7 +45,8 @@ def test_the_command_writes_probabilities_and_figure(stored, tmp_path, capsys):
     assert probabilities.dtype == np.float32
     np.testing.assert_allclose(probabilities.sum(-1), 1, atol=tolerances.INSPECTED)
     assert (out / "attention.png").read_bytes().startswith(b"\x89PNG")
-    assert f"5 layers, 3 heads, {len(pieces)} pieces" in capsys.readouterr().out
+    assert f"5 layers, 3 heads, {len(pieces)} pieces" in caplog.text
+    assert f"{out}: attention.npz, attention.png" in caplog.text
     model = albert_tf.AlbertModel.from_weights(stored)
     features = albert_tf.Preprocessor.from_weights(stored)(["A small day"], ["Two."])
     _, expected = numpy_albert.run(model, features, layers=5)

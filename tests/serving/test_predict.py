@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import os
+import re
 import shutil
 
 import numpy as np
@@ -94,7 +95,9 @@ def test_a_pretrained_model_fills_and_compares(folder, monkeypatch, capsys):
     assert -1 <= other["similarity"] < 1 - 1e-6
 
 
-def test_an_exported_classifier_answers_as_the_trained_one(folder, monkeypatch, capsys, tmp_path):
+def test_an_exported_classifier_answers_as_the_trained_one(
+    folder, monkeypatch, capsys, caplog, tmp_path
+):
     shutil.copytree(folder, tmp_path / "run")
     prefix = store_random(tmp_path / "run", albert_tf.AlbertForSequenceClassification, num_labels=2)
     task = ("--task", "classify", "--pairs", "--threshold_to_export", "0.25")
@@ -104,9 +107,10 @@ def test_an_exported_classifier_answers_as_the_trained_one(folder, monkeypatch, 
     # Those that are named come before those beside the weights.
     labels.write(str(tmp_path / "run"), ("bad", "good"))
     task += ("--labels", "no, yes")
-    said, hint = capsys.readouterr().out.splitlines()
+    said, hint, following = caplog.messages
     assert said == f"{target}: a SavedModel that takes text_a and text_b"
     assert hint == saved_model.hint(target)
+    assert re.fullmatch(rf"next: (.*/)?albert-predict --model={target}", following)
     text = "a cat\ta dog\none\t\n"
     from_export = run(monkeypatch, capsys, text, "--model", target, "--json")
     from_training = run(monkeypatch, capsys, text, "--model", prefix, *task, "--json")
@@ -205,7 +209,7 @@ def without(prefix, *parts):
 
 
 def test_a_model_of_masked_words_alone_fills_and_compares(
-    folder, predictors, monkeypatch, capsys, tmp_path
+    folder, predictors, monkeypatch, capsys, caplog, tmp_path
 ):
     """Hugging Face's has neither a pooler nor the sentence-order head."""
     whole = store_random(folder, albert_tf.AlbertForPreTraining)
@@ -218,7 +222,7 @@ def test_a_model_of_masked_words_alone_fills_and_compares(
         assert set(predictor.outputs([["a"]])) == {"pieces", "probabilities", "mean"} | left
     target = str(tmp_path / "exported")
     run_main(export_command.main, ["--model", stored, "--export_dir", target, *task])
-    assert capsys.readouterr().out.startswith(target)
+    assert any(message.startswith(target) for message in caplog.messages)
     answers = tf.saved_model.load(target).signatures["serving_default"].structured_outputs
     assert set(answers) == {"pieces", "probabilities", "mean"}
 

@@ -38,9 +38,7 @@ def test_the_line_and_the_scalars_say_the_same(tmp_path, caplog):
     with caplog.at_level(logging.INFO, logger="absl"):
         ProgressLog(str(tmp_path), 1000, 13, 17).report(11, STATS, 0.1)
     assert caplog.messages == [
-        "step 11/1000 | loss 9.0000 (masked_lm_loss 8.2500, sentence_order_loss 0.7500) | "
-        "learning rate 0.00176 | grad norm 1.5 | 130 examples/s | 2,210 tokens/s | "
-        "1 min 39 s left"
+        "step 11/1000 | loss 9.000 (masked_lm 8.250) | 130 examples/s | 1 min 39 s left"
     ]
     rates = {"examples_per_second": 130, "tokens_per_second": 2210}
     assert runs.scalars(tmp_path) == {11: pytest.approx({**STATS, **rates}, rel=1e-6)}
@@ -50,15 +48,37 @@ def test_without_a_directory_only_the_line(tmp_path, caplog, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with caplog.at_level(logging.INFO, logger="absl"):
         ProgressLog(None, 7, 13, 17).report(7, STATS, 2.0)
-    assert "6.5 examples/s | 110 tokens/s | 0 s left" in caplog.text
+    assert "6.5 examples/s | 0 s left" in caplog.text
     assert not list(tmp_path.iterdir())
 
 
 def test_no_time_is_told_while_compilation_is_part_of_it(tmp_path, caplog):
     with caplog.at_level(logging.INFO, logger="absl"):
         ProgressLog(str(tmp_path), 1000, 13, 17).report(1, STATS, 61.5, compiled=True)
-    assert caplog.messages[0].endswith(" | grad norm 1.5 | compiled in 1 min 2 s")
+    assert caplog.messages[0].endswith(" (masked_lm 8.250) | compiled in 1 min 2 s")
     assert runs.scalars(tmp_path) == {1: pytest.approx(STATS)}
+
+
+def test_the_time_left_is_of_the_later_half_of_the_loops(caplog, monkeypatch):
+    """By the clock, so that it counts evaluations, but not what was compiled."""
+    caplog.set_level("INFO", logger="absl")
+    clock = iter([100.0, *(each for time in (110.0, 112.0, 118.0) for each in (time, time))])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    shown = ProgressLog(None, 24, 13, 17)
+    shown.report(1, {"loss": 1.0}, 99.0, compiled=True)
+    for step, seconds in ((2, 1.0), (4, 0.5), (6, 0.25)):
+        shown.report(step, {"loss": 1.0}, seconds)
+    # 10 s a step; then the last loop, 1 s a step; then the last two, 2 s a step.
+    lefts = [message.rpartition(" | ")[2] for message in caplog.messages[1:]]
+    assert lefts == ["3 min 40 s left", "20 s left", "36 s left"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.15702, "0.1570"), (88.1249, "88.12"), (10570.0, "10570"), (7, "7"), (1e-5, "1.000e-05")],
+)
+def test_four_digits(value, text):
+    assert progress.four_digits(value) == text
 
 
 def test_metrics_of_checkpoints_are_a_run_beside_the_training(tmp_path):

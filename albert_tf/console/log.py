@@ -1,0 +1,66 @@
+"""How a script's log looks: a time and a message on a terminal, elsewhere absl's lines.
+
+Example:
+    >>> command("albert-predict", model="my model", task="classify").split(maxsplit=1)[1]
+    "'--model=my model' --task=classify"
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shlex
+import shutil
+import sys
+import time
+
+from absl import logging as absl_logging
+
+_LABELS = {logging.WARNING: "warning: ", logging.ERROR: "error: ", logging.DEBUG: "debug: "}
+
+
+def begin(verbosity: int = absl_logging.INFO) -> None:
+    """Shows messages of at least a level from here on, in lines for people if they read along."""
+    absl_logging.set_verbosity(max(verbosity, absl_logging.get_verbosity()))
+    root, handler = logging.getLogger(), absl_logging.get_absl_handler()
+    if handler in root.handlers and on_terminal():
+        root.removeHandler(handler)
+        root.addHandler(_TerminalHandler())
+
+
+def on_terminal() -> bool:
+    """Whether standard error is a terminal."""
+    return bool(sys.stderr) and sys.stderr.isatty()
+
+
+class _TerminalHandler(logging.StreamHandler):
+    """Writes lines such as "12:07:25 warning: ...", above the bars that tqdm shows."""
+
+    def createLock(self) -> None:
+        # One lock for lines and bars: with two, a signal's handler that logs while a bar is drawn
+        # could wait for another thread that logs and waits for the bar.
+        try:
+            from tqdm import tqdm
+        except ImportError:  # Where answers are all that is installed. There is no bar then.
+            self._above_bars = contextlib.nullcontext
+            super().createLock()
+        else:
+            self._above_bars = tqdm.external_write_mode
+            self.lock = tqdm.get_lock()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with self._above_bars():
+            super().emit(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        label = _LABELS.get(record.levelno, "")
+        return time.strftime("%H:%M:%S ") + label + super().format(record)
+
+
+def command(name: str, *words: str, **flags: str) -> str:
+    """Returns a command line of one of the project's commands, as it can be typed here."""
+    beside = os.path.join(os.path.dirname(sys.executable), name)
+    if os.path.exists(beside) and shutil.which(name) != beside:
+        name = min(beside, os.path.relpath(beside), key=len)
+    return shlex.join([name, *words, *(f"--{flag}={value}" for flag, value in flags.items())])
