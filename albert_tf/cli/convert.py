@@ -38,6 +38,7 @@ def main(settings: ConversionSettings) -> None:
             spm_model_file=settings.spm_model_file,
             vocab_file=settings.vocab_file,
             do_lower_case=settings.do_lower_case,
+            keep_accents=settings.keep_accents,
             architecture=settings.architecture,
             drop=settings.drop,
             license=settings.license,

@@ -84,12 +84,11 @@ def _extend(settings: ExtensionSettings) -> str:
             f"{old.path} is a WordPiece vocabulary: pieces can only be added to a SentencePiece "
             "model; give one with `spm_model_file`"
         )
-    lower = old.tokenizer.do_lower_case
     model = ExtensibleModel(files.read_bytes(old.path), old.path)
-    source = read(Stored(path, settings.albert_config_file, old.path, do_lower_case=lower))
+    source = read(Stored(path, settings.albert_config_file, old.path, None, *old.form))
     vocab_size = len(model) + settings.num_pieces
-    domain = sentencepiece.train(texts, settings, vocab_size, lower, hard_vocab_limit=False)
-    sentences = sentencepiece.read_sentences(texts, settings, lower)
+    domain = sentencepiece.train(texts, settings, vocab_size, *old.form, hard_vocab_limit=False)
+    sentences = sentencepiece.read_sentences(texts, settings, *old.form)
     pieces = model.choose(domain, sentences, settings.num_pieces)
     if len(pieces) < settings.num_pieces:
         raise ValueError(
@@ -103,7 +102,7 @@ def _extend(settings: ExtensionSettings) -> str:
     ):
         file = os.path.join(folder, os.path.basename(old.path))
         files.replace(file, model.add(pieces))
-        new = Vocabulary.read(file, is_word_piece=False, do_lower_case=lower)
+        new = Vocabulary.read(file, False, *old.form)
         extended = add_pieces(source, new, [model.replaced(piece) for piece in pieces])
         new.check(extended.config)
         convert.write_checkpoint(directory, extended)

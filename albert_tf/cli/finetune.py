@@ -191,18 +191,17 @@ def find_vocabulary(
     settings: FinetuningSettings, stored: str | None, initial: str | None
 ) -> Vocabulary:
     """Reads the vocabulary that is named, or the one beside the weights."""
-    case = settings.do_lower_case if "do_lower_case" in settings.given else None
+    asked = given_form(settings)
     # The release prefers the SentencePiece model if both are named.
     named = settings.spm_model_file or settings.vocab_file
     if named:
         is_word_piece = not settings.spm_model_file
         # Its case is that of the weights.
-        is_uncased = vocabulary.is_uncased(
-            stored or initial or settings.output_dir, is_word_piece, case
-        )
-        return Vocabulary.read(named, is_word_piece, is_uncased)
-    found = vocabulary.find(initial, do_lower_case=case) if initial else None
-    found = found or vocabulary.find(settings.output_dir, do_lower_case=case)
+        weights = stored or initial or settings.output_dir
+        form = vocabulary.find_form((weights, named), is_word_piece, *asked)
+        return Vocabulary.read(named, is_word_piece, *form)
+    found = vocabulary.find(initial, None, None, *asked) if initial else None
+    found = found or vocabulary.find(settings.output_dir, None, None, *asked)
     if found is None:
         raise ValueError(
             "no vocabulary: set `spm_model_file`, or `vocab_file` for a WordPiece one, or put it "
@@ -210,6 +209,12 @@ def find_vocabulary(
         )
     logging.info("vocabulary: %s", found.path)
     return found
+
+
+def given_form(settings: FinetuningSettings) -> list[bool | None]:
+    """Returns `do_lower_case` and `keep_accents`; None for what is not given."""
+    given = settings.given
+    return [getattr(settings, name) if name in given else None for name in vocabulary.FORM]
 
 
 def find_classes(
@@ -456,7 +461,7 @@ def export(settings: FinetuningSettings, run: SupervisedRun) -> None:
         settings.albert_config_file,
         settings.spm_model_file,
         None if settings.spm_model_file else settings.vocab_file,
-        settings.do_lower_case if "do_lower_case" in settings.given else None,
+        *given_form(settings),
     )
     options = run.task.serving_options(settings.threshold)
     served = served_tasks.serve(run.task.served_as, stored, options, run.task.classes)

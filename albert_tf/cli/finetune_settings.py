@@ -104,6 +104,12 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
     do_lower_case: bool = _model(
         True, "Lower-case the text: true for uncased models.", per_command=True
     )
+    keep_accents: bool = _model(
+        False,
+        "Leave accents, vowel signs and tone marks in the text, as Hugging Face's keep_accents. If "
+        "not given, this and do_lower_case are as stored with the weights or the vocabulary.",
+        per_command=True,
+    )
     hidden_dropout_prob: float | None = _model(
         None,
         "Dropout rate of embeddings and hidden states. By default the config's.",

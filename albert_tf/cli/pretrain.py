@@ -24,6 +24,8 @@ from albert_tf.records.spec import FeatureSpec, RowFormat, compact_spec, pretrai
 from albert_tf.storage import checkpoint, eval_results, files, hub
 from albert_tf.storage.run_record import digest, find_run
 from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.text import vocabulary
+from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.training import evaluation, optimizers
 from albert_tf.training.interfaces import Devices, InputFn
 from albert_tf.training.progress import ProgressLog
@@ -98,6 +100,10 @@ def prepare(
     has_cache = devices.is_chief or files.is_dir(settings.output_dir)
     cache = os.path.join(settings.output_dir, "input_files.json") if has_cache else None
     records = check_records(settings, paths, config, cache)
+    words = find_vocabulary(paths, weights) if settings.do_train else None
+    if words:
+        words.check(config)
+        vocabulary.check_kept(words, settings.output_dir)
     data = {"records": records.digest()}
     shared = {**settings.record(), "config": config.to_dict(), **data}
     run_directory.check_workers_agree(devices, shared)
@@ -112,6 +118,8 @@ def prepare(
             run_directory.check_workers_agree(devices, {"initial weights": trainer.digest()})
         evaluation.begin(settings.output_dir, devices, resumes)
         if devices.is_chief:
+            if words:
+                vocabulary.keep(words, settings.output_dir)
             run_directory.record_run(settings, config, data, resumes)
     return settings, trainer, records, weights
 
@@ -136,6 +144,17 @@ def find_weights(settings: PretrainingSettings) -> str | None:
     except FileNotFoundError:
         return None
     return settings.output_dir
+
+
+def find_vocabulary(paths: list[str], weights: str | None) -> Vocabulary | None:
+    """Returns the vocabulary to keep: the one beside the records, or else beside the weights."""
+    if found := vocabulary.find_beside_records(paths):
+        return found
+    try:
+        return vocabulary.find(weights) if weights else None
+    except ValueError as error:  # Pre-training itself needs none.
+        logging.warning("no vocabulary is kept with the checkpoints: %s", error)
+        return None
 
 
 # --- records --------------------------------------------------------------------------------

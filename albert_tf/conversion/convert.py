@@ -85,9 +85,10 @@ def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:
     if reading and (kept is None or kept.reading != reading):
         lost.append(f"how texts were read ({', '.join(reading)})")
     if layout == "kerashub" and source.vocabulary:  # Its tokenizer takes text as it is.
-        lower = ["lower-casing"] if source.vocabulary.tokenizer.do_lower_case else []
-        rules = ", ".join([*lower, "stripping of accents", "splitting of commas after digits"])
-        lost.append(f"how raw text is normalised ({rules})")
+        lower, keeps = source.vocabulary.form
+        rules = ["lower-casing"] * lower + ["stripping of accents"] * (not keeps)
+        rules.append("splitting of commas after digits")
+        lost.append(f"how raw text is normalised ({', '.join(rules)})")
     return lost
 
 

@@ -32,13 +32,16 @@ class StoredSettings(Settings):
     do_lower_case: bool | None = _stored(
         None, "Whether the model is uncased; by default as stored with the weights, else yes."
     )
+    keep_accents: bool | None = _stored(
+        None, "Whether its text keeps accents; by default as stored with the weights, else no."
+    )
 
     def stored(self, path: str) -> Stored:
         """Returns the stored model of a path, read as these settings say."""
         from albert_tf.conversion.stored import Stored
 
         files = (self.albert_config_file, self.spm_model_file, self.vocab_file)
-        return Stored(path, *files, self.do_lower_case)
+        return Stored(path, *files, self.do_lower_case, self.keep_accents)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

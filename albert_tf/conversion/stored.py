@@ -33,6 +33,7 @@ class Stored:
       spm_model_file: For weights without a vocabulary beside them.
       vocab_file: A WordPiece vocabulary instead.
       do_lower_case: Whether the model is uncased; see vocabulary.find.
+      keep_accents: Whether its text keeps accents; see there.
     """
 
     path: str
@@ -40,6 +41,7 @@ class Stored:
     spm_model_file: str | None = None
     vocab_file: str | None = None
     do_lower_case: bool | None = None
+    keep_accents: bool | None = None
 
     def config(self) -> AlbertConfig:
         if self.albert_config_file:
@@ -47,8 +49,12 @@ class Stored:
         return conversion.load_config(self.path)
 
     def vocabulary(self) -> vocabulary.Vocabulary:
-        path = hub.local(self.path)
-        return vocabulary.need(path, self.spm_model_file, self.vocab_file, self.do_lower_case)
+        return vocabulary.need(hub.local(self.path), *self.of_vocabulary)
+
+    @property
+    def of_vocabulary(self) -> tuple[str | None, str | None, bool | None, bool | None]:
+        """What vocabulary.find takes beside the path."""
+        return self.spm_model_file, self.vocab_file, self.do_lower_case, self.keep_accents
 
     def fill(self, model: ConfiguredModel, classes: Sequence[str] = ()) -> list[str]:
         """Fills a model of the stored config; `classes` are load_weights'.
@@ -112,7 +118,7 @@ def read(stored: Stored, drop: Sequence[str] = ()) -> StoredModel:
     _check_weights(model)
 
     # What lies beside them: vocabulary, names of classes, what it was trained for.
-    words = vocabulary.find(path, stored.spm_model_file, stored.vocab_file, stored.do_lower_case)
+    words = vocabulary.find(path, *stored.of_vocabulary)
     if words:
         words.check(config)
     names, run = labels.find(path, model.num_labels), kinds.find_run(path)

@@ -27,12 +27,13 @@ from absl import logging
 
 from albert_tf.console import errors, log, quiet
 from albert_tf.generator import documents, examples, workers
+from albert_tf.generator.documents import sample_sentences
 from albert_tf.generator.report import Report, report_path, write_plots
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.records.masking import MaskingSettings
 from albert_tf.storage import files
 from albert_tf.text import vocabulary
-from albert_tf.text.tokenization import Tokenizer
+from albert_tf.text.tokenization import Tokenizer, describe_fit
 from albert_tf.text.vocabulary import Vocabulary
 
 
@@ -44,7 +45,9 @@ def create_pretraining_data(settings: GeneratorSettings) -> Report:
     if settings.runner == "beam":
         with errors.of_extra("beam", "`runner=beam`"):
             from albert_tf.generator import beam
-    plan, inputs = make_plan(settings)
+    plan, inputs, words = make_plan(settings)
+    fit = describe_fit(words.tokenizer, sample_sentences([path for path, _ in inputs], settings))
+    logging.info("%s: %s", words.path, errors.with_dashes(fit, settings.names()))
     if settings.runner == "beam":
         report = beam.run(plan, settings.beam_options)
     else:
@@ -52,6 +55,7 @@ def create_pretraining_data(settings: GeneratorSettings) -> Report:
         shaping |= {
             "vocabulary": plan.tokenizer.digest,
             "do_lower_case": plan.tokenizer.do_lower_case,
+            "keep_accents": plan.tokenizer.keep_accents,
             "dupe_factor": plan.recipe.dupe_factor,
         }
         # Numbered: where a shard ends is a place in the files in their order.
@@ -62,13 +66,27 @@ def create_pretraining_data(settings: GeneratorSettings) -> Report:
         report = run_locally(plan, shaping, size, settings.num_processes)
     report.measure_memory()
     report.save(report_path(settings.output_file, ".json"))
+    vocabulary.keep_beside_records(words, settings.output_file.split(",")[0])
     if settings.plots:
         write_plots(report, report_path(settings.output_file, ".png"))
     return report
 
 
-def make_plan(settings: GeneratorSettings) -> tuple[workers.Plan, list[tuple[str, Any]]]:
-    """Returns what the settings ask for, and the files to read, each with its `stat`."""
+def find_vocabulary(settings: GeneratorSettings) -> Vocabulary:
+    """Reads the vocabulary that is named."""
+    path = settings.spm_model_file or settings.vocab_file
+    if not path:
+        raise ValueError("no vocabulary: set `spm_model_file` or `vocab_file`")
+    is_word_piece = not settings.spm_model_file
+    given = {n: getattr(settings, n) for n in vocabulary.FORM if n in settings.given}
+    form = vocabulary.find_form((path,), is_word_piece, **given)
+    return Vocabulary.read(path, is_word_piece, *form)
+
+
+def make_plan(
+    settings: GeneratorSettings,
+) -> tuple[workers.Plan, list[tuple[str, Any]], Vocabulary]:
+    """Returns what the settings ask for, the files to read with their `stat`, and the pieces."""
     # Imported here and below, not at the top: workers may import this file, without TensorFlow.
     import tensorflow as tf
 
@@ -78,14 +96,8 @@ def make_plan(settings: GeneratorSettings) -> tuple[workers.Plan, list[tuple[str
     for path in output_files:
         if os.path.realpath(path) in inputs:
             raise ValueError(f"`output_file`: {path} is also an input file: give another name")
-    path = settings.spm_model_file or settings.vocab_file
-    if not path:
-        raise ValueError("no vocabulary: set `spm_model_file` or `vocab_file`")
-    is_word_piece = not settings.spm_model_file
-    given = settings.do_lower_case if "do_lower_case" in settings.given else None
-    is_uncased = vocabulary.is_uncased(path, is_word_piece, given)
-    tokenizer = Vocabulary.read(path, is_word_piece, is_uncased).tokenizer
-    recipe = make_recipe(settings, tokenizer)
+    words = find_vocabulary(settings)
+    recipe = make_recipe(settings, words.tokenizer)
     stats = [tf.io.gfile.stat(path) for path in input_files]
     cut_blocks = functools.partial(
         documents.cut_blocks,
@@ -95,8 +107,10 @@ def make_plan(settings: GeneratorSettings) -> tuple[workers.Plan, list[tuple[str
         len(output_files),
         int(settings.block_megabytes * 1e6),
     )
-    plan = workers.Plan(cut_blocks, tokenizer, recipe, output_files, settings.max_unknown_share)
-    return plan, list(zip(input_files, stats, strict=True))
+    plan = workers.Plan(
+        cut_blocks, words.tokenizer, recipe, output_files, settings.max_unknown_share
+    )
+    return plan, list(zip(input_files, stats, strict=True)), words
 
 
 def make_recipe(settings: GeneratorSettings, tokenizer: Tokenizer) -> examples.Recipe:

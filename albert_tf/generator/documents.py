@@ -23,6 +23,8 @@ MAX_JSON_LINE_BYTES = 2**25
 # Longer documents are cut here, so that text without blank lines can't exhaust memory.
 MAX_DOCUMENT_SENTENCES = 50_000
 MAX_DOCUMENT_CHARS = 2**24
+# Sentences by which a vocabulary is judged.
+_SAMPLE = 3000
 
 _DOC_TAG = re.compile(r'<doc\b(?:.*?\btitle="(?P<title>.*)")?.*>')
 _JSON_LINES = re.compile(r"\.(jsonl|ndjson|json)(\.gz|\.bz2|\.zst)?$")
@@ -246,6 +248,12 @@ def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Doc
     for path in files:
         check_text(path, settings)  # Before the work begins.
     return _read_all(files, parser, settings)
+
+
+def sample_sentences(files: Sequence[str], settings: TextSettings) -> list[str]:
+    """Returns the text's first sentences, by which a vocabulary is judged."""
+    sentences = (s for document in read_documents(files, settings) for s in document.sentences)
+    return list(itertools.islice(sentences, _SAMPLE))
 
 
 def _read_all(files: Sequence[str], parser: Parser, settings: TextSettings) -> Iterator[Document]:

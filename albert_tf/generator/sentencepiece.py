@@ -3,14 +3,17 @@
 albert-train-sentencepiece --input_file='text/*.txt' --model_prefix=vocab/30k-clean
 
 writes vocab/30k-clean.model, which --spm_model_file of every other script takes, and
-vocab/30k-clean.vocab, a readable list of its pieces and scores. Pieces 0 to 4 are <pad>, <unk>,
-[CLS], [SEP] and [MASK]. The same text gives the same files. Sentences of more than 4,192 bytes are
-left out, as with the release; there is no flag for that, whatever sentencepiece's warning says.
+vocab/30k-clean.vocab, a readable list of its pieces and scores. --keep_accents and --do_lower_case
+are given here once: tokenizer_config.json beside the model keeps them. Pieces 0 to 4 are <pad>,
+<unk>, [CLS], [SEP] and [MASK]. The same text gives the same files. Sentences of more than
+4,192 bytes are left out, as with the release; there is no flag for that, whatever sentencepiece's
+warning says.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import re
@@ -25,7 +28,10 @@ from albert_tf.console import errors, log, quiet
 from albert_tf.generator import documents
 from albert_tf.generator.settings import PieceTrainingSettings, SentencePieceSettings
 from albert_tf.storage import files
+from albert_tf.text import vocabulary
 from albert_tf.text.sentence_piece import preprocess_text
+from albert_tf.text.tokenization import describe_fit
+from albert_tf.text.vocabulary import Vocabulary
 
 # The release's spm_train command line (its README, section SentencePiece).
 RECIPE = {
@@ -42,12 +48,15 @@ RANDOM_SEED = 12345
 
 
 def read_sentences(
-    files: Sequence[str], settings: documents.TextSettings, do_lower_case: bool
+    files: Sequence[str],
+    settings: documents.TextSettings,
+    do_lower_case: bool,
+    keep_accents: bool = False,
 ) -> Iterator[str]:
     """Yields the files' non-empty normalised sentences, one at a time."""
     for document in documents.read_documents(files, settings):
         for line in document.sentences:
-            sentence = preprocess_text(line, lower=do_lower_case)
+            sentence = preprocess_text(line, do_lower_case, keep_accents)
             if sentence:
                 yield sentence
 
@@ -57,21 +66,22 @@ def train(
     settings: PieceTrainingSettings,
     vocab_size: int,
     do_lower_case: bool,
+    keep_accents: bool = False,
     hard_vocab_limit: bool = True,
 ) -> bytes:
     """Trains a model with the release's recipe, and returns the content of its file.
 
     With `hard_vocab_limit`, text that supports fewer pieces is an error.
     """
-    if next(read_sentences(files, settings, do_lower_case), None) is None:
+    read = functools.partial(read_sentences, files, settings, do_lower_case, keep_accents)
+    if next(read(), None) is None:
         raise ValueError(f"`input_file`: there is no text in {', '.join(files)}")
     model, failures = io.BytesIO(), list[BaseException]()
     sentencepiece.set_random_generator_seed(RANDOM_SEED)
-    sentences = read_sentences(files, settings, do_lower_case)
     try:
         with _ctrl_c_at_once() as begin:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=_noting(sentences, failures, begin),
+                sentence_iterator=_noting(read(), failures, begin),
                 model_writer=model,
                 vocab_size=vocab_size,
                 character_coverage=settings.character_coverage,
@@ -171,8 +181,20 @@ def main(settings: SentencePieceSettings) -> None:
     quiet.import_tensorflow()
     with errors.in_one_line(flags=settings.names()):
         texts = files.list_files(settings.input_file)
+        form = settings.do_lower_case, settings.keep_accents
+        path = f"{settings.model_prefix}.model"
         check_writable(settings.model_prefix)
-        model = train(texts, settings, settings.vocab_size, settings.do_lower_case)
+        # One file says how text is read for all vocabularies in a directory.
+        if vocabulary.find_form((path,), False, lower=form[0], keep=form[1]) != form:
+            raise ValueError(
+                f"`model_prefix`: tokenizer_config.json beside {path} differs in do_lower_case or "
+                "keep_accents, and holds for each vocabulary there: give another directory"
+            )
+        model = train(texts, settings, settings.vocab_size, *form)
         write_model(model, settings.model_prefix)
-    path, several = f"{settings.model_prefix}.model", "s" if len(texts) > 1 else ""
-    logging.info("%s: %d pieces from %d file%s", path, settings.vocab_size, len(texts), several)
+        made = Vocabulary.read(path, False, *form)
+        vocabulary.write_form(made, os.path.dirname(path))
+        fit = describe_fit(made.tokenizer, documents.sample_sentences(texts, settings))
+    said, several = errors.with_dashes(fit, settings.names()), "s" if len(texts) > 1 else ""
+    of = f"{settings.vocab_size} pieces from {len(texts)} file{several}"
+    logging.info("%s: %s; %s", path, of, said)

@@ -55,6 +55,13 @@ class SentencePieceSettings(PieceTrainingSettings):
     do_lower_case: bool = _vocabulary(
         True, "Lower-case the text: true if the model is to be uncased."
     )
+    keep_accents: bool = _vocabulary(
+        False,
+        "Leave accents, vowel signs and tone marks in the text, as Hugging Face's keep_accents: "
+        "for languages in which they tell words apart. This and do_lower_case are stored beside "
+        "the vocabulary, in tokenizer_config.json; later commands find them there. The release "
+        "removes accents.",
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,6 +124,10 @@ class GeneratorSettings(NgramSettings, TextSettings):
         True,
         "Lower-case the text: true for uncased models. If not given, as stored beside the "
         "vocabulary, or else true.",
+    )
+    keep_accents: bool = _vocabulary(
+        False,
+        "Leave accents in the text. If not given, as stored beside the vocabulary, or else false.",
     )
     max_unknown_share: float = _vocabulary(
         0.1,

@@ -114,7 +114,7 @@ class SentencePieceGraph(_Graph):
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
         content = files.read_bytes(vocabulary.path)
-        self.normalize = _preprocessing(vocabulary.tokenizer.do_lower_case)
+        self.normalize = _preprocessing(*vocabulary.form)
         self._model = tf_text.SentencepieceTokenizer(content, out_type=tf.int32)
         splits = _comma_splits(vocabulary, content)
         self._ids = RowTable([[i for i, _ in row] for row in splits])
@@ -176,7 +176,7 @@ class WordPieceGraph(_Graph):
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
         tokenizer = vocabulary.tokenizer
-        self._cleaning, self._splitting = _cleaning(tokenizer.do_lower_case), _splitting()
+        self._cleaning, self._splitting = _cleaning(*vocabulary.form), _splitting()
         self._words = tf_text.WhitespaceTokenizer()
         pieces = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
         initializer = tf.lookup.KeyValueTensorInitializer(pieces, np.arange(len(pieces)))
@@ -228,24 +228,25 @@ class WordPieceGraph(_Graph):
 
 # Built once, for all Unicode characters.
 @functools.cache
-def _preprocessing(lower: bool) -> Normalizer:
+def _preprocessing(lower: bool, keep_accents: bool) -> Normalizer:
     """The normalisation of preprocess_text."""
 
     def replace(text: str) -> str:
-        plain = preprocess_text(text, lower=False)
+        plain = preprocess_text(text, lower=False, keep_accents=keep_accents)
         return _lower_but_sigma(plain) if lower else plain
 
     return Normalizer(replace, lower, collapse_spaces=True)
 
 
 @functools.cache
-def _cleaning(lower: bool) -> Normalizer:
+def _cleaning(lower: bool, keep_accents: bool) -> Normalizer:
     """WordPiece's normalisation before word splitting."""
 
     def replace(text: str) -> str:
         text = text.translate(CLEANED)
-        if lower:
-            text = unicodedata.normalize("NFD", _lower_but_sigma(text)).translate(WITHOUT_MARKS)
+        text = _lower_but_sigma(text) if lower else text
+        if lower and not keep_accents:
+            text = unicodedata.normalize("NFD", text).translate(WITHOUT_MARKS)
         return re.sub(r"\s", " ", text)
 
     return Normalizer(replace, lower, collapse_spaces=False)

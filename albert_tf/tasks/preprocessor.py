@@ -347,6 +347,7 @@ class Preprocessor:
         spm_model_file: str | None = None,
         vocab_file: str | None = None,
         do_lower_case: bool | None = None,
+        keep_accents: bool | None = None,
         **settings: int,
     ) -> Preprocessor:
         """Finds the vocabulary, its case and the names of the classes beside stored weights.
@@ -361,11 +362,12 @@ class Preprocessor:
           spm_model_file: A SentencePiece model, if there is none beside the weights.
           vocab_file: Or a WordPiece vocabulary.
           do_lower_case: Whether the model is uncased; see vocabulary.find.
+          keep_accents: Whether its text keeps accents; see there.
           **settings: The other arguments of the class.
         """
         path = hub.local(path)
         config = layouts.load_config(path)
-        words = vocabulary.need(path, spm_model_file, vocab_file, do_lower_case)
+        words = vocabulary.need(path, spm_model_file, vocab_file, do_lower_case, keep_accents)
         words.check(config)
         longest, run = config.max_position_embeddings, run_record.find_run(path)
         known = {"max_seq_length": longest}

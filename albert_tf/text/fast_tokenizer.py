@@ -45,6 +45,15 @@ _SIGMA = {
 _ONE_SPACE = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
 _STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
 _COMPOSE = {"type": "NFC"}
+# A private character between two marks, so that composing leaves them in their order, as the model
+# does: a vowel after a shadda, or an asat before a dot. Only U+0300 to U+036F compose in pairs.
+_APART = "\ue000"
+_HELD_APART = {
+    "type": "Replace",
+    "pattern": {"Regex": "(?<=\\p{Mn})(?=\\p{Mn})(?![\u0300-\u036f])"},
+    "content": _APART,
+}
+_TOGETHER = {"type": "Replace", "pattern": {"String": _APART}, "content": ""}
 # How the class of the characters that preprocess_text strips begins, whatever Unicode's version.
 _COMBINING = "[\u0300-\u034e"
 
@@ -52,11 +61,12 @@ _COMBINING = "[\u0300-\u034e"
 # --- reading -----------------------------------------------------------------------------------
 
 
-def read(path: str) -> tuple[str, bool, bool]:
+def read(path: str) -> tuple[str, bool, bool, bool]:
     """Writes the vocabulary in a tokenizer.json to a temporary file, removed at the process' end.
 
     Returns:
-      The file, whether it is a WordPiece vocabulary, and whether text is lower-cased.
+      The file, whether it is a WordPiece vocabulary, whether text is lower-cased, and whether it
+      keeps its accents, as Vocabulary.form has it.
     """
     tokenizer = read_json_object(path)
     model, normalizer = _object(tokenizer, "model"), _object(tokenizer, "normalizer")
@@ -64,9 +74,9 @@ def read(path: str) -> tuple[str, bool, bool]:
     try:
         if is_word_piece:
             name, content = "vocab.txt", _word_piece_file(model)
-            lower = _bert_case(normalizer)
+            form = _bert_form(normalizer)
         else:
-            table, lower = _character_table(normalizer)
+            table, form = _character_table(normalizer)
             name, content = "spiece.model", _sentence_piece_model(tokenizer, model, table)
     except ValueError as error:
         raise ValueError(
@@ -78,7 +88,7 @@ def read(path: str) -> tuple[str, bool, bool]:
     file = os.path.join(directory, name)
     with open(file, "wb") as opened:
         opened.write(content)
-    return file, is_word_piece, lower
+    return file, is_word_piece, *form
 
 
 def _object(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -99,8 +109,8 @@ def _word_piece_file(model: Mapping[str, Any]) -> bytes:
     return "".join(f"{piece}\n" for piece in pieces).encode()
 
 
-def _bert_case(normalizer: Mapping[str, Any]) -> bool:
-    """Returns whether a BertNormalizer lower-cases; it must do the rest as WordPiece does."""
+def _bert_form(normalizer: Mapping[str, Any]) -> tuple[bool, bool]:
+    """Returns the form of a BertNormalizer; it must do the rest as WordPiece does."""
     steps = [step for step in normalizer.get("normalizers") or () if step != _SIGMA]
     if len(steps) == 1 and isinstance(steps[0], dict):
         normalizer = steps[0]
@@ -109,9 +119,10 @@ def _bert_case(normalizer: Mapping[str, Any]) -> bool:
         raise ValueError("its normalizer is not a BertNormalizer")
     if not (normalizer.get("clean_text") and normalizer.get("handle_chinese_chars")):
         raise ValueError("its normalizer lacks clean_text or handle_chinese_chars")
-    if normalizer.get("strip_accents") not in (None, lower):
-        raise ValueError("its normalizer's strip_accents differs from lowercase")
-    return lower
+    strips = normalizer.get("strip_accents")
+    if strips and not lower:
+        raise ValueError("its normalizer strips accents without lowercase")
+    return lower, lower and strips is False
 
 
 def _sentence_piece_model(
@@ -164,28 +175,30 @@ def _kind(step: Any) -> Any:
     return step.get("type")
 
 
-def _character_table(normalizer: Mapping[str, Any]) -> tuple[bytes, bool]:
-    """Returns the SentencePiece model's own table of characters, and whether text is lower-cased.
+def _character_table(normalizer: Mapping[str, Any]) -> tuple[bytes, tuple[bool, bool]]:
+    """Returns the SentencePiece model's own table of characters, and the form of its text.
 
     What comes before the table must be what preprocess_text does.
     """
-    steps = normalizer.get("normalizers")
+    steps = normalizer.get("normalizers", [normalizer])
     same = (*_QUOTES, _replaced(str.isspace, " "), _SIGMA, _ONE_SPACE, _STRIP)
-    steps = [step for step in steps if step not in same] if isinstance(steps, list) else []
+    same += (_HELD_APART, _TOGETHER)
+    steps = [step for step in steps if step not in same] if isinstance(steps, list) else [None]
     kinds = [_kind(step) for step in steps]
-    lower = "Lowercase" in kinds
-    before = ["NFKD", "StripAccents", *["Lowercase"] * lower]
+    lower, keeps = "Lowercase" in kinds, {"NFKD", "StripAccents"}.isdisjoint(kinds)
+    before = [*["NFKD", "StripAccents"] * (not keeps), *["Lowercase"] * lower]
     if kinds == before:  # A model without a table.
-        return b"", lower
+        return b"", (lower, keeps)
     if kinds not in ([*before, "Precompiled"], [*before, "NFC", "Precompiled"]):
         raise ValueError(
-            "its normalizer is not NFKD, StripAccents, Lowercase (if uncased) and Precompiled"
+            "its normalizer is not NFKD, StripAccents, Lowercase (if uncased) and Precompiled, "
+            "nor, with keep_accents, the last of them"
         )
     table = steps[-1].get("precompiled_charsmap")
     if not isinstance(table, str):
         raise ValueError("it has no precompiled_charsmap")
     try:
-        return base64.b64decode(table, validate=True), lower
+        return base64.b64decode(table, validate=True), (lower, keeps)
     except binascii.Error as error:
         raise ValueError("its precompiled_charsmap is damaged") from error
 
@@ -244,12 +257,15 @@ def _of_pieces(
     tokenizer: Tokenizer, pieces: Sequence[sentence_piece.Piece], table: bytes
 ) -> dict[str, Any]:
     """Returns the steps of preprocess_text and of the model's own table, and its pieces."""
-    steps = [_replaced(str.isspace, " "), {"type": "NFKD"}, _replaced(unicodedata.combining, "")]
+    steps = [_replaced(str.isspace, " ")]
+    if not tokenizer.keep_accents:
+        steps += [{"type": "NFKD"}, _replaced(unicodedata.combining, "")]
     if tokenizer.do_lower_case:
         steps += [_SIGMA, {"type": "Lowercase"}]
     if table:  # Theirs composes no syllables, as the model's own does.
         charsmap = base64.b64encode(table).decode()
-        steps += [_COMPOSE, {"type": "Precompiled", "precompiled_charsmap": charsmap}]
+        compose = [_HELD_APART, _COMPOSE, _TOGETHER] if tokenizer.keep_accents else [_COMPOSE]
+        steps += [*compose, {"type": "Precompiled", "precompiled_charsmap": charsmap}]
     # A user-defined piece has the score 0: more than any split of it.
     scores = [p.score - _DIGIT_COMMA_PENALTY * ends_in_digit_comma(p.text) for p in pieces]
     kinds = [piece.kind for piece in pieces]
@@ -269,7 +285,7 @@ def _of_pieces(
 def _of_word_piece(tokenizer: Tokenizer) -> dict[str, Any]:
     lower, pieces = tokenizer.do_lower_case, range(tokenizer.vocab_size)
     bert = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
-    bert |= {"strip_accents": None, "lowercase": lower}
+    bert |= {"strip_accents": False if tokenizer.keep_accents else None, "lowercase": lower}
     model = {
         "type": "WordPiece",
         "unk_token": word_piece.UNKNOWN,

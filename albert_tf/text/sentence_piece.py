@@ -79,22 +79,24 @@ def spaces_end_words(content: bytes) -> bool:
 # --- the release's tokenisation ----------------------------------------------------------------
 
 
-def preprocess_text(text: str | bytes, lower: bool = True) -> str:
+def preprocess_text(text: str | bytes, lower: bool = True, keep_accents: bool = False) -> str:
     """Normalises text as ALBERT's SentencePiece models expect it.
 
     Collapses runs of white space, replaces compatibility characters by their plain form (NFKD),
-    strips accents and, last, lower-cases. The order matters: NFKD may bring back spaces.
+    strips accents and, last, lower-cases. The order matters: NFKD may bring back spaces. With
+    `keep_accents`, both are left to the model's own table of characters, as in Hugging Face's
+    tokenizer.
 
     Source: tokenization.py, preprocess_text.
     """
-    text = _plain(" ".join(to_unicode(text).split()))
+    return _replaced(" ".join(to_unicode(text).split()), lower, keep_accents)
+
+
+def _replaced(text: str, lower: bool, keep_accents: bool) -> str:
+    """Does the part of preprocess_text that replaces single characters."""
+    if not (keep_accents or text.isascii()):
+        text = unicodedata.normalize("NFKD", text).translate(WITHOUT_COMBINING)
     return text.lower() if lower else text
-
-
-def _plain(text: str) -> str:
-    if text.isascii():
-        return text
-    return unicodedata.normalize("NFKD", text).translate(WITHOUT_COMBINING)
 
 
 def ends_in_digit_comma(piece: str) -> bool:
@@ -109,12 +111,13 @@ class SentencePiece:
       content: Content of the model's file.
       path: Its name, for errors.
       do_lower_case: Whether to lower-case.
+      keep_accents: Whether accents stay.
     """
 
     special_pieces = (("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("[CLS]",), ("[SEP]",), ("[MASK]",))
 
-    def __init__(self, content: bytes, path: str, do_lower_case: bool):
-        self._lower = do_lower_case
+    def __init__(self, content: bytes, path: str, do_lower_case: bool, keep_accents: bool):
+        self._form = do_lower_case, keep_accents
         self._processor = sentencepiece.SentencePieceProcessor()
         try:
             self._processor.LoadFromSerializedProto(content)
@@ -143,7 +146,7 @@ class SentencePiece:
 
     def normalize(self, text: str | bytes) -> str:
         """Normalises raw text."""
-        return preprocess_text(text, self._lower)
+        return preprocess_text(text, *self._form)
 
     preprocess = normalize
 
@@ -154,7 +157,8 @@ class SentencePiece:
         kept = ~is_space
         kept[1:] |= is_space[1:] & ~is_space[:-1]
         kept[len(text.rstrip()) :] = False
-        return np.flatnonzero(kept)[origins(" ".join(text.split()), _plain)]
+        found = origins(" ".join(text.split()), lambda char: _replaced(char, *self._form))
+        return np.flatnonzero(kept)[found]
 
     def tokenize(self, text: str) -> list[str]:
         """Splits normalised text into pieces."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import hashlib
 import itertools
 import os
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -32,11 +34,14 @@ class Tokenizer:
       vocab_file: A WordPiece vocabulary, one piece per line, as in the Chinese releases.
       do_lower_case: Whether the model is uncased. With SentencePiece, `preprocess` lower-cases;
         with WordPiece, `tokenize` does, and then also strips accents.
+      keep_accents: Whether accents, vowel signs and tone marks stay, as Hugging Face's keep_accents
+        does (strip_accents=False with WordPiece). The release always strips them, but of WordPiece
+        only in lower case.
 
     Attributes:
-      do_lower_case: As given.
+      do_lower_case, keep_accents: As given; a cased WordPiece vocabulary keeps them anyway.
       vocab_size: Number of pieces V.
-      digest: Hash of the file and the case; differs for a tokenizer that gives other ids.
+      digest: Hash of the file, case and accents; differs for a tokenizer that gives other ids.
       pad_id, unk_id, cls_id, sep_id, mask_id: Ids of the special pieces.
 
     Source: tokenization.py, FullTokenizer.
@@ -59,6 +64,7 @@ class Tokenizer:
         spm_model_file: str | os.PathLike[str] | None = None,
         vocab_file: str | os.PathLike[str] | None = None,
         do_lower_case: bool = True,
+        keep_accents: bool = False,
     ):
         if bool(spm_model_file) == bool(vocab_file):
             raise ValueError(
@@ -66,11 +72,14 @@ class Tokenizer:
                 f"spm_model_file={spm_model_file!r} and vocab_file={vocab_file!r}"
             )
         self.do_lower_case = do_lower_case
+        self.strips_accents = not keep_accents and (do_lower_case or bool(spm_model_file))
+        self.keep_accents = keep_accents and (do_lower_case or bool(spm_model_file))
         vocabulary_class = SentencePiece if spm_model_file else WordPiece
         path = os.fspath(spm_model_file or vocab_file)
         content = read_file(path)
-        self.digest = hashlib.sha256(content + bytes([do_lower_case])).hexdigest()
-        self._vocabulary = vocabulary_class(content, path, do_lower_case)
+        form = bytes([do_lower_case, *[True] * self.keep_accents])
+        self.digest = hashlib.sha256(content + form).hexdigest()
+        self._vocabulary = vocabulary_class(content, path, do_lower_case, self.keep_accents)
         self.vocab_size = len(self._vocabulary.pieces)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = _find_special_ids(
             self._vocabulary, path
@@ -85,7 +94,7 @@ class Tokenizer:
     def decode(self, ids: Sequence) -> Any:
         """Returns the text of ids, or of each of several rows of ids.
 
-        Padding, [CLS] and [SEP] are left out. The text is normalised: case and accents are gone.
+        Padding, [CLS] and [SEP] are left out. The text is normalised: case and accents may be gone.
         """
         if len(ids) and np.ndim(ids[0]):
             return [self.decode(row) for row in ids]
@@ -199,6 +208,28 @@ class Tokenizer:
         letter continues a word there and starts one here.
         """
         return self._vocabulary.word_starts(letters)
+
+
+def describe_fit(tokenizer: Tokenizer, sentences: Iterable[str]) -> str:
+    """Says how a vocabulary fits text: the pieces of a word between spaces, and what is lost."""
+    pieces, words, characters = 0, 0, collections.Counter[str]()
+    for sentence in sentences:
+        pieces += len(tokenizer.encode(sentence))
+        words += len(sentence.split())
+        characters.update(sentence)
+    said = f"{pieces / max(words, 1):.2f} pieces a word"
+    # A mark of its own, as in Hindi, counts as a letter with one.
+    letters = sum(count for char, count in characters.items() if char.isalpha())
+    lost = {
+        char: count
+        for char, count in characters.most_common()
+        if any(map(unicodedata.combining, unicodedata.normalize("NFKD", char)))
+    }
+    share = sum(lost.values()) / max(letters, 1)
+    has_lost = tokenizer.strips_accents and share >= 0.00005
+    shown = " ".join(f"\u25cc{char}" if is_mark(char) else char for char in list(lost)[:5])
+    loss = f"; {share:.2%} of its letters lose a mark ({shown}): `keep_accents` keeps them"
+    return said + loss * has_lost
 
 
 def read_file(path: str) -> bytes:

@@ -6,6 +6,8 @@ import dataclasses
 import fnmatch
 import json
 import os
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from albert_tf.config import AlbertConfig
@@ -18,7 +20,10 @@ _KERAS_HUB = "assets/tokenizer/vocabulary.spm"
 _SENTENCE_PIECE = ("spiece.model", _KERAS_HUB, "assets/*.model", "*.model")
 # The last is what the release's Chinese models have.
 _WORD_PIECE = ("vocab.txt", "assets/vocab.txt", "vocab_chinese.txt")
+_SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _TOKENIZER_CONFIG = "tokenizer_config.json"
+# How text is read, in the names of settings, arguments and Hugging Face's config.
+FORM = ("do_lower_case", "keep_accents")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,10 +43,21 @@ class Vocabulary:
     fast: str | None = None
 
     @classmethod
-    def read(cls, path: str, is_word_piece: bool, do_lower_case: bool = True) -> Vocabulary:
-        """Reads a file."""
-        kind = "vocab_file" if is_word_piece else "spm_model_file"
-        return cls(path, is_word_piece, Tokenizer(**{kind: path}, do_lower_case=do_lower_case))
+    def read(
+        cls,
+        path: str,
+        is_word_piece: bool,
+        do_lower_case: bool = True,
+        keep_accents: bool = False,
+    ) -> Vocabulary:
+        """Reads a file; see Tokenizer."""
+        spm, vocab = (None, path) if is_word_piece else (path, None)
+        return cls(path, is_word_piece, Tokenizer(spm, vocab, do_lower_case, keep_accents))
+
+    @property
+    def form(self) -> tuple[bool, bool]:
+        """Whether text is lower-cased, and whether it keeps its accents."""
+        return self.tokenizer.do_lower_case, self.tokenizer.keep_accents
 
     def check(self, config: AlbertConfig) -> None:
         """Checks that the model has exactly one embedding for each piece."""
@@ -70,6 +86,7 @@ def find(
     spm_model_file: str | None = None,
     vocab_file: str | None = None,
     do_lower_case: bool | None = None,
+    keep_accents: bool | None = None,
 ) -> Vocabulary | None:
     """Returns the vocabulary that is given or else lies beside stored weights, or None.
 
@@ -79,17 +96,19 @@ def find(
       vocab_file: A WordPiece vocabulary instead.
       do_lower_case: Whether the model is uncased. None takes it from the config of Hugging Face's
         tokenizer, or a tokenizer.json; without them, uncased.
+      keep_accents: Whether accents stay; None likewise, and without them, they go.
     """
     path = hub.local(path)
     if spm_model_file and vocab_file:
         raise ValueError("`spm_model_file` and `vocab_file` exclude each other: set one of them")
+    asked = do_lower_case, keep_accents
     if given := spm_model_file or vocab_file:
-        case = is_uncased(path, bool(vocab_file), do_lower_case)
-        return Vocabulary.read(given, bool(vocab_file), case)
+        form = find_form((path, given), bool(vocab_file), *asked)
+        return Vocabulary.read(given, bool(vocab_file), *form)
     directory = files.directory_of(path)
     fast = os.path.join(directory, fast_tokenizer.FILE)
     # One for another case than was given is not the model's.
-    theirs = fast if files.is_file(fast) and do_lower_case is None else None
+    theirs = fast if files.is_file(fast) and asked == (None, None) else None
     # A file of its own comes first.
     for patterns, is_word_piece in ((_SENTENCE_PIECE, False), (_WORD_PIECE, True)):
         for pattern in patterns:
@@ -100,42 +119,66 @@ def find(
                     "with `spm_model_file`"
                 )
             if found:
-                case = is_uncased(path, is_word_piece, do_lower_case)
-                words = Vocabulary.read(found[0], is_word_piece, case)
+                form = find_form((path, found[0]), is_word_piece, *asked)
+                words = Vocabulary.read(found[0], is_word_piece, *form)
                 # KerasHub's own file is called tokenizer.json as well.
                 return words if pattern == _KERAS_HUB else dataclasses.replace(words, fast=theirs)
     # Without one, the vocabulary is inside the file of a fast tokenizer, which may tell the case.
     if not files.is_file(fast):
         return None
-    file, is_word_piece, lower = fast_tokenizer.read(fast)
-    case = is_uncased(path, is_word_piece, do_lower_case, lower)
-    if do_lower_case is None and case != lower:
+    file, is_word_piece, *stored = fast_tokenizer.read(fast)
+    form = find_form((path,), is_word_piece, *asked, *stored)
+    if asked == (None, None) and form != tuple(stored):
         raise ValueError(
-            f"{fast} and the {_TOKENIZER_CONFIG} beside it differ in lower-casing: set "
-            "`do_lower_case` as the model was trained"
+            f"{fast} and the {_TOKENIZER_CONFIG} beside it differ in lower-casing or accents: set "
+            "`do_lower_case` and `keep_accents` as the model was trained"
         )
-    return dataclasses.replace(Vocabulary.read(file, is_word_piece, case), fast=theirs)
+    return dataclasses.replace(Vocabulary.read(file, is_word_piece, *form), fast=theirs)
 
 
-def is_uncased(
-    path: str, is_word_piece: bool, do_lower_case: bool | None = None, default: bool = True
-) -> bool:
-    """Returns whether the model is uncased: as given, or else as its tokenizer's config says."""
-    file = os.path.join(files.directory_of(path), _TOKENIZER_CONFIG)
-    config = read_json_object(file) if files.is_file(file) else {}
-    lower = config.get("do_lower_case", default) if do_lower_case is None else do_lower_case
-    if not isinstance(lower, bool):
-        raise ValueError(f"{file}: do_lower_case must be true or false, not {lower!r}")
+def find_form(
+    paths: Sequence[str],
+    is_word_piece: bool,
+    do_lower_case: bool | None = None,
+    keep_accents: bool | None = None,
+    lower: bool = True,
+    keep: bool = False,
+) -> tuple[bool, bool]:
+    """Returns whether text is lower-cased, and whether it keeps its accents.
+
+    It is as given, or else as the config of Hugging Face's tokenizer says.
+
+    Args:
+      paths: The first that has such a config beside it counts: the weights, then the vocabulary.
+      is_word_piece: Whether the vocabulary is.
+      do_lower_case: As given.
+      keep_accents: As given.
+      lower: What holds if neither says whether text is lower-cased.
+      keep: What holds if neither says whether accents stay.
+    """
+    places = [os.path.join(files.directory_of(path), _TOKENIZER_CONFIG) for path in paths]
+    file = next(filter(files.is_file, places), "")
+    config = read_json_object(file) if file else {}
+    if is_word_piece and config.get("strip_accents") is not None:
+        config["keep_accents"] = not config["strip_accents"]
+    elif is_word_piece:
+        config.pop("keep_accents", None)  # BERT's tokenizers have no such setting.
+    form = {**dict(zip(FORM, (lower, keep), strict=True)), **config}
+    given = zip(FORM, (do_lower_case, keep_accents), strict=True)
+    form |= {name: value for name, value in given if value is not None}
+    for name in FORM:
+        if not isinstance(form[name], bool):
+            raise ValueError(f"{file}: {name} must be true or false, not {form[name]!r}")
     wrong = ""
-    if not is_word_piece and config.get("keep_accents"):
-        wrong = "keep_accents must be false: with SentencePiece accents are always removed"
-    elif is_word_piece and config.get("strip_accents") not in (None, lower):
+    if is_word_piece and config.get("strip_accents") and not form["do_lower_case"]:
         wrong = "strip_accents must be null or as do_lower_case: accents go with lower-casing"
     elif is_word_piece and not config.get("tokenize_chinese_chars", True):
         wrong = "tokenize_chinese_chars must be true: Chinese characters are always split"
     if wrong:
         raise ValueError(f"{file}: {wrong}, as in the release; use a model that was trained so")
-    return lower
+    # A cased WordPiece vocabulary keeps them anyway.
+    keeps = form["keep_accents"] and (form["do_lower_case"] or not is_word_piece)
+    return form["do_lower_case"], keeps
 
 
 # --- writing -----------------------------------------------------------------------------------
@@ -146,7 +189,7 @@ def copy(vocabulary: Vocabulary, directory: str) -> None:
     patterns, name = _patterns(vocabulary), os.path.basename(vocabulary.path)
     if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
         name = patterns[0]
-    _write_case(vocabulary, directory)  # First: a cased one must not be found without it.
+    write_form(vocabulary, directory)  # First: a cased one must not be found without it.
     _copy_file(vocabulary, os.path.join(directory, name))
 
 
@@ -154,8 +197,7 @@ def keep(vocabulary: Vocabulary, directory: str) -> None:
     """Writes a vocabulary and its case to a run's directory, where `find` takes it first."""
     path = _kept(vocabulary, directory)
     if not files.is_file(path):
-        case = json.dumps({"do_lower_case": vocabulary.tokenizer.do_lower_case})
-        files.replace(os.path.join(directory, _TOKENIZER_CONFIG), case)
+        files.replace(os.path.join(directory, _TOKENIZER_CONFIG), json.dumps(_form(vocabulary)))
         _copy_file(vocabulary, path)
 
 
@@ -163,14 +205,39 @@ def check_kept(vocabulary: Vocabulary, directory: str) -> None:
     """Checks that what `keep` wrote to a directory, if it did, is this vocabulary."""
     path = _kept(vocabulary, directory)
     if files.is_file(path):
-        kept = Vocabulary.read(
-            path, vocabulary.is_word_piece, is_uncased(directory, vocabulary.is_word_piece)
-        )
+        form = find_form((path,), vocabulary.is_word_piece)
+        kept = Vocabulary.read(path, vocabulary.is_word_piece, *form)
         if kept.tokenizer.digest != vocabulary.tokenizer.digest:
             raise ValueError(
                 f"{path} is another vocabulary than {vocabulary.path}, or differs in "
-                "lower-casing: give another `output_dir`, or the vocabulary in this one"
+                "lower-casing or accents: give another `output_dir`, or the vocabulary in this one"
             )
+
+
+def keep_beside_records(vocabulary: Vocabulary, output_file: str) -> None:
+    """Writes a vocabulary where `find_beside_records` looks for that of a run's first file."""
+    directory = _beside(output_file)
+    files.gfile().makedirs(directory)
+    for name in (_SENTENCE_PIECE[0], _WORD_PIECE[0]):  # Of records that these replace.
+        if files.exists(path := os.path.join(directory, name)):
+            files.gfile().remove(path)
+    keep(vocabulary, directory)
+
+
+def find_beside_records(paths: Sequence[str]) -> Vocabulary | None:
+    """Returns the vocabulary that the generator has put beside record files, or None."""
+    directories = dict.fromkeys(_beside(_SHARD.sub("", path)) for path in paths)
+    found = [find(directory) for directory in directories if files.is_dir(directory)]
+    words = [each for each in found if each]
+    if len({each.tokenizer.digest for each in words}) > 1:
+        listed = ", ".join(each.path for each in words)
+        raise ValueError(f"the records are of different vocabularies ({listed}): give those of one")
+    return words[0] if words else None
+
+
+def _beside(path: str) -> str:
+    root, extension = os.path.splitext(path)
+    return f"{root if 'record' in extension else path}.vocabulary"
 
 
 def _kept(vocabulary: Vocabulary, directory: str) -> str:
@@ -185,11 +252,17 @@ def _copy_file(vocabulary: Vocabulary, target: str) -> None:
     files.replace(target, files.read_bytes(vocabulary.path))
 
 
-def _write_case(vocabulary: Vocabulary, directory: str) -> None:
-    # Only if it isn't the default; in Hugging Face's format, which `find` reads anywhere.
-    if not vocabulary.tokenizer.do_lower_case:
-        text = json.dumps({"do_lower_case": False})
-        files.replace(os.path.join(directory, _TOKENIZER_CONFIG), text)
+def write_form(vocabulary: Vocabulary, directory: str) -> None:
+    """Writes case and accents beside a vocabulary, for `find_form`, if they aren't the default."""
+    if vocabulary.form != (True, False):
+        files.replace(os.path.join(directory, _TOKENIZER_CONFIG), json.dumps(_form(vocabulary)))
+
+
+def _form(vocabulary: Vocabulary) -> dict[str, bool]:
+    """Returns case and, if they stay, accents, as Hugging Face's tokenizers name them."""
+    lower, keeps = vocabulary.form
+    kept = {"strip_accents": False} if vocabulary.is_word_piece else {"keep_accents": True}
+    return {"do_lower_case": lower, **(kept if keeps else {})}
 
 
 def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) -> None:
@@ -207,13 +280,12 @@ def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) 
     config: dict[str, Any] = {
         f"{name}_token": piece for name, piece in zip(names, pieces, strict=True)
     }
-    config |= {"do_lower_case": tokenizer.do_lower_case, "model_max_length": max_length}
+    config |= {**_form(vocabulary), "model_max_length": max_length}
     config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     # This class takes tokenizer.json as it is; the others would make one of their own.
     config["tokenizer_class"] = "PreTrainedTokenizerFast"
     if not is_word_piece:
-        # The release's preprocess_text always strips accents.
-        config |= {"keep_accents": False}
+        config["keep_accents"] = tokenizer.keep_accents
         config |= {"bos_token": config["cls_token"], "eos_token": config["sep_token"]}
     if not fast_tokenizer.write(vocabulary.path, tokenizer, is_word_piece, directory):
         config["tokenizer_class"] = "AlbertTokenizer"
@@ -226,4 +298,4 @@ def write_kerashub(vocabulary: Vocabulary, directory: str) -> None:
     target = os.path.join(directory, _KERAS_HUB)
     os.makedirs(os.path.dirname(target))
     _copy_file(vocabulary, target)
-    _write_case(vocabulary, directory)
+    write_form(vocabulary, directory)

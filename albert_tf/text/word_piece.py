@@ -27,13 +27,14 @@ class WordPiece:
       content: Content of the vocabulary file, one piece per line.
       path: Its name, for errors.
       do_lower_case: Whether to lower-case and strip accents.
+      keep_accents: Whether accents stay nevertheless.
     """
 
     special_pieces = (("[PAD]",), (UNKNOWN,), ("[CLS]",), ("[SEP]",), ("[MASK]",))
     words_are_apart = True
 
-    def __init__(self, content: bytes, path: str, do_lower_case: bool):
-        self._lower = do_lower_case
+    def __init__(self, content: bytes, path: str, do_lower_case: bool, keep_accents: bool):
+        self._lower, self._strips = do_lower_case, do_lower_case and not keep_accents
         try:
             lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
         except UnicodeDecodeError as error:
@@ -53,8 +54,9 @@ class WordPiece:
     def normalize(self, text: str) -> str:
         """Prepares raw text for `encode`: everything that is done before words are split."""
         text = text.translate(CLEANED)
-        if self._lower:
-            text = unicodedata.normalize("NFD", text.lower()).translate(WITHOUT_MARKS)
+        text = text.lower() if self._lower else text
+        if self._strips:
+            text = unicodedata.normalize("NFD", text).translate(WITHOUT_MARKS)
         return text
 
     def encode(self, text: str) -> list[int]:

@@ -111,7 +111,8 @@ def test_every_flag_of_training_is_in_the_table():
     """Or is what decides where model, data and devices come from, or is of the task's own."""
     elsewhere = {
         *("albert_config_file", "init_checkpoint", "albert_hub_module_handle", "from_scratch"),
-        *("spm_model_file", "vocab_file", "do_lower_case", "recipe", "class_weights"),
+        *("spm_model_file", "vocab_file", "do_lower_case", "keep_accents"),
+        *("recipe", "class_weights"),
         *("do_train", "do_eval", "do_predict", "ensemble_dirs", "export_dir"),
         *("backend", "shard_optimizer_state", "use_tpu", "tpu_name", "tpu_zone", "gcp_project"),
         *("master", "num_tpu_cores", "use_einsum", "predict_feature_left_file"),

@@ -247,15 +247,22 @@ def test_the_vocabulary_beside_the_weights_is_found(tmp_path):
     (weights / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     changes = {"from_scratch": None, "init_checkpoint": weights, "spm_model_file": None}
 
-    def found(*flags: str) -> tuple[str, bool]:
+    def found(*flags: str) -> tuple[str, bool, bool]:
         given = runs.parse([*runs.command("mrpc", tmp_path, **changes), "--do_train", *flags])
         words = finetune.find_vocabulary(given, None, given.init_checkpoint)
-        return words.path, words.tokenizer.do_lower_case
+        return words.path, *words.form
 
     other = str(runs.GOLDEN / "spm/en_small.model")
-    assert found() == (str(weights / "spiece.model"), False)
-    assert found("--do_lower_case") == (str(weights / "spiece.model"), True)
-    assert found(f"--spm_model_file={other}") == (other, False)
+    assert found() == (str(weights / "spiece.model"), False, False)
+    assert found("--do_lower_case") == (str(weights / "spiece.model"), True, False)
+    assert found("--keep_accents") == (str(weights / "spiece.model"), False, True)
+    assert found(f"--spm_model_file={other}") == (other, False, False)
+    # Without such a file beside the weights, that beside the vocabulary counts.
+    (tmp_path / "own").mkdir()
+    (weights / "tokenizer_config.json").rename(tmp_path / "own" / "tokenizer_config.json")
+    (tmp_path / "own" / "own.model").symlink_to(other)
+    own = f"{tmp_path}/own/own.model"
+    assert found(f"--spm_model_file={own}") == (own, False, False)
     with pytest.raises(ValueError, match="no vocabulary: set `spm_model_file`"):
         found(f"--init_checkpoint={tmp_path}/none/model.ckpt-best")
 

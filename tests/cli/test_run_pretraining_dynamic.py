@@ -13,6 +13,8 @@ import pytest
 from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.spec import RowFormat
 from albert_tf.storage import checkpoint, eval_results
+from albert_tf.text import vocabulary
+from albert_tf.text.vocabulary import Vocabulary
 from tests import pretraining_runs as runs
 from tests import tolerances
 
@@ -24,6 +26,10 @@ def folder(tmp_path_factory) -> pathlib.Path:
     runs.write_records(folder / "a.tfrecord", runs.compact_examples(41, seed=1))
     runs.write_records(folder / "b.tfrecord", runs.compact_examples(29, seed=2))
     runs.write_config(folder / "albert_config.json")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(48))]
+    (folder / "vocab.txt").write_text("\n".join(pieces))
+    words = Vocabulary.read(str(folder / "vocab.txt"), True, do_lower_case=False)
+    vocabulary.keep_beside_records(words, str(folder / "a.tfrecord"))
     return folder
 
 
@@ -90,6 +96,13 @@ def test_resumed_and_shared_runs_see_the_same_masks(folder, tmp_path):
     assert evaluating.wait() == 0, evaluating.log
     assert "MirroredStrategy with 2 replica(s)" in evaluating.log
 
+    # The vocabulary of the records lies beside the checkpoints, also where it had not been kept.
+    for out in (one, again):
+        kept = vocabulary.find(str(out / "model.ckpt-10"))
+        assert (kept.path, kept.form) == (str(out / "vocab.txt"), (False, False))
+    (again / "vocab.txt").write_text("\n".join(kept.tokenizer.convert_ids_to_tokens(range(52))))
+    with pytest.raises(SystemExit, match="again/vocab.txt is another vocabulary than .*a.vocab"):
+        runs.main(flags("again"))
     assert list(runs.scalars(again)) == [5, 6, 7, 8, 9, 10]
     runs.assert_same_bits(again / "model.ckpt-10", one / "model.ckpt-10")
     found = {out.name: eval_results.read_last(out) for out in (one, again, two)}

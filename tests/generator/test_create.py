@@ -34,6 +34,7 @@ PASSED_ON = {
     "masking": ("dynamic", "recipe.masking"),
     "max_unknown_share": (0.5, "max_unknown_share"),
     "do_lower_case": (False, "tokenizer.do_lower_case"),
+    "keep_accents": (True, "tokenizer.keep_accents"),
     "output_file": ("b", "output_files"),
     "num_output_shards": (2, "output_files"),
     "block_megabytes": (2.0, "cut_blocks.args"),

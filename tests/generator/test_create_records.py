@@ -21,6 +21,7 @@ from albert_tf.records.input_files import untuned
 from albert_tf.records.masking import Rows
 from albert_tf.records.spec import RowFormat, compact_spec
 from albert_tf.text.tokenization import Tokenizer
+from albert_tf.text.vocabulary import find_beside_records
 
 PIECES = PieceTrainingSettings(input_file="", character_coverage=1.0, input_sentence_size=1000)
 
@@ -124,7 +125,16 @@ def test_wordpiece_vocabulary_serves_where_there_is_no_sentencepiece_model(
     letters = "abcdefghijklmnopqrstuvwxyz"
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *".,:;?", *letters]
     vocabulary.write_text("\n".join([*pieces, *(f"##{letter}" for letter in letters)]))
-    path = run(input_file=short_text, spm_model_file=None, vocab_file=vocabulary)
+    given = {"input_file": short_text, "output_file": tmp_path / "r.tfrecord"}
+    run(**given, num_output_shards=2)
+    path = run(**given, spm_model_file=None, vocab_file=vocabulary, num_output_shards=None)
+    # It takes the place of that of the records before, and is found from each shard.
+    assert [file.name for file in (tmp_path / "r.vocabulary").glob("*[lt]")] == ["vocab.txt"]
+    found = find_beside_records([str(path), f"{path}-00001-of-00002"])
+    assert found.tokenizer.digest == Tokenizer(vocab_file=vocabulary).digest
+    run(input_file=short_text, output_file=tmp_path / "other.tfrecord")
+    with pytest.raises(ValueError, match="the records are of different vocabularies"):
+        find_beside_records([str(path), str(tmp_path / "other.tfrecord")])
     records = read_records([path])
     starts = records["token_boundary"] == 1
     assert (restore_text(records)[~starts & (records["input_mask"] == 1)] >= len(pieces)).all()

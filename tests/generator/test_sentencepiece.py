@@ -177,7 +177,7 @@ def test_what_is_no_exception_ends_the_reading(
     """Ctrl-C in one line, a library's panic as it is."""
     normalised = []
 
-    def normalise_or_stop(line, lower):
+    def normalise_or_stop(line, *form):
         normalised.append(line)
         if len(normalised) == 50:
             raise stop

@@ -12,9 +12,11 @@ from albert_tf.conversion.convert import convert
 from albert_tf.conversion.stored import Stored
 from albert_tf.inspection import attention, similarity
 from albert_tf.inspection import models as inspection_models
+from albert_tf.text import vocabulary
 from tests import goldens, tolerances
 from tests.inspection.test_similarity import expected_of, rows_of
 from tests.peers import models
+from tests.text.test_keep_accents import TEXTS, decomposed, train_keeping
 from tests.tiny import randomise
 
 CONFIGS = {**models.CONFIGS, "relu": models.RELU, "uneven": models.UNEVEN}
@@ -253,6 +255,18 @@ def test_tokens_there(kind, lower, hugging_face, golden, tmp_path):
     special = [tokenizer.cls_id, tokenizer.mask_id, tokenizer.sep_id]
     (found,) = hugging_face("tokenize", directory=tmp_path / "theirs", texts=["[MASK]"])["ids"]
     assert found == special and tokenizer.mask_id not in tokenizer.encode("[MASK]")
+
+
+def test_accents_stay_there(hugging_face, tmp_path):
+    """Composed or not, also in Arabic and Burmese, where composing would reorder marks."""
+    words = train_keeping(tmp_path)
+    (tmp_path / "theirs").mkdir()
+    vocabulary.write_hugging_face(words, str(tmp_path / "theirs"), 512)
+    marked = "\u062d\u062f\u0651\u0650\u062b \u1016\u1004\u103a\u1037 \u0e19\u0e49\u0e33"
+    texts = [form(text) for text in (*TEXTS, marked) for form in (str, decomposed)]
+    found = hugging_face("tokenize", directory=tmp_path / "theirs", texts=texts)["ids"]
+    tokenizer = words.tokenizer
+    assert [ids[1:-1] for ids in found] == [tokenizer.encode(text) for text in texts]
 
 
 @pytest.mark.parametrize("name", ["one_group", "groups2"])

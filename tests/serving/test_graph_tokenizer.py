@@ -131,6 +131,9 @@ def test_generated_strings(vocabulary, tmp_path):
     for do_lower_case in (True, False):
         word_pieces = word_piece_vocabulary(tmp_path, do_lower_case)
         assert different(word_pieces, [*texts[: NUM_STRINGS // 4], *long_words]) == []
+    for words in (vocabulary, word_pieces):
+        keeping = Vocabulary.read(words.path, words.is_word_piece, True, keep_accents=True)
+        assert different(keeping, texts[: NUM_STRINGS // 20]) == []
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])

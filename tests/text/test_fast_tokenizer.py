@@ -79,10 +79,15 @@ def fast(model):
     return their_tokenizer(model)
 
 
+@pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("lower", [True, False])
-def test_a_sentence_piece_model(lower, model, golden, tmp_path):
-    ours = albert_tf.Tokenizer(golden / "spm" / "en_small.model", do_lower_case=lower)
-    found = vocabulary.find(written(tmp_path, their_tokenizer(model, lower)))
+def test_a_sentence_piece_model(lower, keep, model, golden, tmp_path):
+    ours = albert_tf.Tokenizer(golden / "spm" / "en_small.model", None, lower, keep)
+    theirs = their_tokenizer(model, lower)
+    steps = theirs["normalizer"]["normalizers"]
+    steps[2:4] = [] if keep else steps[2:4]
+    found = vocabulary.find(written(tmp_path, theirs))
+    assert found.form == (lower, keep)
     assert not found.is_word_piece
     assert_same_ids(ours, found.tokenizer)
 
@@ -112,13 +117,14 @@ def test_a_fast_tokenizer_of_word_pieces(lower, strips, tmp_path):
     assert found.is_word_piece
     assert found.tokenizer.convert_ids_to_tokens(range(10)) == PIECES
     assert found.tokenizer.encode("ab 中 b A") == [6, 7, 8, 5, 6 if lower else 9]
+    tokenizer["normalizer"]["strip_accents"] = False
+    assert vocabulary.find(written(tmp_path, tokenizer)).form == (lower, lower)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"lowercase": False, "strip_accents": True}, "strip_accents differs from lowercase"),
-        ({"strip_accents": False}, "strip_accents differs from lowercase"),
+        ({"lowercase": False, "strip_accents": True}, "strips accents without lowercase"),
         ({"handle_chinese_chars": False}, "lacks clean_text or handle_chinese_chars"),
         ({"clean_text": False}, "lacks clean_text or handle_chinese_chars"),
         ({"lowercase": None}, "not a BertNormalizer"),
@@ -148,7 +154,7 @@ def test_other_steps_are_refused(model, fast, tmp_path):
 def test_a_config_that_contradicts_it_is_refused(model, tmp_path):
     path = written(tmp_path, their_tokenizer(model, lower=False))
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    with pytest.raises(ValueError, match="differ in lower-casing: set `do_lower_case`"):
+    with pytest.raises(ValueError, match="differ in lower-casing or accents: set `do_low"):
         vocabulary.find(path)
     assert vocabulary.find(path, do_lower_case=True).tokenizer.do_lower_case
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
@@ -188,9 +194,9 @@ def assert_same_ids(ours, again) -> None:
         assert again.encode(text) == ours.encode(text)
 
 
-@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("form", [(True, False), (False, False), (True, True)])
 @pytest.mark.parametrize("kind", ["release", "no table", "word pieces"])
-def test_what_is_written_is_read_again(kind, lower, golden, tmp_path):
+def test_what_is_written_is_read_again(kind, form, golden, tmp_path):
     path, is_word_piece = golden / "spm" / "en_small.model", kind == "word pieces"
     if kind == "no table":
         path = tmp_path / "identity.model"
@@ -200,11 +206,11 @@ def test_what_is_written_is_read_again(kind, lower, golden, tmp_path):
         path = tmp_path / "pieces"
         chars = [char for char in map(chr, range(0x3000)) if char.strip()]
         path.write_text("\n".join([*PIECES, *chars]))
-    ours = Vocabulary.read(str(path), is_word_piece, lower).tokenizer
+    ours = Vocabulary.read(str(path), is_word_piece, *form).tokenizer
     (tmp_path / "there").mkdir()
     assert fast_tokenizer.write(str(path), ours, is_word_piece, str(tmp_path / "there"))
     found = vocabulary.find(str(tmp_path / "there"))
-    assert found.is_word_piece is is_word_piece
+    assert (found.is_word_piece, found.form) == (is_word_piece, form)
     assert_same_ids(ours, found.tokenizer)
 
 

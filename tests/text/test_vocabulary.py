@@ -78,14 +78,19 @@ def test_case_that_is_no_truth_value(source):
         vocabulary.find(str(source))
 
 
-@pytest.mark.parametrize("lower", [None, False])
-def test_accents_that_should_stay_are_refused(lower, source, golden, tmp_path):
+@pytest.mark.parametrize("layout", PLACES)
+def test_accents_that_stay_do_so_everywhere(layout, source, golden, tmp_path):
     """As the tokenizer's config of ai4bharat/indic-bert asks for."""
     config = source / "tokenizer_config.json"
     config.write_text('{"do_lower_case": false, "keep_accents": true}')
     for spm in (None, str(golden / "spm" / "en_small.model")):
-        with pytest.raises(ValueError, match=f"{config}: keep_accents must be false: .* accents"):
-            vocabulary.find(str(source), spm, do_lower_case=lower)
+        assert vocabulary.find(str(source), spm).form == (False, True)
+        assert vocabulary.find(str(source), spm, do_lower_case=True).form == (True, True)
+        assert vocabulary.find(str(source), spm, keep_accents=False).form == (False, False)
+    said = convert(str(source), layout, str(tmp_path / "there"))
+    found = vocabulary.find(str(tmp_path / "there"))
+    assert found.form == (False, True) and "stripping of accents" not in said
+    assert found.tokenizer.decode(found.tokenizer("caf\u00e9 zu")) == "caf<unk> zu"
     config.write_text('{"do_lower_case": false, "keep_accents": false}')
     assert not vocabulary.find(str(source)).tokenizer.do_lower_case
 
@@ -94,7 +99,6 @@ def test_words_normalised_in_another_way_are_refused(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
     config = tmp_path / "tokenizer_config.json"
     for said, message in (
-        ({"strip_accents": False}, "strip_accents must be null or as do_lower_case"),
         ({"do_lower_case": False, "strip_accents": True}, "strip_accents must be null or as"),
         ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars must be true"),
     ):
@@ -107,9 +111,9 @@ def test_words_normalised_in_another_way_are_refused(tmp_path):
         {"keep_accents": True},
     ):
         config.write_text(json.dumps({**said, "tokenize_chinese_chars": True}))
-        assert vocabulary.find(str(tmp_path)).tokenizer.do_lower_case is said.get(
-            "do_lower_case", True
-        )
+        assert vocabulary.find(str(tmp_path)).form == (said.get("do_lower_case", True), False)
+    config.write_text('{"strip_accents": false}')
+    assert vocabulary.find(str(tmp_path)).form == (True, True)
 
 
 def test_a_word_piece_vocabulary(golden, tmp_path):

@@ -1,0 +1,91 @@
+"""keep_accents: marks that tell words apart stay, from the vocabulary's training on.
+
+Can't see: the graph and Hugging Face's tokenizers, which are in their own tests.
+"""
+
+import functools
+import json
+import unicodedata
+
+import pytest
+
+from albert_tf.generator import sentencepiece, settings
+from albert_tf.text import vocabulary
+from albert_tf.text.tokenization import Tokenizer, describe_fit
+from tests.tiny import parse
+
+TEXTS = [
+    "Con mèo má mà mả mã mạ ngồi trên chiếc ghế gỗ của bà tôi.",
+    "Tiếng Việt có sáu thanh: ngang, huyền, sắc, hỏi, ngã, nặng.",
+    "मैं हर दिन स्कूल जाता हूँ और हिन्दी पढ़ता हूँ।",
+    "कृपया दरवाज़ा बंद कर दीजिए, बाहर ठंड है।",
+    "ภาษาไทยมีวรรณยุกต์ ห้าเสียง น้ำ นำ น่า น้า",
+    "Die Tür ist für größere Gäste zu öffnen; schöne Grüße aus Köln.",
+]
+decomposed = functools.partial(unicodedata.normalize, "NFD")
+
+
+def train(folder, **changes):
+    (folder / "text.txt").write_text("\n".join(TEXTS * 20), encoding="utf-8")
+    given = {"input_file": folder / "text.txt", "model_prefix": folder / "own/v"}
+    given |= {"vocab_size": 138, **changes}
+    sentencepiece.main(parse(settings.SentencePieceSettings, **given))
+
+
+def train_keeping(folder):
+    """Trains a vocabulary that keeps accents, and returns it as later commands find it."""
+    train(folder, keep_accents=True)
+    return vocabulary.find(str(folder / "own"))
+
+
+def test_words_that_differ_in_marks_have_different_ids(tmp_path, caplog):
+    keeping = train_keeping(tmp_path)
+    assert keeping.form == (True, True)
+    tokenizer, losing = keeping.tokenizer, Tokenizer(keeping.path)
+    tones = ["má", "mà", "mả", "mã", "mạ"]
+    assert len({tuple(ids) for ids in tokenizer(tones)}) == 5
+    assert len({tuple(ids) for ids in losing(tones)}) == 1
+    assert tokenizer.decode(tokenizer(TEXTS[5])) == TEXTS[5].lower()
+    assert tokenizer([*map(decomposed, TEXTS)]) == tokenizer(TEXTS)
+    # One digest for one way to read, another for another.
+    assert tokenizer.digest not in (losing.digest, Tokenizer(keeping.path, None, False).digest)
+    said = caplog.readouterr().out
+    assert "pieces a word" in said and "lose a mark" not in said
+    assert "% of its letters lose a mark (" in describe_fit(losing, TEXTS)
+    assert "lose" not in describe_fit(losing, ["plain text", "of ASCII letters"])
+
+
+@pytest.mark.parametrize("form", [str, decomposed])
+def test_an_answer_keeps_them(form, tmp_path):
+    """A piece stands for the characters of the text, as the answers of squad_text do."""
+    tokenizer = train_keeping(tmp_path).tokenizer
+    for text in map(form, TEXTS):
+        ids, spans = tokenizer.encode_with_offsets(text)
+        assert ids == tokenizer.encode(text)
+        assert "".join(text[begin:end] for begin, end in spans).split() == text.split()
+
+
+def test_it_is_stored_for_all_vocabularies_of_a_directory(tmp_path, caplog):
+    train(tmp_path, vocab_size=110)
+    assert "lose a mark" in caplog.readouterr().out
+    config = tmp_path / "own" / "tokenizer_config.json"
+    assert not config.exists()
+    train_keeping(tmp_path)
+    assert json.loads(config.read_text()) == {"do_lower_case": True, "keep_accents": True}
+    with pytest.raises(SystemExit, match="differs in do_lower_case or keep_accents"):
+        train(tmp_path, model_prefix=tmp_path / "own/other")
+    assert not (tmp_path / "own" / "other.model").exists()
+
+
+def test_accents_of_word_pieces(tmp_path):
+    path = tmp_path / "vocab.txt"
+    path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nf\u00fcr\nfur\n")
+    for lower, keep, piece in ((True, True, 5), (True, False, 6), (False, False, 5)):
+        assert Tokenizer(vocab_file=path, do_lower_case=lower, keep_accents=keep)(
+            "F\u00fcr" if lower else "f\u00fcr"
+        ) == [piece]
+    words = vocabulary.Vocabulary.read(str(path), True, True, True)
+    vocabulary.write_hugging_face(words, str(tmp_path), 512)
+    assert vocabulary.find(str(tmp_path)).form == (True, True)
+    (tmp_path / "vocab.txt").unlink()
+    assert vocabulary.find(str(tmp_path)).form == (True, True)
