@@ -49,7 +49,7 @@ def test_words_that_differ_in_marks_have_different_ids(tmp_path, caplog):
     assert tokenizer([*map(decomposed, TEXTS)]) == tokenizer(TEXTS)
     # One digest for one way to read, another for another.
     assert tokenizer.digest not in (losing.digest, Tokenizer(keeping.path, None, False).digest)
-    said = caplog.readouterr().out
+    said = caplog.text
     assert "pieces a word" in said and "lose a mark" not in said
     assert "% of its letters lose a mark (" in describe_fit(losing, TEXTS)
     assert "lose" not in describe_fit(losing, ["plain text", "of ASCII letters"])
@@ -67,7 +67,7 @@ def test_an_answer_keeps_them(form, tmp_path):
 
 def test_it_is_stored_for_all_vocabularies_of_a_directory(tmp_path, caplog):
     train(tmp_path, vocab_size=110)
-    assert "lose a mark" in caplog.readouterr().out
+    assert "lose a mark" in caplog.text
     config = tmp_path / "own" / "tokenizer_config.json"
     assert not config.exists()
     train_keeping(tmp_path)
