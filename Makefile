@@ -21,8 +21,8 @@ PIP_INSTALL := install --quiet --use-pep517
 # TensorFlow's start-up messages say nothing about this project.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test-peers lint format bench bench-finetune bench-serving campaign \
-  tpu-check study
+.PHONY: demo test test-peers lint format bench bench-finetune bench-serving bench-serving-table \
+  campaign tpu-check study
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -53,6 +53,10 @@ bench-finetune: $(PEERS)
 
 bench-serving: $(PEERS)
 	$(BIN)/python benchmarks/serving.py
+
+# The table at the head of docs/serving.md.
+bench-serving-table: $(PEERS) $(if $(shell command -v npm),$(NODE_PACKAGES))
+	$(BIN)/python benchmarks/serving_table.py $(ARGS)
 
 # Half an hour on two cores; ARGS='--minutes 3' for as much as that allows, '--seed 2',
 # '--only kills', '--only squad_v1'...

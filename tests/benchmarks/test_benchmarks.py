@@ -32,3 +32,21 @@ def test_a_contestant_makes_steps(name):
     rates = re.findall(rf"\| {name}.* \| tiny \| 2x16x3 \| ([\d,]+) \|", run.stdout)
     assert len(rates) == 2
     assert all(int(rate.replace(",", "")) > 0 for rate in rates)
+
+
+@pytest.mark.peers
+def test_a_row_of_the_serving_table():
+    for package in ("onnxruntime", "tf2onnx"):
+        pytest.importorskip(package)
+    run = subprocess.run(
+        [sys.executable, "serving_table.py", "--models=era", "--runs=1", "--only=onnx_int8"],
+        cwd=ROOT / "benchmarks",
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    row = r"\| load_exported, onnx_int8 \| (.*) s \| (.*) ms \| (.*) MB \| (.*) MB \| (.*) MB \|"
+    (found,) = re.findall(row, run.stdout)
+    assert all(float(number) > 0 for number in found)

@@ -1,0 +1,270 @@
+"""Measures the table at the head of docs/serving.md: start, time, memory and disk of each way.
+
+    make bench-serving-table  or, with the peers installed,  python benchmarks/serving_table.py
+
+Classifiers of random weights, of ALBERT-base's size and of the demo's, are exported in each format.
+Each way has a process of its own, which imports, loads and answers one text of eight pieces; then
+it answers it again, as often as fits into a few seconds. Three processes each, of which the median
+is shown; no two at the same time. Measure on an idle machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).parents[1]
+NODE_PACKAGES = ROOT / "tests" / "peers" / "node_modules"
+# A model -> its config, the words that its texts are of, and one of eight pieces.
+MODELS = {"base": ("albert_base_v2", 29_995), "era": ("albert_tiny", 7_995)}
+TEXT = " ".join(f"w{i}" for i in range(6))  # And [CLS] and [SEP].
+
+_PYTHON = """
+import time
+start = time.perf_counter()
+import json, resource, sys
+folder, text = sys.argv[1:]
+{load}
+def measure():
+    answer()
+    first, times = time.perf_counter() - start, []
+    while sum(times) < 3 and len(times) < 300:
+        before = time.perf_counter()
+        answer()
+        times.append(time.perf_counter() - before)
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(json.dumps([first, 1e3 * sorted(times)[len(times) // 2], kilobytes / 1e3]))
+measure()
+"""
+_WITHOUT_TENSORFLOW = """
+for name in ("tensorflow", "tensorflow_text", "keras", "tensorboard", "tqdm"):
+    sys.modules[name] = None
+import albert_tf
+"""
+_LOAD_EXPORTED = (
+    _WITHOUT_TENSORFLOW
+    + """
+model = albert_tf.load_exported(folder)
+def answer():
+    return model([text])
+"""
+)
+_OPENVINO = (
+    _WITHOUT_TENSORFLOW
+    + """
+import glob
+import openvino
+from albert_tf.tasks.sequence_features import pair_features
+from albert_tf.text import vocabulary
+tokenizer = vocabulary.find(folder).tokenizer
+model = openvino.Core().compile_model(*glob.glob(folder + "/*.onnx"), "CPU")
+def answer():
+    features = pair_features(tokenizer, text, None, 512)
+    return model({name: values[None] for name, values in features.items()})
+"""
+)
+_SAVED_MODEL = """
+import tensorflow as tf
+import tensorflow_text
+model = tf.saved_model.load(folder)
+def answer():
+    return model.signatures["serving_default"](text=tf.constant([text]))["label"].numpy()
+"""
+_NODE = """
+import { env, pipeline } from "@huggingface/transformers";
+const [folder, text] = process.argv.slice(2);
+env.allowRemoteModels = false;
+env.localModelPath = "/";
+const answer = await pipeline("text-classification", folder, { dtype: "DTYPE" });
+await answer(text);
+const first = performance.now() / 1e3;
+const times = [];
+for (let i = 0, sum = 0; i < 300 && sum < 3e3; i++, sum += times.at(-1)) {
+  const before = performance.now();
+  await answer(text);
+  times.push(performance.now() - before);
+}
+times.sort((a, b) => a - b);
+const middle = times[Math.floor(times.length / 2)];
+console.log(JSON.stringify([first, middle, process.resourceUsage().maxRSS / 1e3]));
+"""
+# What load_exported imports, besides a runtime.
+_OURS = ("absl-py", "google-crc32c", "h5py", "ml-dtypes", "numpy", "safetensors", "sentencepiece")
+
+
+class Way(NamedTuple):
+    """A way to run a model.
+
+    Attributes:
+      name: Where it runs.
+      format: What is exported.
+      program: Measures it; of Python only what defines `answer`.
+      packages: What must be installed, in Python with what that needs.
+      leaves_out: Files of the export that it does not need.
+    """
+
+    name: str
+    format: str
+    program: str
+    packages: tuple[str, ...]
+    leaves_out: str = ""
+
+
+_JS = ("@huggingface", "onnxruntime-node", "onnxruntime-common", "onnxruntime-web", "sharp", "@img")
+WAYS = (
+    Way("load_exported, onnx_int8", "onnx_int8", _LOAD_EXPORTED, ("onnxruntime", *_OURS)),
+    Way("load_exported, onnx", "onnx", _LOAD_EXPORTED, ("onnxruntime", *_OURS)),
+    Way("load_exported, tflite_int8", "tflite_int8", _LOAD_EXPORTED, ("ai-edge-litert", *_OURS)),
+    Way("load_exported, tflite", "tflite", _LOAD_EXPORTED, ("ai-edge-litert", *_OURS)),
+    Way("OpenVINO, onnx", "onnx", _OPENVINO, ("openvino", *_OURS)),
+    Way(
+        "transformers.js in Node, q8",
+        "huggingface",
+        _NODE.replace("DTYPE", "q8"),
+        _JS,
+        "model.safetensors|model.onnx",
+    ),
+    Way(
+        "transformers.js in Node, fp32",
+        "huggingface",
+        _NODE.replace("DTYPE", "fp32"),
+        _JS,
+        "model.safetensors|model_quantized.onnx",
+    ),
+    Way("TensorFlow, saved_model", "saved_model", _SAVED_MODEL, ("tensorflow", "tensorflow-text")),
+)
+
+
+def export(model: str, folder: Path, formats: set[str]) -> None:
+    """Writes a model in some formats."""
+    import numpy as np
+
+    import albert_tf
+    from albert_tf import export
+    from albert_tf.conversion import convert
+    from albert_tf.serving import other_formats, transformers_onnx
+    from albert_tf.text.vocabulary import Vocabulary
+
+    config_name, words = MODELS[model]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(words))]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    vocabulary = Vocabulary.read(str(folder / "vocab.txt"), is_word_piece=True)
+    classifier = albert_tf.AlbertForSequenceClassification(config_name, num_labels=2)
+    noise = np.random.default_rng(0)  # With biases of zero a converter would leave them out.
+    for weight in classifier.weights:
+        weight.assign_add(noise.normal(0, 0.01, weight.shape))
+    served = export.Classifier(classifier, vocabulary, ("no", "yes"))
+    for name in formats:
+        if name == "saved_model":
+            export.save(served, folder / name)
+        elif name == "huggingface":
+            classifier.save(folder / "model.keras")
+            convert.convert(
+                str(folder / "model.keras"),
+                "huggingface",
+                str(folder / name),
+                complete=transformers_onnx.write,
+            )
+        else:
+            other_formats.save(served, folder / name, name)
+
+
+def installed_megabytes(packages: Sequence[str]) -> float:
+    """Returns the size of Python's packages and all that they need, or of folders of Node's."""
+    if packages == _JS:
+        return sum(megabytes(NODE_PACKAGES / name) for name in packages)
+    wanted, found = list(packages), {}
+    while wanted:
+        name = re.sub(r"[-_.]+", "-", wanted.pop()).lower()
+        if name not in found:
+            try:
+                package = importlib.metadata.distribution(name)
+            except importlib.metadata.PackageNotFoundError:
+                continue  # For another system.
+            paths = [Path(package.locate_file(file)) for file in package.files or ()]
+            found[name] = sum(path.stat().st_size for path in paths if path.is_file())
+            needs = [each for each in package.requires or () if "extra ==" not in each]
+            wanted += [re.match(r"[\w.-]+", each)[0] for each in needs]
+    return sum(found.values()) / 1e6
+
+
+def megabytes(folder: Path, leaves_out: str = "") -> float:
+    """Returns the size of a folder's files, without those whose whole name matches a pattern."""
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    kept = [path for path in files if not re.fullmatch(leaves_out or "$^", path.name)]
+    return sum(path.stat().st_size for path in kept) / 1e6
+
+
+def measure(way: Way, folder: Path, runs: int) -> list[float]:
+    """Returns the medians of seconds to the first answer, milliseconds, megabytes of memory."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    environment["PYTHONPATH"] = str(ROOT)
+    with tempfile.TemporaryDirectory() as temporary:
+        if way.packages == _JS:
+            Path(temporary, "node_modules").symlink_to(NODE_PACKAGES)
+            program = Path(temporary, "measure.mjs")
+            program.write_text(way.program)
+            command = ["node", str(program)]
+        else:
+            command = [sys.executable, "-c", _PYTHON.format(load=way.program)]
+        found = []
+        for _ in range(runs):
+            done = subprocess.run(
+                [*command, str(folder / way.format), TEXT],
+                env=environment,
+                cwd=temporary,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                raise RuntimeError(f"{way.name}: {done.stderr.strip()[-500:]}")
+            found.append(json.loads(done.stdout.splitlines()[-1]))
+    return [statistics.median(values) for values in zip(*found, strict=True)]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prints the table's rows."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--runs", type=int, default=3, help="Processes of each way.")
+    parser.add_argument("--only", default="", help="Only ways whose name contains this.")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--folder", help="Folder in which the exports are kept for later runs.")
+    args = parser.parse_args(arguments)
+    ways = [way for way in WAYS if args.only in way.name]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(args.folder or temporary)
+        for model in args.models:
+            needed = {way.format for way in ways if not (folder / model / way.format).exists()}
+            if needed:
+                export(model, folder / model, needed)
+        print("| way | start | a text | memory | export | packages |\n" + "| --- " * 6 + "|")
+        for way in ways:
+            try:
+                rows: list[Any] = [measure(way, folder / m, args.runs) for m in args.models]
+            except (RuntimeError, FileNotFoundError) as error:
+                print(f"left out: {error}", flush=True)
+                continue
+            sizes = [megabytes(folder / m / way.format, way.leaves_out) for m in args.models]
+            start, one, memory = (
+                " / ".join(f"{x:.3g}" for x in c) for c in zip(*rows, strict=True)
+            )
+            export_size = " / ".join(f"{size:.3g}" for size in sizes)
+            packages = f"{installed_megabytes(way.packages):.0f} MB"
+            cells = [way.name, f"{start} s", f"{one} ms", f"{memory} MB", f"{export_size} MB"]
+            print(f"| {' | '.join([*cells, packages])} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
