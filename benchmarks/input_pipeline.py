@@ -42,17 +42,19 @@ def predictions(args: argparse.Namespace) -> int:
     return math.ceil(0.15 * args.max_seq_length)
 
 
-def measure(kind: str, files: Sequence[str], args: argparse.Namespace, cores: int) -> float:
-    """Returns records per second; runs in its own process."""
+def measure(
+    kind: str, files: Sequence[str], args: argparse.Namespace, cores: int
+) -> tuple[float, float]:
+    """Returns records per second, and per second of CPU time; runs in its own process."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     count = 0
     batches = _batches(kind, files, args)
     for _ in range(3):
         next(batches)
-    start = time.perf_counter()
+    start, start_of_cpu = time.perf_counter(), time.process_time()
     while time.perf_counter() - start < TURN_SECONDS:
         count += len(next(batches)["input_ids"])
-    return count / (time.perf_counter() - start)
+    return count / (time.perf_counter() - start), count / (time.process_time() - start_of_cpu)
 
 
 def _batches(kind: str, files: Sequence[str], args: argparse.Namespace) -> Iterator[dict]:
@@ -94,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     all_cores = len(os.sched_getaffinity(0))
     core_counts = sorted({1, all_cores})
-    rates: dict[tuple[str, int], list[float]] = {}
+    rates: dict[tuple[str, int], list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         files = {kind: write_records(kind, args, folder) for kind in KINDS}
         sizes = {kind: sum(map(os.path.getsize, files[kind])) for kind in KINDS}
@@ -113,10 +115,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"rows of {args.max_seq_length}, batches of {args.batch_size}")
     for kind in KINDS:
         for cores in core_counts:
-            rate = statistics.median(rates[kind, cores])
+            rate, cpu_rate = map(statistics.median, zip(*rates[kind, cores], strict=True))
             tokens = rate * args.max_seq_length
             print(
-                f"{kind:8} {cores} core(s) {rate:10,.0f} records/s {tokens:13,.0f} tokens/s", end=""
+                f"{kind:8} {cores} core(s) {rate:10,.0f} records/s {cpu_rate:10,.0f} a CPU second "
+                f"{tokens:13,.0f} tokens/s",
+                end="",
             )
             step = args.step_tokens_per_second
             print(f" {tokens / step:8,.0f} times a training step" if step else "")

@@ -23,6 +23,7 @@ _STRETCHES_AT_ONCE = 16
 _BUCKET_BYTES = 64 << 20
 # Batches to prefetch: those of two steps on eight replicas.
 BATCHES_AHEAD = 16
+_ROWS_READ_TOGETHER = 256
 _SEED_FOR_0 = -1
 
 
@@ -83,12 +84,11 @@ def training_dataset(
     epochs = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max)
     serialized = epochs.flat_map(epoch_dataset).skip(skipped)
     placed = serialized.enumerate(first_step * global_batch_size)
-    batches = _replica_batches(placed, global_batch_size, context).map(
-        lambda places, records: _read(records, places, spec, finish),
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
-    return batches.prefetch(BATCHES_AHEAD)
+
+    def read(places: tf.Tensor, rows: tuple[tf.Tensor, tf.Tensor]) -> Features:
+        return _read(rows[0], places, spec, finish)
+
+    return _replica_batches(placed, read, global_batch_size, context)
 
 
 @tf.autograph.experimental.do_not_convert
@@ -114,15 +114,11 @@ def evaluation_dataset(
     rows = serialized.take(total).map(lambda record: (record, 1.0))
     filling = serialized.take(1).repeat(fill).map(lambda record: (record, 0.0))
     placed = rows.concatenate(filling).enumerate()
-    batches = _replica_batches(placed, global_batch_size, context).map(
-        lambda places, rows: {
-            **_read(rows[0], places, spec, finish),
-            "example_weights": rows[1],
-        },
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
-    return batches.prefetch(BATCHES_AHEAD)
+
+    def read(places: tf.Tensor, rows: tuple[tf.Tensor, tf.Tensor]) -> Features:
+        return {**_read(rows[0], places, spec, finish), "example_weights": rows[1]}
+
+    return _replica_batches(placed, read, global_batch_size, context)
 
 
 def _read(
@@ -133,14 +129,23 @@ def _read(
 
 
 def _replica_batches(
-    examples: tf.data.Dataset, global_batch_size: int, context: tf.distribute.InputContext
+    examples: tf.data.Dataset,
+    read: Callable[[tf.Tensor, tuple[tf.Tensor, tf.Tensor]], Features],
+    global_batch_size: int,
+    context: tf.distribute.InputContext,
 ) -> tf.data.Dataset:
     hosts, host = context.num_input_pipelines, context.input_pipeline_id
     if hosts > 1:
         examples = examples.batch(global_batch_size // hosts, drop_remainder=True)
         examples = examples.shard(hosts, host).unbatch()
-    replica_batch_size = global_batch_size // context.num_replicas_in_sync
-    return examples.batch(replica_batch_size, drop_remainder=True)
+    # Small batches are read several at a time: a call costs as much as parsing and masking a few
+    # dozen rows.
+    size = global_batch_size // context.num_replicas_in_sync
+    read_together = size * max(1, _ROWS_READ_TOGETHER // size)
+    batches = examples.batch(read_together).map(
+        read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
+    )
+    return batches.rebatch(size, drop_remainder=True).prefetch(BATCHES_AHEAD)
 
 
 # --- the order of training ---------------------------------------------------------------------
@@ -160,7 +165,7 @@ def _stretches(files: Sequence[str], indexes: Sequence[FileIndex]) -> np.ndarray
 
 
 def _read_stretch(names: tf.Tensor, stretch: tf.Tensor) -> tf.data.Dataset:
-    """Returns the records of a row of `_stretches`; `names` are the files."""
+    """Returns the records of a row of `_stretches`, each with its number; `names` are the files."""
     file, start, num_bytes, records = tf.unstack(stretch)
     # TFRecordDataset, but from an offset on, which that class doesn't offer.
     variant = tf.raw_ops.TFRecordDatasetV2(
@@ -172,8 +177,7 @@ def _read_stretch(names: tf.Tensor, stretch: tf.Tensor) -> tf.data.Dataset:
     )
     rest = tf.data.experimental.from_variant(variant, tf.TensorSpec((), tf.string))
     # Not rest.take(records): TensorFlow 2.21 crashes on that.
-    numbered = tf.data.Dataset.zip((rest, tf.data.Dataset.range(records)))
-    return numbered.map(lambda record, _: record)
+    return tf.data.Dataset.zip((rest, tf.data.Dataset.range(records)))
 
 
 def _deal(count: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:

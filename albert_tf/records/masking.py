@@ -97,9 +97,12 @@ def derive_seeds(seed: int | np.ndarray, *counters: int | np.ndarray) -> np.ndar
         for counter in counters:
             step = np.asarray(counter, np.uint64) + np.uint64(1)
             state = state + step * _GOLDEN_GAMMA
-            state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            state = state ^ (state >> np.uint64(31))
+            # In place, since a new array costs more than the arithmetic.
+            state ^= state >> np.uint64(30)
+            state *= np.uint64(0xBF58476D1CE4E5B9)
+            state ^= state >> np.uint64(27)
+            state *= np.uint64(0x94D049BB133111EB)
+            state ^= state >> np.uint64(31)
     return state
 
 
@@ -149,31 +152,31 @@ class Rows:
         Source: create_pretraining_data.py, create_instances_from_document.
         """
         # Where [CLS], the two [SEP] and the text are: columns that the lengths tell.
-        totals = segment_lengths.sum(1)
+        totals = segment_lengths.sum(1).astype(np.int32)[:, None]
         longest = min(token_ids.shape[1], row_format.max_seq_length - NUM_SPECIALS)
         if totals.max(initial=0) > longest:
             raise ValueError(f"a row has {totals.max()} tokens, expected at most {longest}")
-        columns = np.arange(row_format.max_seq_length)
-        first_sep = 1 + segment_lengths[:, :1]
-        lengths = totals[:, None] + NUM_SPECIALS
-        behind_first_sep = columns > first_sep
+        columns = np.arange(row_format.max_seq_length, dtype=np.int32)
+        first_sep = 1 + segment_lengths[:, :1].astype(np.int32)
+        lengths = totals + NUM_SPECIALS
         is_text = (columns != 0) & (columns != first_sep) & (columns < lengths - 1)
 
-        # Where each column's token comes from: one place earlier in A, two in B.
-        sources = np.minimum(np.maximum(columns - 1 - behind_first_sep, 0), longest - 1)
-        input_ids = np.where(
-            is_text, np.take_along_axis(token_ids, sources, axis=1), row_format.pad_id
-        )
+        # Both are read from left to right, so the tokens of all rows come in one stream.
+        given = columns[:longest] < totals
+        input_ids = np.full(is_text.shape, row_format.pad_id, np.int32)
+        input_ids[is_text] = token_ids[:, :longest][given]
+        starts = np.zeros(is_text.shape, bool)
+        starts[is_text] = word_starts[:, :longest][given]
         input_ids[:, 0] = row_format.cls_id
         np.put_along_axis(input_ids, first_sep, row_format.sep_id, axis=1)
         np.put_along_axis(input_ids, lengths - 1, row_format.sep_id, axis=1)
         is_special = (input_ids == row_format.cls_id) | (input_ids == row_format.sep_id)
         return cls(
-            input_ids=input_ids.astype(np.int32),
+            input_ids=input_ids,
             lengths=lengths[:, 0],
-            segment_ids=(behind_first_sep & (columns < lengths)).astype(np.int32),
+            segment_ids=((columns > first_sep) & (columns < lengths)).astype(np.int32),
             candidates=is_text & ~is_special,
-            word_starts=is_text & np.take_along_axis(word_starts, sources, axis=1),
+            word_starts=starts,
         )
 
     def mask(self, seeds: np.ndarray, settings: MaskingSettings) -> dict[str, np.ndarray]:
@@ -192,36 +195,32 @@ class Rows:
         Source: ALBERT (arXiv 1909.11942), section 4.1; create_pretraining_data.py,
         create_masked_lm_predictions.
         """
-        # Tokens and words that may be masked, and how many tokens of each row.
-        rows, columns = np.nonzero(self.candidates)
-        words = _Words.find(rows, self.word_starts[rows, columns], len(self.input_ids), settings)
+        words = _Words.find(self, settings)
         budget = count_predictions(self.lengths, settings)
 
         # The words to mask, and what stands in their place.
-        chosen = np.zeros((len(self.input_ids), words.begins.shape[1]), bool)
+        chosen = np.zeros(words.begins.shape, bool)
         _choose_words(chosen, words, budget, derive_seeds(seeds, _MASKED), settings)
-        picked = chosen[rows, words.word_of_candidate]
         masked_ids = self.input_ids.copy()
-        at = rows[picked], columns[picked]
+        at = words.tokens(chosen)
         masked_ids[at] = _replace(self.input_ids[at], seeds[at[0]], at[1], settings)
 
         # As many others, whose tokens are exchanged among themselves.
         if settings.do_permutation:
             taken = chosen.copy()
             _choose_words(chosen, words, budget, derive_seeds(seeds, _EXCHANGED), settings)
-            exchanged = (chosen & ~taken)[rows, words.word_of_candidate]
-            at = rows[exchanged], columns[exchanged]
+            at = words.tokens(chosen & ~taken)
             # Sorted by row and then at random: the tokens of each row are permuted.
             order = np.lexsort((derive_seeds(seeds[at[0]], _EXCHANGED, at[1]), at[0]))
             masked_ids[at] = masked_ids[at][order]
-            picked |= exchanged
+            at = words.tokens(chosen)
 
-        input_mask = np.arange(self.input_ids.shape[1]) < self.lengths[:, None]
+        columns = np.arange(self.input_ids.shape[1], dtype=self.lengths.dtype)
         return {
             "input_ids": masked_ids,
-            "input_mask": input_mask.astype(np.int32),
+            "input_mask": (columns < self.lengths[:, None]).astype(np.int32),
             "segment_ids": self.segment_ids,
-            **_fill_labels(self.input_ids, rows[picked], columns[picked], settings),
+            **_fill_labels(self.input_ids, *at, settings),
         }
 
     def token_boundaries(self) -> np.ndarray:
@@ -235,37 +234,59 @@ class Rows:
 
 
 # Room for a word's number in a sort key.
-_WORD_BITS, MAX_SEQ_LENGTH = np.uint64(16), 2**16
-_PAST_LAST_WORD = np.uint64(2**64 - 1)
+MAX_SEQ_LENGTH = 2**16
+_WORD_BITS = np.uint64(MAX_SEQ_LENGTH - 1)
+_PAST_LAST_WORD = ~_WORD_BITS
 
 
 class _Words(NamedTuple):
     """Where words begin, for at most W words per row and C candidates in all rows together.
 
     Attributes:
-      begins: <int64>[B, W + ngram], candidate number within the row; past the last word, the
-        number of candidates in the row, so that differences are lengths of (cut) n-grams.
+      candidates: <int64>[C], their places in the flattened rows.
+      begins: <int64>[B, W + ngram], which candidate begins a word; past the last word, the first
+        candidate of the next row, so that differences are lengths of (cut) n-grams.
       counts: <int64>[B], words per row.
-      word_of_candidate: <int64>[C].
+      row_size: S.
     """
 
+    candidates: np.ndarray
     begins: np.ndarray
     counts: np.ndarray
-    word_of_candidate: np.ndarray
+    row_size: int
 
     @classmethod
-    def find(
-        cls, rows: np.ndarray, starts: np.ndarray, num_rows: int, settings: MaskingSettings
-    ) -> _Words:
-        """Finds words from candidates in row-major order: `rows` <int>[C], `starts` <bool>[C]."""
-        lengths = np.bincount(rows, minlength=num_rows)
-        number_in_row = np.arange(len(rows)) - (np.cumsum(lengths) - lengths)[rows]
-        starts = starts | (number_in_row == 0) | (not settings.do_whole_word_mask)
-        counts = np.bincount(rows[starts], minlength=num_rows)
-        word_of_candidate = np.cumsum(starts) - 1 - (np.cumsum(counts) - counts)[rows]
-        begins = np.tile(lengths[:, None], (1, int(np.max(counts, initial=0)) + settings.ngram))
-        begins[rows[starts], word_of_candidate[starts]] = number_in_row[starts]
-        return cls(begins, counts, word_of_candidate)
+    def find(cls, rows: Rows, settings: MaskingSettings) -> _Words:
+        """Finds the words of the candidates."""
+        num_rows, row_size = rows.candidates.shape
+        candidates = np.flatnonzero(rows.candidates)
+        # The first candidate of each row begins a word, too.
+        bounds = np.searchsorted(candidates, np.arange(num_rows + 1) * row_size)
+        starts = rows.word_starts.ravel()[candidates] | (not settings.do_whole_word_mask)
+        starts[bounds[:-1][bounds[:-1] < bounds[1:]]] = True
+        begins_in_order = np.flatnonzero(starts)
+        counts = np.diff(np.searchsorted(begins_in_order, bounds))
+        width = int(np.max(counts, initial=0)) + settings.ngram
+        begins = np.repeat(bounds[1:, None], width, axis=1)
+        begins[np.arange(width) < counts[:, None]] = begins_in_order
+        return cls(candidates, begins, counts, row_size)
+
+    def tokens(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns rows and columns, in row-major order, of the tokens of words.
+
+        Args:
+          chosen: <bool>[B, W + ngram], those words.
+        """
+        # A word past the last one has length 0.
+        places, begins = np.flatnonzero(chosen), self.begins.reshape(-1)
+        firsts = begins[places]
+        sizes = begins[places + 1] - firsts
+        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return np.divmod(self.candidates[np.repeat(firsts, sizes) + within], self.row_size)
+
+
+# Visits that are drawn at a time.
+_VISITS = 32
 
 
 def _choose_words(
@@ -280,48 +301,55 @@ def _choose_words(
     All rows visit their k-th word at the same time; rows that used up their budget drop out.
     """
     order = _shuffle_words(words, seeds)
+    flags, begins, width = chosen.reshape(-1), words.begins.reshape(-1), words.begins.shape[1]
     room = budget.copy()
-    offsets = np.arange(settings.ngram)
-    active = np.flatnonzero((room > 0) & (words.counts > 0))
-    k = 0
+    offsets = np.arange(settings.ngram)[:, None]
+    active, k = np.flatnonzero((room > 0) & (words.counts > 0)), 0
     while active.size:
-        # The n-gram that begins at each row's k-th word, and its size up to each of its words.
-        first = order[active, k]
-        drawn = _draw_ngram_lengths(seeds[active], k, settings)
-        span = active[:, None], first[:, None] + offsets
-        sizes = words.begins[span[0], span[1] + 1] - words.begins[active, first][:, None]
-        # It is cut to the words that there is room for, and dropped if one was already chosen.
-        wanted = offsets < drawn[:, None]
-        taken = (wanted & (sizes <= room[active][:, None])).sum(1)
-        members = offsets < taken[:, None]
-        accepted = (taken > 0) & ~(chosen[span] & members).any(1)
-        # Those taken are marked; rows with room and words left go on.
-        chosen[span] |= members & accepted[:, None]
-        room[active[accepted]] -= sizes[accepted, taken[accepted] - 1]
-        k += 1
-        active = active[(room[active] > 0) & (words.counts[active] > k)]
+        # The n-grams <int64>[visit, offset, row] that begin at the next words of each row, and
+        # their sizes up to each of their words.
+        visits = np.arange(k, min(k + _VISITS, order.shape[1]))[:, None]
+        firsts = (order[active, visits] & _WORD_BITS).astype(np.int64) + active * width
+        spans = firsts[:, None] + offsets
+        sizes = begins[spans + 1] - begins[spans[:, :1]]
+        wanted = offsets < _draw_ngram_lengths(seeds[active], visits, settings)[:, None]
+        wanted &= (visits < words.counts[active])[:, None]
+        left = room[active]
+        for span, size, in_ngram in zip(spans, sizes, wanted, strict=True):
+            # It is cut to the words that there is room for, and dropped if one was already chosen.
+            members = in_ngram & (size <= left)
+            members &= ~(flags[span] & members).any(0)
+            flags[span[members]] = True
+            left -= (size * members).max(0)
+        room[active] = left
+        k += len(visits)
+        active = active[(left > 0) & (words.counts[active] > k)]
 
 
 def _shuffle_words(words: _Words, seeds: np.ndarray) -> np.ndarray:
-    """Returns a random order of each row's words, <int64>[B, W]; ignore entries past its words.
+    """Returns a random order of each row's words, those of _WORD_BITS of <uint64>[B, W].
 
     Sorting keys with the word's number in their low bits is faster than an argsort.
     """
     numbers = np.arange(np.max(words.counts, initial=0), dtype=np.uint64)
     keys = derive_seeds(seeds[:, None], _WORD_ORDER, numbers)
-    keys = keys >> _WORD_BITS << _WORD_BITS | numbers
+    keys &= ~_WORD_BITS
+    keys |= numbers
     keys[numbers >= words.counts[:, None].astype(np.uint64)] = _PAST_LAST_WORD
     keys.sort(axis=1)
-    return (keys & np.uint64(MAX_SEQ_LENGTH - 1)).astype(np.int64)
+    return keys
 
 
-def _draw_ngram_lengths(seeds: np.ndarray, k: int, settings: MaskingSettings) -> np.ndarray:
-    """Draws the n-gram lengths in words, <int64>[rows], for the k-th visit."""
+def _draw_ngram_lengths(
+    seeds: np.ndarray, visits: int | np.ndarray, settings: MaskingSettings
+) -> np.ndarray:
+    """Draws the n-gram lengths in words for visits of rows, which broadcast with their seeds."""
     weights = 1 / np.arange(1, settings.ngram + 1)
     if not settings.favor_shorter_ngram:
         weights = weights[::-1]
     bounds = np.cumsum(weights / weights.sum())[:-1]
-    return 1 + np.searchsorted(bounds, _uniform(derive_seeds(seeds, _NGRAM_LENGTH, k)), "right")
+    drawn = _uniform(derive_seeds(seeds, _NGRAM_LENGTH, visits))
+    return 1 + np.searchsorted(bounds, drawn, "right")
 
 
 def _replace(
