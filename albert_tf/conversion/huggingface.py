@@ -63,7 +63,7 @@ _DEFAULT_LABEL = "LABEL_{}"
 # Fixed in the release's code.
 CLASSIFIER_DROPOUT = 0.1
 # Those that name their classes.
-WITH_LABELS = ("AlbertForSequenceClassification", "AlbertForTokenClassification")
+_WITH_LABELS = ("AlbertForSequenceClassification", "AlbertForTokenClassification")
 # architecture -> whether it has a pooler, prefixes of the release's names of its heads, and Hugging
 # Face's name of its task.
 ARCHITECTURES: dict[str, tuple[bool, tuple[str, ...], str]] = {
@@ -270,7 +270,7 @@ def write(
         "classifier_dropout_prob": classifier_dropout,
         "tie_word_embeddings": True,
     }
-    if architecture in WITH_LABELS:
+    if architecture in _WITH_LABELS:
         count = len(weights["output_bias"])
         names_by_id = dict(enumerate(labels or map(_DEFAULT_LABEL.format, range(count))))
         theirs |= {"label2id": {name: i for i, name in names_by_id.items()}}

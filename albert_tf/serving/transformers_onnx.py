@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.conversion import huggingface, labels, layouts
+from albert_tf.conversion import huggingface
 from albert_tf.model import albert, finetuning, heads
 from albert_tf.serving import other_formats
 from albert_tf.serving.exported_files import runtime_loader
@@ -53,9 +53,7 @@ def write(directory: str) -> str:
     # The model, of which each position is scored.
     architecture, *_ = huggingface.read_kind(directory)
     model_class, renamed = _MODELS[architecture]
-    count = labels.count(directory)
-    sizes = {"num_labels": count} if architecture in huggingface.WITH_LABELS else {}
-    model = model_class.from_weights(directory, **sizes)
+    model = model_class.from_weights(directory)
     rank = 3 if architecture == "AlbertForMultipleChoice" else 2
     sep_id = vocabulary.need(directory).tokenizer.sep_id
 
@@ -89,9 +87,8 @@ def write(directory: str) -> str:
         def converted(features: Features, run: Any = run) -> Features:
             return run({name: features[ours].astype(np.int64) for name, ours in _OURS.items()})
 
-        config = layouts.load_config(directory)
-        longest = config.max_position_embeddings
-        drift = other_formats.measure_drift(numbers, converted, config, longest, rank)
+        longest = model.config.max_position_embeddings
+        drift = other_formats.measure_drift(numbers, converted, model.config, longest, rank)
         files.replace(os.path.join(directory, name), content)
         said.append(f"{name}: {drift}")
     return "; ".join(said)
