@@ -154,8 +154,9 @@ class Rows:
         # Where [CLS], the two [SEP] and the text are: columns that the lengths tell.
         totals = segment_lengths.sum(1).astype(np.int32)[:, None]
         longest = min(token_ids.shape[1], row_format.max_seq_length - NUM_SPECIALS)
-        if totals.max(initial=0) > longest:
-            raise ValueError(f"a row has {totals.max()} tokens, expected at most {longest}")
+        most = np.max(totals, initial=0)
+        if most > longest:
+            raise ValueError(f"a row has {most} tokens, expected at most {longest}")
         columns = np.arange(row_format.max_seq_length, dtype=np.int32)
         first_sep = 1 + segment_lengths[:, :1].astype(np.int32)
         lengths = totals + NUM_SPECIALS
