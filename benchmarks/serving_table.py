@@ -85,7 +85,7 @@ import { env, pipeline } from "@huggingface/transformers";
 const [folder, text] = process.argv.slice(2);
 env.allowRemoteModels = false;
 env.localModelPath = "/";
-const answer = await pipeline("text-classification", folder, { dtype: "DTYPE" });
+const answer = await pipeline("text-classification", folder, { dtype: "q8" });
 await answer(text);
 const first = performance.now() / 1e3;
 const times = [];
@@ -107,6 +107,7 @@ class Way(NamedTuple):
 
     Attributes:
       name: Where it runs.
+      section: The command that exports for it, and the section of docs/serving.md about it.
       format: What is exported.
       program: Measures it; of Python only what defines `answer`.
       packages: What must be installed, in Python with what that needs.
@@ -114,6 +115,7 @@ class Way(NamedTuple):
     """
 
     name: str
+    section: str
     format: str
     program: str
     packages: tuple[str, ...]
@@ -122,26 +124,50 @@ class Way(NamedTuple):
 
 _JS = ("@huggingface", "onnxruntime-node", "onnxruntime-common", "onnxruntime-web", "sharp", "@img")
 WAYS = (
-    Way("load_exported, onnx_int8", "onnx_int8", _LOAD_EXPORTED, ("onnxruntime", *_OURS)),
-    Way("load_exported, onnx", "onnx", _LOAD_EXPORTED, ("onnxruntime", *_OURS)),
-    Way("load_exported, tflite_int8", "tflite_int8", _LOAD_EXPORTED, ("ai-edge-litert", *_OURS)),
-    Way("load_exported, tflite", "tflite", _LOAD_EXPORTED, ("ai-edge-litert", *_OURS)),
-    Way("OpenVINO, onnx", "onnx", _OPENVINO, ("openvino", *_OURS)),
     Way(
-        "transformers.js in Node, q8",
+        "Python without TensorFlow, int8",
+        "`albert-export --format=onnx_int8`: [load_exported](#in-python-without-tensorflow)",
+        "onnx_int8",
+        _LOAD_EXPORTED,
+        ("onnxruntime", *_OURS),
+    ),
+    Way(
+        "the same, float32",
+        "`albert-export --format=onnx`",
+        "onnx",
+        _LOAD_EXPORTED,
+        ("onnxruntime", *_OURS),
+    ),
+    Way(
+        "Node, or your own page, int8",
+        "`albert-convert --to=huggingface --onnx`: "
+        "[transformers.js](#transformersjs-optimum-sentence-transformers)",
         "huggingface",
-        _NODE.replace("DTYPE", "q8"),
+        _NODE,
         _JS,
         "model.safetensors|model.onnx",
     ),
     Way(
-        "transformers.js in Node, fp32",
-        "huggingface",
-        _NODE.replace("DTYPE", "fp32"),
-        _JS,
-        "model.safetensors|model_quantized.onnx",
+        "phones, small devices, int8",
+        "`albert-export --format=tflite_int8`: [LiteRT](#other-runtimes)",
+        "tflite_int8",
+        _LOAD_EXPORTED,
+        ("ai-edge-litert", *_OURS),
     ),
-    Way("TensorFlow, saved_model", "saved_model", _SAVED_MODEL, ("tensorflow", "tensorflow-text")),
+    Way(
+        "Intel's runtime, bfloat16 where there is",
+        "`albert-export --format=onnx`: [OpenVINO](#other-runtimes)",
+        "onnx",
+        _OPENVINO,
+        ("openvino", *_OURS),
+    ),
+    Way(
+        "Python with TensorFlow, float32",
+        "`albert-export`: [SavedModel](#tensorflow)",
+        "saved_model",
+        _SAVED_MODEL,
+        ("tensorflow", "tensorflow-text"),
+    ),
 )
 
 
@@ -249,21 +275,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
             needed = {way.format for way in ways if not (folder / model / way.format).exists()}
             if needed:
                 export(model, folder / model, needed)
-        print("| way | start | a text | memory | export | packages |\n" + "| --- " * 6 + "|")
+        print("| where it runs | command, section | start | a text | memory | disk |")
+        print("| --- " * 6 + "|")
         for way in ways:
             try:
                 rows: list[Any] = [measure(way, folder / m, args.runs) for m in args.models]
             except (RuntimeError, FileNotFoundError) as error:
                 print(f"left out: {error}", flush=True)
                 continue
+            starts, ones, memories = zip(*rows, strict=True)
             sizes = [megabytes(folder / m / way.format, way.leaves_out) for m in args.models]
-            start, one, memory = (
-                " / ".join(f"{x:.3g}" for x in c) for c in zip(*rows, strict=True)
-            )
-            export_size = " / ".join(f"{size:.3g}" for size in sizes)
-            packages = f"{installed_megabytes(way.packages):.0f} MB"
-            cells = [way.name, f"{start} s", f"{one} ms", f"{memory} MB", f"{export_size} MB"]
-            print(f"| {' | '.join([*cells, packages])} |", flush=True)
+            disk = f"{_pair(sizes)} + {installed_megabytes(way.packages):,.0f} MB"
+            cells = [f"{_pair(starts)} s", f"{_pair(ones)} ms", f"{_pair(memories)} MB", disk]
+            print(f"| {' | '.join([way.name, way.section, *cells])} |", flush=True)
+
+
+def _pair(numbers: Sequence[float]) -> str:
+    return " / ".join(f"{x:,.0f}" if x >= 10 else f"{x:.1f}" for x in numbers)
 
 
 if __name__ == "__main__":
