@@ -98,6 +98,15 @@ times.sort((a, b) => a - b);
 const middle = times[Math.floor(times.length / 2)];
 console.log(JSON.stringify([first, middle, process.resourceUsage().maxRSS / 1e3]));
 """
+_PAGE = """
+import { execFileSync } from "node:child_process";
+const [folder, text] = process.argv.slice(2);
+const questions = JSON.stringify(Array(20).fill([text]));
+const shown = execFileSync("node", ["SCRIPT", folder, "/usr/bin/chromium"], { input: questions });
+const { milliseconds, answers, memory } = JSON.parse(shown);
+const times = answers.map(({ status }) => Number(/\\d+/.exec(status))).sort((a, b) => a - b);
+console.log(JSON.stringify([milliseconds[0] / 1e3, times[10], memory]));
+"""
 # What load_exported imports, besides a runtime.
 _OURS = ("absl-py", "google-crc32c", "h5py", "ml-dtypes", "numpy", "safetensors", "sentencepiece")
 
@@ -121,8 +130,14 @@ class Way(NamedTuple):
     packages: tuple[str, ...]
     leaves_out: str = ""
 
+    @property
+    def is_javascript(self) -> bool:
+        return "process.argv" in self.program
+
 
 _JS = ("@huggingface", "onnxruntime-node", "onnxruntime-common", "onnxruntime-web", "sharp", "@img")
+# What a browser downloads: 3.7 MB where the host compresses.
+_RUNTIME = ("ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm")
 WAYS = (
     Way(
         "Python without TensorFlow, int8",
@@ -139,13 +154,20 @@ WAYS = (
         ("onnxruntime", *_OURS),
     ),
     Way(
-        "Node, or your own page, int8",
+        "Node, int8",
         "`albert-convert --to=huggingface --onnx`: "
         "[transformers.js](#transformersjs-optimum-sentence-transformers)",
         "huggingface",
         _NODE,
         _JS,
         "model.safetensors|model.onnx",
+    ),
+    Way(
+        "a page on any static host, int8",
+        "`albert-export --format=web`: [in the browser](#in-a-page)",
+        "web",
+        _PAGE.replace("SCRIPT", str(NODE_PACKAGES.parent / "page.mjs")),
+        tuple(f"onnxruntime-web/dist/{name}" for name in _RUNTIME),
     ),
     Way(
         "phones, small devices, int8",
@@ -178,7 +200,7 @@ def export(model: str, folder: Path, formats: set[str]) -> None:
     import albert_tf
     from albert_tf import export
     from albert_tf.conversion import convert
-    from albert_tf.serving import other_formats, transformers_onnx
+    from albert_tf.serving import other_formats, transformers_onnx, web_page
     from albert_tf.text.vocabulary import Vocabulary
 
     config_name, words = MODELS[model]
@@ -194,6 +216,8 @@ def export(model: str, folder: Path, formats: set[str]) -> None:
     for name in formats:
         if name == "saved_model":
             export.save(served, folder / name)
+        elif name == "web":
+            web_page.save(served, folder / name)
         elif name == "huggingface":
             classifier.save(folder / "model.keras")
             convert.convert(
@@ -206,11 +230,11 @@ def export(model: str, folder: Path, formats: set[str]) -> None:
             other_formats.save(served, folder / name, name)
 
 
-def installed_megabytes(packages: Sequence[str]) -> float:
-    """Returns the size of Python's packages and all that they need, or of folders of Node's."""
-    if packages == _JS:
-        return sum(megabytes(NODE_PACKAGES / name) for name in packages)
-    wanted, found = list(packages), {}
+def installed_megabytes(way: Way) -> float:
+    """Returns the size of Python's packages and all that they need, or of Node's."""
+    if way.is_javascript:
+        return sum(megabytes(NODE_PACKAGES / name) for name in way.packages)
+    wanted, found = list(way.packages), {}
     while wanted:
         name = re.sub(r"[-_.]+", "-", wanted.pop()).lower()
         if name not in found:
@@ -227,7 +251,8 @@ def installed_megabytes(packages: Sequence[str]) -> float:
 
 def megabytes(folder: Path, leaves_out: str = "") -> float:
     """Returns the size of a folder's files, without those whose whole name matches a pattern."""
-    files = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    paths = [folder] if folder.is_file() else folder.rglob("*")
+    files = [path for path in paths if path.is_file() and not path.is_symlink()]
     kept = [path for path in files if not re.fullmatch(leaves_out or "$^", path.name)]
     return sum(path.stat().st_size for path in kept) / 1e6
 
@@ -237,7 +262,7 @@ def measure(way: Way, folder: Path, runs: int) -> list[float]:
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
     environment["PYTHONPATH"] = str(ROOT)
     with tempfile.TemporaryDirectory() as temporary:
-        if way.packages == _JS:
+        if way.is_javascript:
             Path(temporary, "node_modules").symlink_to(NODE_PACKAGES)
             program = Path(temporary, "measure.mjs")
             program.write_text(way.program)
@@ -285,7 +310,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 continue
             starts, ones, memories = zip(*rows, strict=True)
             sizes = [megabytes(folder / m / way.format, way.leaves_out) for m in args.models]
-            disk = f"{_pair(sizes)} + {installed_megabytes(way.packages):,.0f} MB"
+            disk = f"{_pair(sizes)} + {installed_megabytes(way):,.0f} MB"
             cells = [f"{_pair(starts)} s", f"{_pair(ones)} ms", f"{_pair(memories)} MB", disk]
             print(f"| {' | '.join([way.name, way.section, *cells])} |", flush=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.resources
 import json
 import os
@@ -9,7 +10,7 @@ import os
 from albert_tf.serving import other_formats
 from albert_tf.serving.exported_files import DESCRIPTION_FILE, read_description
 from albert_tf.serving.other_formats import Drift
-from albert_tf.serving.served_models import ServedModel
+from albert_tf.serving.served_models import MADE_OF, MaskFiller, ServedModel
 from albert_tf.serving.settings import FORMATS
 from albert_tf.storage import files
 from albert_tf.text import sentence_piece, vocabulary
@@ -37,6 +38,9 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> Drift:
       directory: Empty or new; it appears once everything is written.
     """
     _check(served)
+    if isinstance(served, MaskFiller):
+        served = copy.copy(served)
+        served.without = frozenset(MADE_OF)  # The page shows words, not vectors of texts.
     with files.whole_directory(os.fspath(directory)) as temporary:
         drift = other_formats.write(served, temporary, _FORMAT)
         for file in importlib.resources.files("albert_tf.serving").joinpath("web").iterdir():
@@ -75,7 +79,7 @@ def _description(served: ServedModel, directory: str) -> str:
         "tokenizer": {
             "wordPiece": words.is_word_piece,
             "lower": words.tokenizer.do_lower_case,
-            "keepAccents": False,
+            "keepAccents": words.tokenizer.keep_accents,
         },
         "task": served.task,
         "options": options,

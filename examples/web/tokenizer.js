@@ -293,12 +293,13 @@ const CONTINUATION = "##";
 
 /** A WordPiece vocabulary with BERT's splitting into words; see word_piece.py. */
 class WordPiece extends Tokenizer {
-  constructor(bytes, { lower }) {
+  constructor(bytes, { lower, keepAccents }) {
     const lines = fromUtf8.decode(bytes).replace(/\n$/, "").split("\n");
     // The first column of each line; a repeated piece gets no second id.
     const pieces = [...new Set(lines.map((line) => wordsOf(line)[0] ?? " "))];
     super(pieces, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].map((name) => [name]));
     this.lower = lower;
+    this.strips = lower && !keepAccents;
   }
 
   normalize(text) {
@@ -306,7 +307,8 @@ class WordPiece extends Tokenizer {
       .replace(/[\t\n\r\p{Zs}]/gu, " ")
       .replace(/[\ufffd\p{Cc}\p{Cf}]/gu, "")
       .replace(/./gsu, (char) => (CJK.test(char) ? ` ${char} ` : char));
-    return this.lower ? cleaned.toLowerCase().normalize("NFD").replace(/\p{Mn}/gu, "") : cleaned;
+    const cased = this.lower ? cleaned.toLowerCase() : cleaned;
+    return this.strips ? cased.normalize("NFD").replace(/\p{Mn}/gu, "") : cased;
   }
 
   origins(text) {
@@ -348,7 +350,7 @@ class WordPiece extends Tokenizer {
  *
  * @param {ArrayBuffer} content Of spiece.model, or of vocab.txt.
  * @param {{wordPiece: boolean, lower: boolean, keepAccents: boolean}} options
- *   Which it is, whether text is lower-cased and, of SentencePiece, whether accents stay.
+ *   Which it is, whether text is lower-cased, and whether accents stay.
  */
 export function createTokenizer(content, options) {
   return new (options.wordPiece ? WordPiece : SentencePiece)(new Uint8Array(content), options);

@@ -59,10 +59,17 @@ for (const texts of questions) {
   answers.push({ marks, chosen, shares, shown, status: await page.innerText("#status") });
 }
 const title = await page.title();
+// Of the page's process, in MB.
+const tools = await browser.newBrowserCDPSession();
+const { processInfo } = await tools.send("SystemInfo.getProcessInfo");
+const sizes = processInfo.filter(({ type }) => type === "renderer").map(({ id }) => {
+  return readFileSync(`/proc/${id}/status`, "utf8").match(/VmRSS:\s+(\d+)/)[1] / 1e3;
+});
+const memory = Math.max(...sizes);
 if (screenshot) {
   await page.locator("#title").click();
-  await page.screenshot({ path: screenshot });
+  await page.locator("main").screenshot({ path: screenshot });
 }
 await browser.close();
 server.close();
-process.stdout.write(JSON.stringify({ title, answers, milliseconds, met }));
+process.stdout.write(JSON.stringify({ title, answers, milliseconds, memory, met }));
