@@ -313,7 +313,7 @@ class Preprocessor:
       >>> vocabulary = Vocabulary.read("vocab.txt", is_word_piece=True)
       >>> preprocess = Preprocessor(vocabulary, max_seq_length=8, labels=("bad", "good"))
       >>> preprocess
-      <Preprocessor: lower-cased text -> at most 8 of 8 WordPiece pieces; labels: bad, good>
+      <Preprocessor: text, lower-cased, without accents -> at most 8 of 8 WordPiece pieces; ...>
       >>> preprocess(["good film", "bad"])["input_ids"].tolist()
       [[2, 5, 7, 3], [2, 6, 3, 0]]
     """
@@ -387,10 +387,12 @@ class Preprocessor:
 
     def __repr__(self) -> str:
         kind = "WordPiece" if self.vocabulary.is_word_piece else "SentencePiece"
-        case = "lower-cased" if self.tokenizer.do_lower_case else "cased"
-        pieces = f"{self.max_seq_length} of {self.tokenizer.vocab_size:,} {kind} pieces"
+        tokenizer = self.tokenizer
+        changed = "lower-cased, " * tokenizer.do_lower_case
+        changed += "without accents" if tokenizer.strips_accents else "with accents"
+        pieces = f"{self.max_seq_length} of {tokenizer.vocab_size:,} {kind} pieces"
         labels = ", ".join(self.labels) or "none"
-        return f"<Preprocessor: {case} text -> at most {pieces}; labels: {labels}>"
+        return f"<Preprocessor: text, {changed} -> at most {pieces}; labels: {labels}>"
 
     @property
     def tokenizer(self) -> Tokenizer:
