@@ -100,6 +100,13 @@ def predict() -> None:
     settings.run_script(predict.PredictionSettings, predict.main, predict.__doc__)
 
 
+def serve() -> None:
+    """`albert-serve`, and `python -m albert_tf.serving.server`."""
+    from albert_tf.serving import server
+
+    settings.run_script(server.ServerSettings, server.main, server.__doc__)
+
+
 def inspect() -> None:
     """Looks inside models: `albert-inspect COMMAND --help` lists a command's flags."""
     from albert_tf.inspection.commands import COMMANDS

@@ -44,6 +44,7 @@ def setting(
     choices: Collection[str] = (),
     alias: str | None = None,
     per_command: bool = False,
+    repeated: bool = False,
 ) -> Any:
     """Returns a field of a Settings class.
 
@@ -57,6 +58,7 @@ def setting(
       alias: Another name of the flag.
       per_command: Whether it belongs to a command, not to the run that it works on, so that a
         later command doesn't take it from the run's record: what to do, and on which machine.
+      repeated: Whether a list's flag is given once for each element, not with commas.
     """
     metadata = {
         "help": help,
@@ -65,6 +67,7 @@ def setting(
         "choices": tuple(choices),
         "alias": alias,
         "per_command": per_command,
+        "repeated": repeated,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -215,6 +218,8 @@ def define_flags(cls: type[Settings], values: FlagValues) -> None:
         arguments: tuple[str, Any, str] = (_flag(field), default, field.metadata["help"])
         if kind is bool:
             flags.DEFINE_boolean(*arguments, **more)
+        elif field.metadata["repeated"]:
+            flags.DEFINE_multi_string(*arguments, **more)
         elif kind is tuple:
             flags.DEFINE_list(*arguments, **more)
         elif choices:

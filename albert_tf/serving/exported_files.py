@@ -40,11 +40,16 @@ _Shape = list[int | None]
 
 
 class Runner(NamedTuple):
-    """A model that another runtime runs, on NumPy arrays by name, in any thread."""
+    """A model that another runtime runs, on NumPy arrays by name, in any thread.
+
+    An example's numbers may depend on its batch, beyond rounding: an ONNX file of 8 bits rounds all
+    of a batch by the largest number in it.
+    """
 
     inputs: tuple[str, ...]
     outputs: dict[str, _Shape]
     run: Callable[[Features], Features]
+    depends_on_batch: bool = False
 
 
 class ExportedFile(NamedTuple):
@@ -110,7 +115,10 @@ def runtime_loader(is_onnx: bool) -> Callable[[bytes], Runner]:
 def _load_onnx(content: bytes) -> Runner:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    # Threads that wait for work leave the cores to others.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     outputs = {
         each.name: [size if isinstance(size, int) else None for size in each.shape]
         for each in session.get_outputs()
@@ -119,7 +127,8 @@ def _load_onnx(content: bytes) -> Runner:
     def run(features: Features) -> Features:
         return dict(zip(outputs, session.run(list(outputs), dict(features)), strict=True))
 
-    return Runner(tuple(each.name for each in session.get_inputs()), outputs, run)
+    inputs = tuple(each.name for each in session.get_inputs())
+    return Runner(inputs, outputs, run, b"DynamicQuantizeLinear" in content)
 
 
 def _load_tflite(interpreter: Any, content: bytes) -> Runner:

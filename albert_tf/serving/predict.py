@@ -151,6 +151,8 @@ class GraphFunction:
       model: The signature's model; a signature doesn't keep its weights alive.
     """
 
+    depends_on_batch = False
+
     def __init__(self, signature: Any, model: Any) -> None:
         self._signature, self._model = signature, model
         specs = signature.structured_input_signature[1]
@@ -170,12 +172,13 @@ class Predictor:
     """Answers texts; load_exported makes it. It may be called from several threads.
 
     Args:
-      function: A model's function of raw texts.
+      function: A model's function of raw texts; its attributes are here, too.
     """
 
     def __init__(self, function: TextFunction | GraphFunction) -> None:
-        self._function, self._names = function, function.names
-        self._takes_many, self._embeds = function.takes_many, function.embeds
+        self._function, self.names = function, function.names
+        self.takes_many, self._embeds = function.takes_many, function.embeds
+        self.depends_on_batch = function.depends_on_batch
 
     def __call__(self, inputs: Sequence[str | Sequence[str]]) -> list[Answer]:
         """Answers inputs, in JSON's types: each a text, or the texts that belong together.
@@ -206,23 +209,23 @@ class Predictor:
         """Returns the texts of an input; where there is only one, its tabs are white space."""
         if not isinstance(given, str):
             return list(given)
-        return given.split("\t") if self._embeds or len(self._names) > 1 else [given]
+        return given.split("\t") if self._embeds or len(self.names) > 1 else [given]
 
     def fault(self, given: str | Sequence[str]) -> str | None:
         """Returns what is wrong with an input: too few or too many fields."""
         row = self.texts(given)
-        least = len(self._names) + self._takes_many
-        most = len(row) if self._takes_many else least + self._embeds
+        least = len(self.names) + self.takes_many
+        most = len(row) if self.takes_many else least + self._embeds
         if least <= len(row) <= most:
             return None
-        expected = " and ".join(self._names) + (" or two of them" if self._embeds else "")
+        expected = " and ".join(self.names) + (" or two of them" if self._embeds else "")
         return f"expected {expected}, separated by tabs, got {len(row)} fields: {row[0][:60]!r}"
 
     def outputs(self, rows: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
         """Returns the model's outputs, by name, for rows with equally many texts."""
-        alone = len(self._names) - self._takes_many
+        alone = len(self.names) - self.takes_many
         columns: list[Any] = [[row[i] for row in rows] for i in range(alone)]
-        if self._takes_many:
+        if self.takes_many:
             columns.append([row[alone:] for row in rows])
         return finite(self._function(*columns), rows)
 

@@ -1,4 +1,4 @@
-"""The settings of albert-export and albert-predict."""
+"""The settings of albert-export, albert-predict and albert-serve."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from typing import Any, ClassVar
 
-from albert_tf.console.settings import REQUIRED, setting
+from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, Settings, setting
 from albert_tf.conversion.settings import StoredSettings
 from albert_tf.tasks.table import COLUMNS, TableSettings
 
@@ -140,3 +140,38 @@ class PredictionSettings(ServingSettings):
     )
     input_file: str | None = _model(None, "Text file to read; by default standard input.")
     json: bool = _model(False, "Print each answer as one line of JSON.")
+
+
+_server = functools.partial(setting, group="Models and address")
+_bounds = functools.partial(setting, group="Batches and limits", interval=POSITIVE)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServerSettings(Settings):
+    """The settings of albert-serve."""
+
+    model: tuple[str, ...] = _server(
+        REQUIRED,
+        "DIR or NAME=DIR: an export, or a folder of them, each named by its version's number; the "
+        "highest answers unless a request names another. By default the name is the directory's. "
+        "Repeat the flag for several models.",
+        repeated=True,
+    )
+    host: str = _server("127.0.0.1", "Address to listen at; 0.0.0.0 lets other machines ask.")
+    port: int = _server(8501, "Port to listen at; 0 takes a free one.", interval="[0, 65535]")
+    access_log: bool = _server(True, "Print a line of JSON for each request.")
+    max_batch_size: int = _bounds(32, "Texts that a model reads at once.")
+    max_wait_ms: float = _bounds(
+        0.0,
+        "Time in ms that a text waits for others to fill its batch. With 0, batches are made of "
+        "what arrives while all threads are busy.",
+        interval="[0, 60000]",
+    )
+    threads: int = _bounds(1, "Batches of a model at the same time.")
+    max_queue: int = _bounds(1024, "Texts that may wait; a request for more gets status 503.")
+    max_body_bytes: int = _bounds(4_194_304, "Size of a request; a larger one gets status 413.")
+    max_instances: int = _bounds(256, "Rows of a request, and endings of a row.")
+    max_text_length: int = _bounds(100_000, "Characters of a text.")
+    shutdown_seconds: int = _bounds(
+        25, "Time to finish requests after SIGTERM. Kubernetes kills after 30.", interval=NATURAL
+    )

@@ -32,6 +32,7 @@ class TextFunction(abc.ABC):
       names: The texts that it takes.
       takes_many: Whether the last one is several.
       embeds: Whether it returns a vector of each text.
+      depends_on_batch: Whether an answer depends on the texts beside it, beyond rounding.
     """
 
     names: tuple[str, ...] = ("text",)
@@ -41,6 +42,7 @@ class TextFunction(abc.ABC):
     def __init__(self, export: ExportedFile) -> None:
         self.options, self.labels = export.options, export.labels
         self.tokenizer, self._run = export.vocabulary.tokenizer, export.runner.run
+        self.depends_on_batch = export.runner.depends_on_batch
         self.max_seq_length: int = export.options["max_seq_length"]
 
     @abc.abstractmethod

@@ -1,0 +1,130 @@
+"""Serves exported models over HTTP, as TensorFlow Serving does, without TensorFlow.
+
+    albert-serve --model=exported/sentiment
+
+answers POST /v1/models/sentiment:predict at port 8501, and shows a page to try the model at /. A
+SavedModel is served, too, where TensorFlow is installed. Ctrl-C or SIGTERM ends the server once it
+has answered what it has accepted. In a clone `python -m albert_tf.serving.server` is the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import re
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from albert_tf.console import errors, quiet
+from albert_tf.serving import predict
+from albert_tf.serving.settings import ServerSettings
+from albert_tf.storage import files
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+# How long clients' idle connections stay open after SIGTERM: a request may be on its way.
+_IDLE_SECONDS = 2.0
+# Load balancers keep theirs for a minute.
+_KEEP_ALIVE_SECONDS = 75
+# Linux' socket option for a filter of packets, and a filter that drops all: "return 0".
+_SO_ATTACH_FILTER = 26
+_DROP_ALL = b"\x06" + bytes(7)
+
+
+def find(models: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Returns the directories that `model` gives, by name and version, the newest version last.
+
+    Example:
+      >>> find(["exported/sentiment", "mood=models/sentiment/3"])
+      {'sentiment': {'1': 'exported/sentiment'}, 'mood': {'3': 'models/sentiment/3'}}
+    """
+    found: dict[str, dict[str, str]] = {}
+    for given in models:
+        name, _, path = given.rpartition("=")
+        parent, last = os.path.split(os.path.abspath(path))
+        versions = {last: path} if last.isdecimal() else {}
+        if not versions and os.path.isdir(path):
+            numbers = sorted(filter(str.isdecimal, os.listdir(path)), key=int)
+            versions = {number: os.path.join(path, number) for number in numbers}
+        name = name or (os.path.basename(parent) if last.isdecimal() else last)
+        if not re.fullmatch(r"[\w.-]+", name) or name in found:
+            raise ValueError(
+                f"`model={given}`: {name!r} is another model's name, or not made of letters, "
+                "digits, dots, hyphens and underscores: give NAME=DIR"
+            )
+        found[name] = versions or {"1": path}
+    return found
+
+
+def main(settings: ServerSettings) -> None:
+    """Serves until a signal comes."""
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: sys.exit(0))
+    with errors.in_one_line(flags=settings.names()):
+        with errors.of_extra("serve", "albert-serve"):
+            from albert_tf.serving import rest_api
+
+        # The port is taken first, but clients are let in once the models are loaded.
+        listener = socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.host, settings.port))
+        predictors: dict[str, dict[str, predict.Predictor]] = {}
+        for name, versions in find(settings.model).items():
+            for version, path in versions.items():
+                if files.is_file(os.path.join(path, "saved_model.pb")):
+                    quiet.import_tensorflow("tensorflow")
+                predictors.setdefault(name, {})[version] = predict.load_exported(path)
+        app = rest_api.create_app(predictors, settings)
+        host, port = listener.getsockname()[:2]
+        print(f"albert-serve: http://{host}:{port} has {', '.join(predictors)}", file=sys.stderr)
+        _serve(app, listener, settings.shutdown_seconds)
+
+
+def _serve(app: FastAPI, listener: socket.socket, seconds: int) -> None:
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            """Answers what is accepted, and what comes on open connections, before it ends."""
+            app.state.is_ending = True
+            if sys.platform == "linux":  # Let no connection begin that closing would reset.
+                drop = ctypes.create_string_buffer(_DROP_ALL)
+                program = struct.pack("HP", 1, ctypes.addressof(drop))
+                listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+            while select.select([listener], [], [], 0)[0]:  # Accepted by the system only.
+                await asyncio.sleep(0.01)
+            for server in self.servers:
+                server.close()
+            listener.close()
+            end = time.monotonic() + min(_IDLE_SECONDS, seconds)
+            await asyncio.sleep(0.1)
+            while self.server_state.connections and time.monotonic() < end:
+                await asyncio.sleep(0.02)
+            await super().shutdown(sockets)
+
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        ws="none",
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=seconds,
+    )
+    Server(config).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    from albert_tf.cli import commands
+
+    commands.serve()
