@@ -22,7 +22,7 @@ PIP_INSTALL := install --quiet --use-pep517
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .PHONY: demo test test-peers lint format bench bench-finetune bench-serving bench-serving-table \
-  campaign tpu-check study
+  bench-server campaign tpu-check study
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -57,6 +57,10 @@ bench-serving: $(PEERS)
 # The table at the head of docs/serving.md.
 bench-serving-table: $(PEERS) $(if $(shell command -v npm),$(NODE_PACKAGES))
 	$(BIN)/python benchmarks/serving_table.py $(ARGS)
+
+# albert-serve with ONNX files and a SavedModel, under load.
+bench-server: $(PEERS)
+	$(BIN)/python benchmarks/server.py $(ARGS)
 
 # Half an hour on two cores; ARGS='--minutes 3' for as much as that allows, '--seed 2',
 # '--only kills', '--only squad_v1'...

@@ -35,7 +35,7 @@ For example:
 
 Scripts: albert-pretrain, albert-finetune, albert-create-pretraining-data,
 albert-train-sentencepiece, albert-extend-vocabulary, albert-convert, albert-export,
-albert-predict, albert-inspect; see their --help.
+albert-predict, albert-serve, albert-inspect; see their --help.
 Names load on first use, TensorFlow only if it is needed.
 """
 

@@ -1,4 +1,4 @@
-"""Loads albert-serve, with ONNX files and a SavedModel of one classifier, and restarts it under load.
+"""Loads albert-serve, with ONNX files and a SavedModel of one classifier, and restarts it.
 
     make bench-server  or, with the peers and the extra serve,  python benchmarks/server.py
 
@@ -45,8 +45,9 @@ TOLERANCE = 1e-5
 
 def export(folder: str) -> None:
     """Writes a classifier of four layers with random weights in each format."""
-    import albert_tf
     import numpy as np
+
+    import albert_tf
     from albert_tf import export as exports
     from albert_tf.serving import other_formats
     from albert_tf.text.vocabulary import Vocabulary

@@ -60,7 +60,7 @@ def test_the_import_is_quick():
 
 COMMANDS = (
     *("pretrain", "finetune", "create-pretraining-data", "train-sentencepiece"),
-    *("extend-vocabulary", "convert", "export", "predict", "inspect"),
+    *("extend-vocabulary", "convert", "export", "predict", "serve", "inspect"),
 )
 
 

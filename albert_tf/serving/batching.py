@@ -101,7 +101,7 @@ def _stack(rows: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     found, wide = {*rows[0]} & {*_FOUND}, 0
     for name in found:
         axes = (*range(1, rows[0][name].ndim),)
-        wide = max(row[name].astype(bool).any(axis=axes).sum() for row in rows)
+        wide = max(int(row[name].astype(bool).any(axis=axes).sum()) for row in rows)
 
     def fitted(name: str, value: np.ndarray) -> np.ndarray:
         if not found or name not in (*_FOUND, *_BESIDE):

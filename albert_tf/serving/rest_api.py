@@ -112,7 +112,7 @@ def create_app(
             async for part in request.stream():
                 body += part
                 if len(body) > most:
-                    raise HTTPException(413, f"a request may have {most} bytes: send several")
+                    raise HTTPException(413, f"a request may have at most {most} bytes")
             try:
                 rows, in_columns = rest_forms.read_request(
                     body, predictors[name][version], settings

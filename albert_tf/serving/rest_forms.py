@@ -47,7 +47,7 @@ def read_request(
         if len({*map(len, columns)}) > 1:
             raise ValueError(f"the lists of {form} must have equally many elements")
         given = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    rows = []
+    rows: list[list[str]] = []
     for row in _list(given, form, most):
         where = f"{form}[{len(rows)}]"
         is_bare = len(names) == 1 and not (isinstance(row, dict) and names[0] in row)

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from albert_tf.console import errors, quiet
+from albert_tf.console import settings as flags
 from albert_tf.serving import predict
 from albert_tf.serving.settings import ServerSettings
 from albert_tf.storage import files
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _IDLE_SECONDS = 2.0
 # Load balancers keep theirs for a minute.
 _KEEP_ALIVE_SECONDS = 75
+_BACKLOG = 2048
 # Linux' socket option for a filter of packets, and a filter that drops all: "return 0".
 _SO_ATTACH_FILTER = 26
 _DROP_ALL = b"\x06" + bytes(7)
@@ -83,6 +85,7 @@ def main(settings: ServerSettings) -> None:
                     quiet.import_tensorflow("tensorflow")
                 predictors.setdefault(name, {})[version] = predict.load_exported(path)
         app = rest_api.create_app(predictors, settings)
+        listener.listen(_BACKLOG)
         host, port = listener.getsockname()[:2]
         print(f"albert-serve: http://{host}:{port} has {', '.join(predictors)}", file=sys.stderr)
         _serve(app, listener, settings.shutdown_seconds)
@@ -118,6 +121,7 @@ def _serve(app: FastAPI, listener: socket.socket, seconds: int) -> None:
         server_header=False,
         lifespan="off",
         ws="none",
+        backlog=_BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=seconds,
     )
@@ -125,6 +129,4 @@ def _serve(app: FastAPI, listener: socket.socket, seconds: int) -> None:
 
 
 if __name__ == "__main__":
-    from albert_tf.cli import commands
-
-    commands.serve()
+    flags.run_script(ServerSettings, main, __doc__)

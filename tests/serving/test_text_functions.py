@@ -193,11 +193,17 @@ def test_files_in_a_process_without_tensorflow(vocabulary, tmp_path, file_format
 
 
 def test_the_documented_installation_is_what_the_package_needs():
-    """Without TensorFlow, what comes with it, and the bar of the scripts; and with onnxruntime."""
+    """Without TensorFlow, what comes with it, and the bar of the scripts; and with onnxruntime.
+
+    docker/ installs all that a server needs.
+    """
     command = re.search(r"^pip install .*\n.*no-deps", (ROOT / "docs/serving.md").read_text(), re.M)
     tomllib = pytest.importorskip("tomllib")  # Of Python 3.11.
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     left_out = ("keras", "tensorboard", "tensorflow", "tqdm")
     needed = [each for each in project["dependencies"] if not each.startswith(left_out)]
     serve = project["optional-dependencies"]["serve"]
-    assert sorted(re.findall(r"'(.*?)'", command[0])) == sorted(needed + serve)
+    runtime = [each for each in serve if each.startswith("onnxruntime")]
+    assert sorted(re.findall(r"'(.*?)'", command[0])) == sorted(needed + runtime)
+    lines = (ROOT / "docker/requirements.txt").read_text().splitlines()
+    assert sorted(lines[1:]) == sorted(needed + serve)

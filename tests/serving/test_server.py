@@ -1,0 +1,358 @@
+"""albert-serve with made-up models: its forms, bounds, errors and end.
+
+tests/peers/test_server.py has exported models, the page, load and the image.
+"""
+
+import asyncio
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from albert_tf.console import settings
+from albert_tf.serving import server
+from albert_tf.serving.predict import Predictor
+from albert_tf.serving.settings import ServerSettings
+from tests import tiny
+from tests.model.test_backends import ROOT
+
+# Main's environment may be older than the lock.
+pytest.importorskip("fastapi")
+testclient = pytest.importorskip("starlette.testclient")
+prometheus = pytest.importorskip("prometheus_client.parser")
+
+from albert_tf.serving.batching import Batcher  # noqa: E402
+from albert_tf.serving.rest_api import create_app  # noqa: E402
+
+
+class Capitals:
+    """Finds words in title case, as many as the text with most of them has."""
+
+    names, takes_many, embeds, depends_on_batch = ("text",), False, False, False
+
+    def __init__(self):
+        self.sizes = []
+
+    def __call__(self, texts):
+        self.sizes.append(len(texts))
+        if "bad" in texts:
+            raise ValueError("this text is bad")
+        found = [[word for word in text.split() if word.istitle()] for text in texts]
+        shape = len(texts), max(map(len, found))
+        words, shares = np.full(shape, b"", object), np.zeros(shape, np.float32)
+        for i, row in enumerate(found):
+            words[i, : len(row)] = [word.encode() for word in row]
+            shares[i, : len(row)] = 0.5
+        lengths = np.array([len(text) for text in texts], np.int32)
+        return {"entities": words, "probabilities": shares, "length": lengths}
+
+
+class Endings(Capitals):
+    names, takes_many = ("context", "endings"), True
+
+    def __call__(self, contexts, endings):
+        self.sizes.append(len(contexts))
+        shares = np.array([[len(each) for each in row] for row in endings], np.float32)
+        return {"probabilities": shares, "choice": shares.argmax(axis=1).astype(np.int32)}
+
+
+class Score(Capitals):
+    names = ("text_a", "text_b")
+
+    def __call__(self, first, second):
+        return {"score": np.array([len(a + b) for a, b in zip(first, second, strict=True)], "f4")}
+
+
+def settings_of(**values):
+    return ServerSettings.of(model=("x",), **values)
+
+
+@pytest.fixture(scope="module")
+def client():
+    models = {
+        "capitals": {"2": Predictor(Capitals()), "11": Predictor(Capitals())},
+        "endings": {"1": Predictor(Endings())},
+        "score": {"1": Predictor(Score())},
+    }
+    limits = {"max_body_bytes": 5000, "max_text_length": 300, "max_instances": 4}
+    app = create_app(models, settings_of(**limits, max_batch_size=3))
+    with testclient.TestClient(app, raise_server_exceptions=False) as client:
+        yield client
+
+
+def ask(client, name, content):
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    answer = client.post(f"/v1/models/{name}:predict", content=body)
+    return answer.status_code, answer.json()
+
+
+ANNA = {"entities": ["Anna", "Rome"], "probabilities": [0.5, 0.5], "length": 12}
+NOBODY = {"entities": ["", ""], "probabilities": [0, 0], "length": 0}
+PAIR = {"text_a": "a", "text_b": "bc"}
+CHOICE = {"context": "c", "endings": ["one", "three"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "answered"),
+    [
+        ("capitals", {"instances": ["Anna in Rome", ""]}, {"predictions": [ANNA, NOBODY]}),
+        ("capitals", {"instances": [{"text": "Anna in Rome"}]}, {"predictions": [ANNA]}),
+        ("capitals", {"instances": [{"b64": "QW5uYSBpbiBSb21l"}]}, {"predictions": [ANNA]}),
+        (
+            "capitals",
+            {"instances": [""]},
+            {"predictions": [{**NOBODY, "entities": [], "probabilities": []}]},
+        ),
+        (
+            "capitals/versions/2",
+            {"inputs": ["Anna in Rome"], "signature_name": "serving_default"},
+            {"outputs": {name: [value] for name, value in ANNA.items()}},
+        ),
+        ("score", {"instances": [PAIR, PAIR]}, {"predictions": [3, 3]}),
+        ("score", {"inputs": {"text_b": ["bc"], "text_a": ["é"]}}, {"outputs": [3]}),
+        (
+            "endings",
+            {"instances": [CHOICE]},
+            {"predictions": [{"probabilities": [3, 5], "choice": 1}]},
+        ),
+        (
+            "endings",
+            {"inputs": {"context": ["c"] * 4, "endings": [["a"]] * 4}},
+            {"outputs": {"probabilities": [[1]] * 4, "choice": [0] * 4}},
+        ),
+    ],
+)
+def test_forms(client, name, asked, answered):
+    assert ask(client, name, asked) == (200, answered)
+
+
+def test_status_and_metadata(client):
+    status = client.get("/v1/models/capitals").json()["model_version_status"]
+    assert [(each["version"], each["state"]) for each in status] == [
+        ("2", "AVAILABLE"),
+        ("11", "AVAILABLE"),
+    ]
+    (one,) = client.get("/v1/models/capitals/versions/2").json()["model_version_status"]
+    assert one["version"] == "2" and one["status"]["error_code"] == "OK"
+    metadata = client.get("/v1/models/endings/metadata").json()
+    assert metadata["model_spec"] == {"name": "endings", "signature_name": "", "version": "1"}
+    signature = metadata["metadata"]["signature_def"]["signature_def"]["serving_default"]
+    tensors = {**signature["inputs"], **signature["outputs"]}
+    found = {n: (t["dtype"], len(t["tensor_shape"]["dim"])) for n, t in tensors.items()}
+    assert found == {
+        "context": ("DT_STRING", 1),
+        "endings": ("DT_STRING", 2),
+        "probabilities": ("DT_FLOAT", 2),
+        "choice": ("DT_INT32", 1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "status", "message"),
+    [
+        ("capitals", b"hello", 400, "JSON Parse error"),
+        ("capitals", b'{"instances": ["\xff"]}', 400, "JSON Parse error"),
+        ("capitals", b'{"instances": [NaN]}', 400, "NaN is no value"),
+        ("capitals", b'{"instances": [1e999]}', 400, r"instances\[0\] must be a text .* inf"),
+        ("capitals", b"[" * 4000, 400, "JSON Parse error"),
+        ("capitals", b'{"instances": [' + b"9" * 4500 + b"]}", 400, "JSON Parse error"),
+        ("capitals", b'["a"]', 400, "either 'instances' or 'inputs'"),
+        ("capitals", {"instances": ["a"], "inputs": ["a"]}, 400, "either"),
+        ("capitals", {"instances": []}, 400, "instances must be a list of 1 to 4, got a list of 0"),
+        ("capitals", {"instances": ["a"] * 5}, 400, "list of 5"),
+        ("capitals", {"instances": "a"}, 400, "got 'a'"),
+        ("capitals", {"instances": ["a", None]}, 400, r"instances\[1\] must be a text"),
+        ("capitals", {"instances": [["a"]]}, 400, "got a list of 1"),
+        ("capitals", {"instances": [{"txt": "a"}]}, 400, r"an object of \['txt'\]"),
+        ("capitals", {"instances": [{"b64": "/w=="}]}, 400, "must be a text in UTF-8"),
+        ("capitals", {"instances": ["a\ud800"]}, 400, "surrogates"),
+        ("capitals", {"instances": ["a" * 301]}, 400, "at most 300 characters, got 301"),
+        ("capitals", {"instances": ["a"], "signature_name": "features"}, 400, "not found in sig"),
+        ("capitals", {"instances": ["a" * 5000]}, 413, "at most 5000 bytes"),
+        ("capitals", {"instances": ["bad"]}, 500, "this text is bad"),
+        ("score", {"instances": ["a"]}, 400, r"instances\[0\] must have text_a and text_b"),
+        ("score", {"inputs": {"text_a": ["a"], "text_b": []}}, 400, "list of 0"),
+        ("score", {"inputs": {"text_a": ["a"], "text_b": ["b"] * 2}}, 400, "equally many"),
+        ("endings", {"instances": [{**CHOICE, "endings": []}]}, 400, r"\[0\].endings must be a"),
+        ("endings", {"instances": [CHOICE, {**CHOICE, "endings": ["a"]}]}, 400, "many endings"),
+        ("nothing", {"instances": ["a"]}, 404, "Servable not found .* only capitals, endings"),
+        ("capitals/versions/3", {"instances": ["a"]}, 404, "version 3 of capitals, only 2, 11"),
+    ],
+)
+def test_wrong_requests(client, name, content, status, message):
+    found, answer = ask(client, name, content)
+    assert found == status
+    assert list(answer) == ["error"] and re.search(message, answer["error"])
+
+
+def test_other_paths_and_methods(client):
+    for answer in (client.get("/v2"), client.post("/v1/models/capitals:classify")):
+        assert answer.status_code in (404, 405)
+        assert answer.json()["error"].startswith("Malformed request: ")
+    assert client.get("/healthz").json() == {"status": "alive"}
+    assert client.get("/readyz").status_code == 200
+    page = client.get("/")
+    assert "connect-src 'self'" in page.headers["Content-Security-Policy"]
+    assert not re.search(r"(src|href)=.?https?:|@import|url\(", page.text)
+
+
+def test_metrics(client, capsys):
+    ask(client, "score", {"instances": [PAIR]})
+    ask(client, "score", b"")
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["status"], each["instances"]) for each in lines] == [(200, 1), (400, 0)]
+    assert lines[0]["path"] == "/v1/models/score:predict" and lines[0]["milliseconds"] > 0
+    text = client.get("/metrics").text
+    samples = [s for f in prometheus.text_string_to_metric_families(text) for s in f.samples]
+    found = {(s.name, *sorted(s.labels.items())): s.value for s in samples}
+    score, bad = ("model", "score"), ("status", "400")
+    assert found["albert_errors_total", score, bad] >= 1
+    assert found["albert_requests_total", score, bad] >= 1
+    assert found["albert_request_seconds_count", score] >= 2
+    assert found["albert_batch_size_sum", score] >= 1
+    assert found["albert_queue", score, ("version", "1")] == 0
+
+
+def answers(function, rows, **bounds):
+    """Returns the answers to requests of rows that come at the same time."""
+    batcher = Batcher(Predictor(function), settings_of(**bounds), lambda size: None)
+
+    async def ask_all():
+        return await asyncio.gather(*map(batcher, rows), return_exceptions=True)
+
+    return asyncio.run(ask_all())
+
+
+def test_batches_answer_as_one_does():
+    rng = np.random.default_rng(3)
+    texts = [" ".join(rng.choice(["Anna", "x", "yy"], n)) for n in rng.integers(0, 40, 50)]
+    requests = [[[text] for text in texts[i : i + 1 + i % 3]] for i in range(47)]
+    function = Capitals()
+    for found, request in zip(answers(function, requests, max_batch_size=8), requests, strict=True):
+        alone = Predictor(Capitals()).outputs(request)
+        for name, value in alone.items():
+            np.testing.assert_array_equal(found[name], value, err_msg=name)
+            assert found[name].dtype == value.dtype
+    assert max(function.sizes) <= 8 and sum(function.sizes) == sum(map(len, requests))
+    assert len(function.sizes) < len(requests)
+
+
+def test_numbers_that_depend_on_a_batch_get_none():
+    function = Capitals()
+    function.depends_on_batch = True
+    answers(function, [[["a"], ["b"]], [["c"]]])
+    assert function.sizes == [1, 1, 1]
+
+
+def test_texts_wait_for_others():
+    for wait, sizes in ((0.0, [1, 3]), (60_000.0, [2, 2])):
+        function = Capitals()
+        bounds = settings_of(max_wait_ms=wait, max_batch_size=2 + (not wait))
+        batcher = Batcher(Predictor(function), bounds, lambda size: None)
+
+        async def ask_later(batcher=batcher):
+            first = asyncio.ensure_future(batcher([["a"]]))
+            await asyncio.sleep(0.05)  # Without a wait it is read alone.
+            await asyncio.gather(first, *(batcher([["b"]]) for _ in range(3)))
+
+        asyncio.run(ask_later())
+        assert function.sizes == sizes
+
+
+def test_one_bad_text_harms_no_other():
+    good, bad, last = answers(Capitals(), [[["Anna"]], [["bad"]], [["Bob"]]], max_wait_ms=5.0)
+    assert good["entities"].tolist() == [[b"Anna"]] and last["entities"].tolist() == [[b"Bob"]]
+    assert isinstance(bad, ValueError)
+
+
+def test_a_full_queue_refuses():
+    found = answers(Capitals(), [[["a"]] * 3, [["b"]] * 3], max_queue=5)
+    assert found[0] is not None and found[1] is None
+
+
+def test_models_are_found(tmp_path):
+    for number in ("2", "10", "9"):
+        tiny.write(tmp_path / "mood" / number / "model.onnx", b"")
+    tiny.write(tmp_path / "one" / "model.onnx", b"")
+    mood, one = str(tmp_path / "mood"), str(tmp_path / "one")
+    found = server.find([mood, f"x={one}", one, f"y={mood}/9/"])
+    assert {name: list(versions) for name, versions in found.items()} == {
+        "mood": ["2", "9", "10"],
+        "x": ["1"],
+        "one": ["1"],
+        "y": ["9"],
+    }
+    assert found["mood"]["10"] == os.path.join(mood, "10") and found["x"]["1"] == one
+    for wrong in ([one, f"{one}/"], [f"a b={one}"]):
+        with pytest.raises(ValueError, match="give NAME=DIR"):
+            server.find(wrong)
+
+
+def test_the_flag_for_models_is_repeated():
+    argv = ["albert-serve", "--model=a,b", "--model=c=d"]
+    assert settings.parse(ServerSettings, argv).model == ("a,b", "c=d")
+
+
+# Without TensorFlow and Keras. A text takes half a second.
+SLOW = """
+import sys, time
+sys.modules["tensorflow"] = sys.modules["keras"] = None
+import numpy as np
+from albert_tf.serving import predict, server
+from albert_tf.serving.settings import ServerSettings
+
+class Slow:
+    names, takes_many, embeds, depends_on_batch = ("text",), False, False, False
+    def __call__(self, texts):
+        time.sleep(0.5)
+        return {"score": np.array([len(text) for text in texts], "f4")}
+
+predict.load_exported = lambda path: predict.Predictor(Slow())
+server.main(ServerSettings.of(model=("slow",), port=0))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM")
+def test_a_signal_ends_it_after_what_it_has_accepted():
+    with subprocess.Popen(
+        [sys.executable, "-c", SLOW],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            port = int(re.search(r":(\d+) has slow", process.stderr.readline())[1])
+            busy, idle, late = (
+                http.client.HTTPConnection("127.0.0.1", port, timeout=20) for _ in "abc"
+            )
+            idle.request("GET", "/readyz")
+            assert idle.getresponse().read() == b'{"status":"ready"}'
+            busy.request("POST", "/v1/models/slow:predict", b'{"instances": ["abc"]}')
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)
+            # A connection that was open is answered, and told to end.
+            while True:
+                idle.request("GET", "/readyz")
+                answer = idle.getresponse()
+                answer.read()
+                if answer.status == 503:
+                    break
+                time.sleep(0.01)  # The pipe holds few lines of the log.
+            assert answer.headers["connection"] == "close"
+            answer = busy.getresponse()
+            assert (answer.status, answer.read()) == (200, b'{"predictions":[3.0]}')
+            with pytest.raises(ConnectionError):
+                late.request("GET", "/readyz")
+            out, err = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == 0, err
+    assert json.loads(out.splitlines()[-1])["path"] == "/v1/models/slow:predict"
