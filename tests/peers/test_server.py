@@ -1,0 +1,173 @@
+"""albert-serve with exported models: the SavedModels' answers, the page, load, the image.
+
+Can't see: Docker itself, whose steps run here without it.
+"""
+
+import importlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import urllib.request
+
+import numpy as np
+import pytest
+
+import albert_tf
+from albert_tf import export
+from albert_tf.serving import other_formats, predict
+from tests import goldens
+from tests.node import FOLDER, chromium, run_node
+from tests.served_tasks import LONG, TASKS, make
+from tests.tiny import randomise
+
+pytestmark = pytest.mark.peers
+
+ROOT = pathlib.Path(__file__).parents[2]
+INPUTS = {
+    "classify": [{"text_a": "a cat", "text_b": "a dog"}, {"text_a": LONG, "text_b": ""}],
+    "tag": ["The Cat sat", LONG, ""],
+    "choose": [{"context": "a story", "endings": ["one", "two"]}],
+    "answer_v1": [{"question": "where?", "context": LONG}, {"question": "", "context": ""}],
+    "answer_v2": [{"question": "who?", "context": "The Cat sat"}],
+    "fill_mask": ["the [MASK] of [MASK].", "no gap"],
+}
+
+
+# What is asked of the page: a model and texts, and some to type; the marks and bars it then shows.
+PAGES = [
+    ({"model": "labels", "text": "a"}, {"text": "the <b>cat</b>"}, 0, 3),
+    ({"model": "classify"}, {"text_b": "a dog"}, 0, 2),
+    ({"model": "tag"}, {"text": "The Cat \U0001f408 sat"}, None, None),
+    ({"model": "answer_v1", "context": "The Cat sat."}, {"question": "who?"}, 1, None),
+    ({"model": "answer_v2", "context": "The Cat sat."}, {"question": "who?"}, None, None),
+    ({"model": "choose"}, {"endings": "one\ntwo\nthree"}, 0, 3),
+    ({"model": "fill_mask"}, {"text": "the [MASK] of [MASK].", "other": "a cat"}, 2, 5),
+]
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    """benchmarks/server.py as a module."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    yield importlib.import_module("server")
+    sys.path.pop(0)
+
+
+@pytest.fixture(scope="module")
+def models(vocabulary, tmp_path_factory):
+    """Exports a model of each task; returns the folder and what answers in the graph."""
+    for package in ("onnxruntime", "tf2onnx"):
+        pytest.importorskip(package)
+    folder = tmp_path_factory.mktemp("models")
+    served = {task: make(task, vocabulary) for task in TASKS}
+    size = vocabulary.tokenizer.vocab_size
+    config = goldens.config("base", vocab_size=size, num_hidden_layers=1)
+    model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
+    served["labels"] = export.Classifier(model, vocabulary, ("bad", "fair", "good"))
+    for name, each in served.items():
+        other_formats.save(each, str(folder / name), "onnx")
+    return folder, {name: predict.from_text(each) for name, each in served.items()}
+
+
+@pytest.fixture(scope="module")
+def address(models, benchmark):
+    folder, port = models[0], benchmark.free_port()
+    first, *others = map(str, sorted(folder.iterdir()))
+    with benchmark.serve(first, port, *(f"--model={other}" for other in others)):
+        yield f"http://127.0.0.1:{port}"
+
+
+def ask(address, name, body):
+    request = f"{address}/v1/models/{name}:predict", json.dumps(body).encode()
+    with urllib.request.urlopen(*request, timeout=30) as answer:
+        return json.load(answer)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_answers_are_the_saved_models(models, address, task):
+    predictor = models[1][task]
+    rows = [[each] if isinstance(each, str) else [*each.values()] for each in INPUTS[task]]
+    if task == "choose":
+        rows = [[context, *endings] for context, endings in rows]
+    expected = predictor.outputs(rows)
+    names = {"inputs": INPUTS[task]}
+    if len(predictor.names) > 1:
+        names = {"inputs": {n: [each[n] for each in INPUTS[task]] for n in predictor.names}}
+    found = ask(address, task, names)["outputs"]
+    predictions = ask(address, task, {"instances": INPUTS[task]})["predictions"]
+    assert set(found) == set(expected) and len(predictions) == len(rows)
+    for name, value in expected.items():
+        assert [row[name] for row in predictions] == found[name]
+        if value.dtype == object:
+            assert found[name] == np.vectorize(bytes.decode, otypes=[object])(value).tolist()
+        else:
+            np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def test_the_page_shows_each_task(address):
+    lines = [json.dumps({**wanted, "type": typed}) for wanted, typed, _, _ in PAGES]
+    given = "\n".join(lines)
+    printed = run_node(FOLDER / "server_page.mjs", chromium(), address, given=given)
+    for line, (wanted, _, marks, bars) in zip(printed.splitlines(), PAGES, strict=True):
+        shown = json.loads(line)
+        assert shown["problems"] == [], wanted
+        assert marks is None or len(shown["marks"]) == marks, shown
+        assert bars is None or shown["bars"] == bars, shown
+        assert re.search(r"\d ms$", shown["found"]), shown
+
+
+def test_nothing_is_lost_or_wrong_on_a_restart_under_load(models, benchmark):
+    load = benchmark.measure(str(models[0] / "labels"), clients=8, seconds=6.0, restart=True)
+    assert (load.wrong, load.lost) == (0, 0)
+    assert len(load.seconds) > 100 and load.refused > 0
+
+
+def test_the_steps_of_the_image(models, benchmark, tmp_path):
+    """Copies, runs and starts what docker/Dockerfile says, in a folder."""
+    text = (ROOT / "docker/Dockerfile").read_text().replace("\\\n", "")
+    steps = [line.split(maxsplit=1) for line in text.splitlines() if line and line[0] != "#"]
+    places = {"/source": str(tmp_path / "source"), "/opt/albert": str(tmp_path / "albert")}
+
+    def moved(line):
+        return re.sub("|".join(places), lambda found: places[found[0]], line)
+
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL"))}
+    for step, line in steps:
+        if step == "COPY" and not line.startswith("--from"):
+            *sources, target = moved(line).split()
+            for source in sources:
+                copied = pathlib.Path(target, "" if target.endswith("/") else ".")
+                if (ROOT / source).is_dir():
+                    shutil.copytree(ROOT / source, copied, dirs_exist_ok=True)
+                else:
+                    copied.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(ROOT / source, copied)
+        elif step == "RUN":
+            subprocess.run(moved(line), shell=True, env=environment, check=True, timeout=400)
+    python = tmp_path / "albert/bin/python"
+    packages = {path.name for path in python.parents[1].glob("lib/python*/site-packages/*")}
+    assert "albert_tf" in packages and not packages & {"tensorflow", "keras", "pip"}
+    (entry,) = (json.loads(line) for step, line in steps if step == "ENTRYPOINT")
+    (health,) = (line for step, line in steps if step == "HEALTHCHECK")
+    shutil.copytree(models[0] / "labels", tmp_path / "labels")
+    port = benchmark.free_port()
+    flags = [*entry[1:], f"--model={tmp_path / 'labels'}", f"--port={port}"]
+    with subprocess.Popen(
+        [python.parent / entry[0], *flags], cwd=tmp_path, env=environment
+    ) as process:
+        try:
+            benchmark.wait_until_ready(process, port)
+            code = json.loads(health[health.index("[") :])[2].replace("8501", str(port))
+            subprocess.run([python, "-c", code], env=environment, check=True, timeout=30)
+            (answer,) = ask(f"http://127.0.0.1:{port}", "labels", {"instances": ["a"]})[
+                "predictions"
+            ]
+            expected = models[1]["labels"].outputs([["a"]])["probabilities"][0]
+            np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-5)
+        finally:
+            process.terminate()
+    assert process.returncode == 0
