@@ -187,6 +187,7 @@ class TableSettings(Settings):
 
 def _class_names(path: str, settings: TableSettings) -> tuple[str, ...]:
     """Returns the names of the classes whose ids are the labels, if the file has any."""
+    files.check_file(path)
     if not path.lower().endswith(parquet_files.ENDING):
         return ()
     with parquet_files.ParquetFile(path) as file:

@@ -352,7 +352,8 @@ class TensorFlowDevices(Devices):
             replicas = self._strategy.run(function, args=(batch,))
             return tf.nest.map_structure(lambda x: self._strategy.gather(x, axis=0), replicas)
 
-        return lambda batch: _arrays(rows(batch))
+        # As many traces as lengths are meant; called itself, `rows` would warn of them.
+        return lambda batch: _arrays(rows.get_concrete_function(batch)(batch))
 
     def _first(self, replicas: Any) -> tf.Tensor:
         return self._strategy.experimental_local_results(replicas)[0]
