@@ -216,7 +216,7 @@ def test_defaults_are_those_of_the_model():
     mine = runs.parse(
         ["--task_name=question_answering", "--allow_no_answer", "--do_predict", "--output_dir=x"]
     )
-    assert (mine.static_lengths, mine.dropout_prob, mine.do_eval) == (6, 0.1, False)
+    assert (mine.static_lengths, mine.dropout_prob, mine.do_eval) == (None, 0.1, False)
 
 
 @pytest.mark.parametrize(
