@@ -29,9 +29,9 @@ from albert_tf.tasks.supervised_run import Split, SupervisedRun, write_predictio
 from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
-from albert_tf.training import evaluation, length_buckets, optimizers
+from albert_tf.training import evaluation, length_buckets
 from albert_tf.training.interfaces import Devices
-from albert_tf.training.trainer import NonFiniteLossError, Trainer
+from albert_tf.training.trainer import NonFiniteLossError
 
 # A split -> the setting that asks for it, and that of its batch size.
 SPLITS = {
@@ -125,7 +125,7 @@ def prepare(
     logging.info(text, devices.name, devices.num_replicas, *rates)
 
     # The model and its weights; then the features, in which a teacher has a part.
-    trainer = make_trainer(settings, task, devices)
+    trainer = settings.make_trainer(task, devices)
     run = SupervisedRun(task, trainer, initial)
     if settings.do_train:
         resumes = trainer.initialise(initial)
@@ -358,20 +358,6 @@ def make_teacher(settings: FinetuningSettings, task: SupervisedTask) -> Teacher:
     distillation = Distillation(settings.distillation_weight, settings.temperature)
     path = hub.local(settings.teacher)
     return Teacher(path, task, distillation, settings.predict_batch_size, settings.task_name)
-
-
-def make_trainer(settings: FinetuningSettings, task: SupervisedTask, devices: Devices) -> Trainer:
-    """Returns the Trainer of a run, whose weights are still random."""
-    make_optimizer = functools.partial(
-        optimizers.create_optimizer,
-        settings.learning_rate,
-        settings.train_step,
-        settings.warmup_step,
-        settings.optimizer,
-    )
-    step = settings.step_settings()
-    made = make_optimizer if settings.do_train else None
-    return Trainer(task, devices, settings.output_dir, made, step)
 
 
 def train(settings: FinetuningSettings, run: SupervisedRun) -> bool:

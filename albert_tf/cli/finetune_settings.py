@@ -11,7 +11,7 @@ import functools
 import math
 import os
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from albert_tf import config
@@ -349,6 +349,10 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
             num_train_epochs=None,
             warmup_proportion=None,
         )
+
+    @property
+    def schedule(self) -> Sequence[Any]:
+        return self.train_step, self.warmup_step
 
     @property
     def threshold(self) -> float | None:

@@ -26,7 +26,7 @@ from albert_tf.storage.run_record import digest, find_run
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.text import vocabulary
 from albert_tf.text.vocabulary import Vocabulary
-from albert_tf.training import evaluation, optimizers
+from albert_tf.training import evaluation
 from albert_tf.training.interfaces import Devices, InputFn
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
@@ -245,18 +245,7 @@ def make_trainer(settings: PretrainingSettings, config: AlbertConfig, devices: D
     task = PretrainingTask(
         config, settings.dtype_policy, settings.recompute, settings.sentence_order_weight
     )
-    make_optimizer = functools.partial(
-        optimizers.create_optimizer,
-        settings.learning_rate,
-        settings.num_train_steps,
-        settings.num_warmup_steps,
-        settings.optimizer,
-        settings.poly_power,
-        settings.start_warmup_step,
-    )
-    step = settings.step_settings()
-    made = make_optimizer if settings.do_train else None
-    return Trainer(task, devices, settings.output_dir, made, step)
+    return settings.make_trainer(task, devices)
 
 
 def train(settings: PretrainingSettings, trainer: Trainer, records: Records) -> bool:

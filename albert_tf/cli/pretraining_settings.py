@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from albert_tf import config
@@ -194,6 +194,11 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
                 "can't call: run on the TPU VM itself without `tpu_name` and `master`, or use "
                 "records with masks"
             )
+
+    @property
+    def schedule(self) -> Sequence[Any]:
+        shape = self.poly_power, self.start_warmup_step
+        return self.num_train_steps, self.num_warmup_steps, *shape
 
     @property
     def has_dynamic_masks(self) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from absl import flags
 
@@ -13,7 +13,8 @@ from albert_tf.console.settings import NATURAL, POSITIVE, Settings, setting
 from albert_tf.training.optimizers import OPTIMIZERS
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
-    from albert_tf.training.interfaces import Devices, StepSettings
+    from albert_tf.training.interfaces import Devices, Task
+    from albert_tf.training.trainer import Trainer
 
 # Group headings of --help.
 MODEL, TRAINING, SPEED, TPU = "Model and output", "Training", "Speed and memory", "TPU"
@@ -176,12 +177,24 @@ class TrainingSettings(Settings):
         """The Keras dtype policy that `precision` stands for."""
         return "mixed_bfloat16" if self.precision == "bfloat16" else "float32"
 
-    def step_settings(self) -> StepSettings:
-        """Returns how a training step is computed."""
+    @property
+    def schedule(self) -> Sequence[Any]:
+        """The last step, that at which warm-up ends, and the shape of what follows if it varies."""
+        raise NotImplementedError
+
+    def make_trainer(self, task: Task, devices: Devices) -> Trainer:
+        """Returns the Trainer of a run, whose weights are still random."""
+        from albert_tf.training import optimizers, trainer
         from albert_tf.training.interfaces import StepSettings
 
+        steps, warmup, *shape = self.schedule
+        make_optimizer = functools.partial(
+            optimizers.create_optimizer, self.learning_rate, steps, warmup, self.optimizer, *shape
+        )
         jit_compile = False if self.use_tpu else self.jit_compile  # A TPU always compiles.
-        return StepSettings(self.random_seed, jit_compile, self.gradient_accumulation_steps)
+        step = StepSettings(self.random_seed, jit_compile, self.gradient_accumulation_steps)
+        made = make_optimizer if self.do_train else None
+        return trainer.Trainer(task, devices, self.output_dir, made, step)
 
     def create_devices(self) -> Devices:
         """Returns the devices that the settings name."""

@@ -13,7 +13,7 @@ import numpy as np
 from keras import KerasTensor, ops
 
 from albert_tf.config import AlbertConfig, ConfigSource
-from albert_tf.model import layers
+from albert_tf.model import dropout, layers
 from albert_tf.model.encoder import Encoder
 from albert_tf.types import Array
 
@@ -354,7 +354,7 @@ class AlbertModel(ConfiguredModel):
         if not training or self.seed_generator is None:
             dropout_seed = None
         elif dropout_seed is None:
-            dropout_seed = layers.draw_seed(self.seed_generator)
+            dropout_seed = dropout.draw_seed(self.seed_generator)
 
         # The positions at which the last block is needed: [CLS] of each example, and those named.
         is_packed = inputs.get("cls_positions") is not None

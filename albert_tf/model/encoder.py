@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from albert_tf.config import AlbertConfig
-from albert_tf.model import layers
+from albert_tf.model import dropout, layers
 from albert_tf.types import Array
 
 # Deeper models apply their layers in a loop, whose compile time does not grow with their number. Up
@@ -113,7 +113,7 @@ class Encoder(layers.AlbertLayer):
         def apply(block: Block, x: Array, number: Array, only_at: Array = None) -> Array:
             """Attends, then transforms each position; `number` blocks were applied before."""
             attention, ffn = self.attention[block.attention], self.ffn[block.ffn]
-            own_seed = layers.fold_in(seed, 1 + layers.SITES_PER_BLOCK * number)
+            own_seed = dropout.fold_in(seed, 1 + dropout.SITES_PER_BLOCK * number)
 
             # Seed and positions are no arguments: those must be differentiable if it is recomputed.
             def sublayers(x: Array, of_attention: Any, of_ffn: Any, masked_scores: Array) -> Array:

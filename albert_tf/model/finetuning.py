@@ -10,7 +10,7 @@ import keras
 from keras import KerasTensor, ops
 
 from albert_tf.config import ConfigSource, check_integer
-from albert_tf.model import albert, layers
+from albert_tf.model import albert, dropout
 from albert_tf.model.albert import AlbertModel, ConfiguredModel
 from albert_tf.model.heads import (
     AnswerabilityHead,
@@ -65,11 +65,11 @@ class FineTunedModel(ConfiguredModel):
     ) -> tuple[dict[str, Any], Array]:
         """Returns AlbertModel's outputs, and the head's seed `<int>[2]`, None without dropout."""
         if training and dropout_seed is None and self.seed_generator is not None:
-            dropout_seed = layers.draw_seed(self.seed_generator)
+            dropout_seed = dropout.draw_seed(self.seed_generator)
         inputs = {name: inputs[name] for name in AlbertModel.input_axes if name in inputs}
         outputs = self.albert(inputs, training=training, dropout_seed=dropout_seed)
-        site = 1 + layers.SITES_PER_BLOCK * self.config.num_blocks
-        return outputs, layers.fold_in(dropout_seed if training else None, site)
+        site = 1 + dropout.SITES_PER_BLOCK * self.config.num_blocks
+        return outputs, dropout.fold_in(dropout_seed if training else None, site)
 
     def add_classifier(self, num_outputs: int, name: str) -> ClassifierHead:
         return ClassifierHead(

@@ -9,7 +9,7 @@ import keras
 from keras import KerasTensor, ops
 
 from albert_tf.config import AlbertConfig, ConfigSource
-from albert_tf.model import albert, layers
+from albert_tf.model import albert, dropout, layers
 from albert_tf.model.albert import AlbertModel, ConfiguredModel
 from albert_tf.types import Array
 
@@ -195,7 +195,7 @@ class ClassifierHead(layers.AlbertLayer):
 
     def call(self, x: Array, seed: Array = None) -> Array:
         """Maps `<float>[..., H]` to `<float32>[..., C]` logits; dropout if a seed `<int>[2]`."""
-        x = layers.apply_dropout(x, self.dropout_prob, seed)
+        x = dropout.apply_dropout(x, self.dropout_prob, seed)
         weights = ops.transpose(ops.cast(self.output_weights, x.dtype))
         return ops.cast(ops.matmul(x, weights), "float32") + self.output_bias
 
@@ -286,7 +286,7 @@ class AnswerabilityHead(layers.AlbertLayer):
         start_probs = ops.cast(ops.softmax(start_logits, axis=-1), sequence_output.dtype)
         start_feature = ops.matmul(start_probs[:, None], sequence_output)[:, 0]
         x = ops.concatenate([start_feature, sequence_output[:, 0]], axis=-1)
-        x = layers.apply_dropout(ops.tanh(_dense(x, self.dense_0)), self.dropout_prob, seed)
+        x = dropout.apply_dropout(ops.tanh(_dense(x, self.dense_0)), self.dropout_prob, seed)
         logits = ops.matmul(x, ops.cast(self.dense_1_kernel, x.dtype))
         return ops.cast(logits[:, 0], "float32")
 

@@ -37,7 +37,7 @@ def on_nvidia() -> bool:
 
 
 def dropout(x: Array, rate: float, seed: Array) -> Array:
-    """Does what layers.apply_dropout says."""
+    """Does what dropout.apply_dropout says."""
     numbers = lax.iota(jnp.uint32, math.prod(x.shape)).reshape(x.shape)
     return _drop(x.astype(jnp.float32), numbers, rate, _keys(seed)).astype(x.dtype)
 

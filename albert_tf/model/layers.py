@@ -1,4 +1,4 @@
-"""The building blocks: dropout, normalisation, embeddings, self-attention, feed-forward, pooler."""
+"""The building blocks: normalisation, embeddings, self-attention, feed-forward, pooler."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 from keras import ops
 
 from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
+from albert_tf.model.dropout import apply_dropout, fold_in
 from albert_tf.model.fusion import fused, on_jax
 from albert_tf.types import Array
 
@@ -435,69 +435,3 @@ def example_starts(cls_positions: Array, length: int) -> Array:
     firsts = cls_positions[:, :, None]
     begun = firsts <= ops.arange(length, dtype=cls_positions.dtype)  # [B, K, S]
     return ops.max(ops.where(begun, firsts, 0), axis=1)
-
-
-# --- dropout, as a function of a seed -------------------------------------------------------
-
-# Sites of one forward pass: the embeddings take site 0, each block the next three.
-SITES_PER_BLOCK = 3
-# So that passes share no seed. Enough for 1,364 blocks and a head: the last sites of a deeper model
-# have the seeds of the first sites of the next pass.
-_SITES_PER_PASS = 4096
-
-
-def pass_seed(run_seed: int, step: Array, number: Array) -> Array:
-    """Returns the seed of a forward pass in training, `<int32>[2]`.
-
-    Args:
-      run_seed: The run's.
-      step: The training step, `<int>[]`.
-      number: The pass among those of the step, over all replicas and micro-batches, `<int>[]`.
-    """
-    # Hashed, so that neighbouring seeds share no mask, and small, so that nothing overflows.
-    hashed = int(np.random.SeedSequence(run_seed).generate_state(1)[0] >> 2)
-    first_site = hashed + ops.cast(number, "int32") * _SITES_PER_PASS
-    return ops.stack([first_site, ops.cast(step, "int32")])
-
-
-def draw_seed(generator: keras.random.SeedGenerator) -> Array:
-    """Returns the seed of a forward pass `<int>[2]`, another one on each replica of a strategy."""
-    seed = generator.next()
-    if keras.backend.backend() != "tensorflow":
-        return seed
-    import tensorflow as tf
-
-    # The generator's state, and so what it draws, is the same on all replicas.
-    context = tf.distribute.get_replica_context()
-    if context is None or context.num_replicas_in_sync == 1:
-        return seed
-    return fold_in(seed, _SITES_PER_PASS * ops.cast(context.replica_id_in_sync_group, seed.dtype))
-
-
-def fold_in(seed: Array, site: Array) -> Array:
-    """Derives a dropout site's seed `<int>[2]` from the forward pass's; None (no dropout) stays."""
-    if seed is None:
-        return None
-    return seed + ops.stack([ops.cast(site, seed.dtype), ops.zeros((), seed.dtype)])
-
-
-def apply_dropout(x: Array, rate: float, seed: Array) -> Array:
-    """Zeroes a fraction `rate` of x `<float>[...]` and scales the rest by 1 / (1 - rate).
-
-    The seed `<int>[2]` determines which; without one (not training) x is returned unchanged.
-    """
-    if seed is None or rate == 0:
-        return x
-    if on_jax:
-        return jax_ops.dropout(x, rate, seed)
-    import tensorflow as tf
-
-    # Keras leaves the algorithm to XLA, whose choice takes 200 ns an element on a CPU. Philox takes
-    # 3, and draws the same numbers without XLA. A TPU has its own generator.
-    on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
-    algorithm = "auto_select" if on_tpu else "philox"
-    seed = ops.cast(seed, "int32")
-    # Random numbers in bfloat16 would be multiples of 1/128, and 1 / (1 - rate) be rounded.
-    y = ops.cast(x, "float32")
-    y = tf.nn.experimental.stateless_dropout(y, rate, seed, rng_alg=algorithm)
-    return ops.cast(y, x.dtype)

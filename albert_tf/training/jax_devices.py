@@ -23,7 +23,7 @@ from keras import ops
 from keras.optimizers import Optimizer
 
 from albert_tf.console import tf_config
-from albert_tf.model import layers
+from albert_tf.model import dropout
 from albert_tf.training.interfaces import (
     Devices,
     InputFn,
@@ -99,7 +99,7 @@ class Gradients:
         first_pass = lax.axis_index(_AXIS) * count
 
         def one(i: Array, features: Features) -> Any:
-            seed = layers.pass_seed(self._seed, step, first_pass + i)
+            seed = dropout.pass_seed(self._seed, step, first_pass + i)
             return self._micro_step(weights, features, totals, seed)
 
         def add(total: Any, part: Any) -> tuple[Any, None]:

@@ -17,7 +17,7 @@ from absl import logging
 from keras.optimizers import Optimizer
 
 from albert_tf.console import tf_config
-from albert_tf.model import layers
+from albert_tf.model import dropout
 from albert_tf.records.input_files import untuned
 from albert_tf.storage import files
 from albert_tf.training.interfaces import (
@@ -222,7 +222,7 @@ class TrainStep:
         return total
 
     def _dropout_seed(self, number: Any) -> Any:
-        return layers.pass_seed(self._seed, self._optimizer.iterations, number)
+        return dropout.pass_seed(self._seed, self._optimizer.iterations, number)
 
     def _micro_step(self, features: Features, weights: Any, dropout_seed: tf.Tensor) -> Any:
         """Returns the loss sums, and the gradients (those not None) by variable index."""

@@ -15,6 +15,7 @@ from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.storage import checkpoint
 from albert_tf.storage.run_record import find_run
 from albert_tf.tasks.supervised_run import SupervisedRun
+from albert_tf.training import optimizers, trainer
 from tests import finetune_runs as runs
 from tests import tiny
 
@@ -58,7 +59,7 @@ PASSED_ON = {
 @pytest.fixture
 def received(monkeypatch, tmp_path):
     """Returns what each part of a run gets, by name."""
-    real, real_optimizer = finetune.Trainer, finetune.optimizers.create_optimizer
+    real, real_optimizer = trainer.Trainer, optimizers.create_optimizer
     real_teacher = finetune.Teacher
     config = str(runs.write_config(tmp_path))
 
@@ -67,14 +68,14 @@ def received(monkeypatch, tmp_path):
         given = {"output_dir": "out", "teacher": "x", "albert_config_file": config, **given}
         settings = FinetuningSettings.of(**given).with_steps(num_examples=320)
         found = SimpleNamespace(cache=SimpleNamespace())
-        monkeypatch.setattr(finetune, "Trainer", functools.partial(tiny.arguments, real))
+        monkeypatch.setattr(trainer, "Trainer", functools.partial(tiny.arguments, real))
         monkeypatch.setattr(finetune, "Teacher", functools.partial(tiny.arguments, real_teacher))
         create = functools.partial(tiny.arguments, real_optimizer)
-        monkeypatch.setattr(finetune.optimizers, "create_optimizer", create)
+        monkeypatch.setattr(optimizers, "create_optimizer", create)
         found.task = finetune.make_task(settings, finetune.load_config(settings, None))
         found.task.tokenizer = SimpleNamespace(digest="")
         found.options = found.task.options
-        found.Trainer = finetune.make_trainer(settings, found.task, None)
+        found.Trainer = settings.make_trainer(found.task, None)
         found.optimizer = found.Trainer.make_optimizer()
         found.teacher = finetune.make_teacher(settings, found.task)
         train = functools.partial(tiny.arguments, functools.partial(SupervisedRun.train, None))

@@ -21,6 +21,7 @@ from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.conversion.convert import convert
 from albert_tf.records.spec import RowFormat, compact_spec
 from albert_tf.storage import checkpoint, eval_results, hub
+from albert_tf.training import optimizers, trainer
 from albert_tf.training.progress import four_digits
 from tests import goldens, tiny, tolerances
 from tests import pretraining_runs as runs
@@ -103,12 +104,12 @@ PASSED_ON = {
 def received(monkeypatch):
     """Returns what each part of a run gets, by name."""
 
-    real, real_optimizer = pretrain.Trainer, pretrain.optimizers.create_optimizer
+    real, real_optimizer = trainer.Trainer, optimizers.create_optimizer
 
     def spy(settings):
         found = SimpleNamespace()
 
-        def trainer(*args, **kwargs):
+        def create_trainer(*args, **kwargs):
             found.Trainer = tiny.arguments(real, *args, **kwargs)
             return found.Trainer
 
@@ -118,8 +119,8 @@ def received(monkeypatch):
         def train(*args, **kwargs):
             found.train = tiny.arguments(functools.partial(real.train, None), *args, **kwargs)
 
-        monkeypatch.setattr(pretrain, "Trainer", trainer)
-        monkeypatch.setattr(pretrain.optimizers, "create_optimizer", create_optimizer)
+        monkeypatch.setattr(trainer, "Trainer", create_trainer)
+        monkeypatch.setattr(optimizers, "create_optimizer", create_optimizer)
         devices = SimpleNamespace(is_chief=True)
         found.task = pretrain.make_trainer(settings, tiny.config(), devices).task
         found.Trainer.make_optimizer()

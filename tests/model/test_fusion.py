@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
-from albert_tf.model import layers
+from albert_tf.model import dropout
 from albert_tf.model.fusion import fused
 from albert_tf.training.adamw import AdamW
 
@@ -70,7 +70,7 @@ def test_eagerly_a_chain_is_left_as_it_is():
 
 @pytest.mark.usefixtures("every_chain_fused")
 def test_the_backward_pass_of_a_fused_chain_drops_what_the_forward_pass_dropped():
-    chain = fused(lambda x, rate, seed: layers.apply_dropout(x, rate, seed))
+    chain = fused(lambda x, rate, seed: dropout.apply_dropout(x, rate, seed))
     x = tf.fill([11, 13], 2.0)
     seed = tf.constant([17, 19])
     value, gradient = _value_and_gradients(lambda x: chain(x, rate=0.5, seed=seed), (x,))

@@ -122,12 +122,12 @@ def check_dropout() -> None:
     """
     import jax.numpy as jnp
 
-    from albert_tf.model import layers
+    from albert_tf.model import dropout
 
     count, rate = 1 << 20, 0.3
     seeds = [jnp.array([site, step]) for site in range(4) for step in (0, 1, 125_000)]
     ones = jnp.ones([count // 1024, 1024], jnp.bfloat16)
-    drawn = [np.asarray(layers.apply_dropout(ones, rate, seed), np.float32) for seed in seeds]
+    drawn = [np.asarray(dropout.apply_dropout(ones, rate, seed), np.float32) for seed in seeds]
     # In float32 and then rounded, once: bfloat16's 1 / 0.7 has three digits.
     assert {*np.unique(drawn)} == {0, np.float32(jnp.bfloat16(1 / (1 - rate)))}
     masks = [np.where(mask.ravel() > 0, 1, 0) - (1 - rate) for mask in drawn]

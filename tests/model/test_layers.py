@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import ops
 
 from albert_tf.config import HIDDEN_ACTS, AlbertConfig
-from albert_tf.model import layers
+from albert_tf.model import dropout, layers
 from albert_tf.model.albert import AlbertModel
 from tests import tiny, tolerances
 from tests.tolerances import assert_close
@@ -172,7 +172,7 @@ def seed_of(*values: int):
 def test_dropout_zeroes_its_share_and_scales_the_rest(rate):
     """The number of zeros is binomial: five standard deviations, p = 6e-7; seeded."""
     n = 100_003
-    y = ops.convert_to_numpy(layers.apply_dropout(ops.ones(n), rate, seed_of(3, 5)))
+    y = ops.convert_to_numpy(dropout.apply_dropout(ops.ones(n), rate, seed_of(3, 5)))
     zeros = int((y == 0).sum())
     assert abs(zeros - n * rate) < 5 * math.sqrt(n * rate * (1 - rate))
     np.testing.assert_allclose(y[y != 0], 1 / (1 - rate), rtol=1e-6)
@@ -182,11 +182,11 @@ def test_dropout_follows_from_its_seed():
     x = ops.ones((7, 11, 13))
 
     def mask(seed):
-        return ops.convert_to_numpy(layers.apply_dropout(x, 0.5, seed)) == 0
+        return ops.convert_to_numpy(dropout.apply_dropout(x, 0.5, seed)) == 0
 
     first = mask(seed_of(3, 5))
     np.testing.assert_array_equal(first, mask(seed_of(3, 5)))
-    for other in (seed_of(3, 6), seed_of(4, 5), layers.fold_in(seed_of(3, 5), 1)):
+    for other in (seed_of(3, 6), seed_of(4, 5), dropout.fold_in(seed_of(3, 5), 1)):
         # Independent masks differ in half of the 1001 places: five deviations, p = 6e-7.
         assert abs((first != mask(other)).mean() - 0.5) < 5 * 0.5 / math.sqrt(
             x.shape.num_elements()
@@ -197,7 +197,7 @@ def test_dropout_draws_the_same_under_xla():
     """The generator that XLA takes by itself draws others, and takes many times as long."""
 
     def drop(x):
-        return layers.apply_dropout(x, 0.5, seed_of(3, 5))
+        return dropout.apply_dropout(x, 0.5, seed_of(3, 5))
 
     x = ops.ones((7, 11, 13))
     np.testing.assert_array_equal(tf.function(drop, jit_compile=True)(x), drop(x))
@@ -205,9 +205,9 @@ def test_dropout_draws_the_same_under_xla():
 
 def test_dropout_of_rate_0_or_without_a_seed_is_nothing():
     x = ops.ones((3, 5))
-    assert layers.apply_dropout(x, 0.0, seed_of(1, 2)) is x
-    assert layers.apply_dropout(x, 0.5, None) is x
-    assert layers.fold_in(None, 3) is None
+    assert dropout.apply_dropout(x, 0.0, seed_of(1, 2)) is x
+    assert dropout.apply_dropout(x, 0.5, None) is x
+    assert dropout.fold_in(None, 3) is None
 
 
 def test_every_dropout_site_has_its_rate_and_its_own_seed(monkeypatch):

@@ -18,7 +18,7 @@ from keras import ops
 
 from albert_tf import conversion
 from albert_tf.console import errors, tf_config
-from albert_tf.model import layers
+from albert_tf.model import dropout
 from albert_tf.tasks import losses
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.interfaces import StepSettings, Task
@@ -132,7 +132,7 @@ def store_losses(folder: str) -> None:
 def drop_out(folder: str) -> None:
     x = ops.convert_to_tensor(np.linspace(1, 2, 1000, dtype="float32"))
     found = {
-        dtype: layers.apply_dropout(ops.cast(x, dtype), 0.1, ops.array([3, 5], "uint32"))
+        dtype: dropout.apply_dropout(ops.cast(x, dtype), 0.1, ops.array([3, 5], "uint32"))
         for dtype in ("float32", "bfloat16")
     }
     rounded = {name: np.asarray(ops.cast(y, "float32")) for name, y in found.items()}
@@ -191,7 +191,7 @@ def test_dropout_seeds_are_those_on_tensorflow(folder):
     """Of step 0 on two replicas in two parts each; and a weight without gradient stays."""
     found = goldens.arrays(folder / "seeds.npz")
     expected = [
-        layers.pass_seed(SEED, tf.constant(0), tf.constant(i)).numpy() for i in range(PARTS)
+        dropout.pass_seed(SEED, tf.constant(0), tf.constant(i)).numpy() for i in range(PARTS)
     ]
     assert found["stats"][0, 1 : 1 + PARTS].tolist() == [seed[0] % 2**20 for seed in expected]
     assert found["stats"][0, 1 + PARTS : 1 + 2 * PARTS].tolist() == [0] * PARTS
