@@ -29,7 +29,7 @@ _OPSET = 17
 _PROBE_ROWS = 2
 _PROBE_LENGTHS = (0.125, 0.5)
 _NO_SCORE = -1e29
-# How names of a model's nodes and weights begin, and a shorter way.
+# How names of a model's tensors begin, and a shorter way.
 _BEGINNING, _MODEL = re.compile(r"^StatefulPartitionedCall/albert_for\w+/"), "model/"
 
 
@@ -257,12 +257,12 @@ def _slice_columns(graph: Any) -> None:
 
 
 def _shorten_names(graph: Any) -> None:
-    """Shortens the beginnings of names, and removes notes of shapes: a tenth of a small file."""
+    """Shortens tensors' names, and removes others and notes of shapes: a tenth of a small file."""
     del graph.value_info[:]
     for each in (*graph.input, *graph.output, *graph.initializer):
         each.name = _BEGINNING.sub(_MODEL, each.name)
     for node in graph.node:
-        node.name = _BEGINNING.sub(_MODEL, node.name)
+        node.ClearField("name")  # Its outputs have names.
         for names in (node.input, node.output):
             names[:] = [_BEGINNING.sub(_MODEL, name) for name in names]
         for attribute in node.attribute:

@@ -18,6 +18,7 @@ from albert_tf import export
 from albert_tf.serving import predict, web_page
 from albert_tf.text.sentence_piece import preprocess_text
 from albert_tf.text.tokenization import Tokenizer
+from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.words import split_words
 from tests import goldens
 from tests.node import FOLDER, chromium, run_node
@@ -257,6 +258,26 @@ def test_answers_are_ours(name, vocabulary, tmp_path, monkeypatch):
     for row, of_page in zip(rows, found, strict=True):
         (expected,) = predictor([row])
         assert_alike(as_predicted(of_page, row, expected), dict(expected))
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("task", ["classify", "fill_mask"])
+def test_albert_base_has_less_than_13_mb(task, tmp_path):
+    pytest.importorskip("tf2onnx")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(29_995))]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
+    words = Vocabulary.read(str(tmp_path / "vocab.txt"), is_word_piece=True)
+    if task == "classify":
+        model = albert_tf.AlbertForSequenceClassification("albert_base_v2", num_labels=2)
+        served = export.Classifier(randomise(model), words, ("no", "yes"))
+    else:
+        served = export.MaskFiller(
+            randomise(albert_tf.AlbertForPreTraining("albert_base_v2")), words
+        )
+    web_page.save(served, tmp_path / "page")
+    sizes = {file.name: file.stat().st_size for file in (tmp_path / "page").iterdir()}
+    # The release's spiece.model is larger.
+    assert sum(sizes.values()) - sizes["vocab.txt"] + 760_289 < 13e6
 
 
 # --- the page ----------------------------------------------------------------------------------
