@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+# So that a clone need not be installed.
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT))
+
+CONFIGS = ROOT / "configs"
 CONFIG_FILE = CONFIGS / "albert_base_v2.json"
 
 

@@ -6,10 +6,12 @@
 Each line is a process of its own, which makes runs of steps as the Trainer makes them on JAX, or
 steps of Hugging Face's AlbertForPreTraining on torch (SDPA, fused AdamW, autocast). A step is
 forward, backward, clip to a global norm of 1 and AdamW, dropout as in the config, on one batch.
-Theirs scores all positions, ours the predicted ones; MFU counts for both what the model needs. Then
-come losses of ten steps beside those of the CPU, where a step's time goes, and, with a text and a
-vocabulary, the scripts. Only these need TensorFlow. What no longer fits in the minutes is left out.
-Without a GPU it runs on the CPU, which only shows that it runs.
+Theirs scores all positions, ours the predicted ones; MFU counts for both what the model needs.
+Other lines are the losses of ten steps beside those of the CPU, where a step's time goes, and, with
+a text and a vocabulary, the scripts from end to end, which alone need TensorFlow.
+
+The most telling lines come first. What begins only after the minutes is left out, and what then
+still runs is ended. Without a GPU it runs on the CPU, which only shows that it runs.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import collections
 import functools
+import importlib.util
 import itertools
 import os
 import re
@@ -27,7 +30,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import contestants
 from base_model import CONFIGS
@@ -35,7 +38,7 @@ from workers import ROOT, generate, in_process
 
 from albert_tf.inspection.costs import Shape
 
-# Model and shapes (examples x tokens x predictions), the most telling first; v1 has dropout.
+# Models and shapes (examples x tokens x predictions); v1 has dropout.
 SIZES = {
     "base_v2": ("64x512x77", "256x128x20"),
     "base_v1": ("64x512x77",),
@@ -46,6 +49,13 @@ SIZES = {
 PEAKS = {"H100": 989.0, "H200": 989.0, "A100": 312.0}
 OURS, PLAIN = "albert_tf", "albert_tf, by XLA alone"
 COMPILED, EAGER = "Hugging Face, torch.compile", "Hugging Face, eager"
+BESIDE_CPU = {dtype: f"albert_tf, {dtype}, beside the CPU" for dtype in ("bfloat16", "float32")}
+WHERE_TIME_GOES = "albert_tf, where a step's time goes"
+SCRIPTS = {
+    "dynamic": "run_pretraining.py, dynamic masks",
+    "static": "run_pretraining.py, static masks",
+    "tuned": "run_finetune.py",
+}
 # Kernels by what their names contain.
 KERNELS = {
     "attention": r"sdpa|cudnn|mha|flash",
@@ -101,17 +111,18 @@ def _peak_bytes(name: str) -> int:
     return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
 
 
-def compare(dtype: str, size: str) -> str:
-    """Says how far losses of ten steps of base are from those of the CPU in float32."""
+def compare(dtype: str, model: str, size: str) -> str:
+    """Says how far the losses of ten steps are from those of the CPU in float32."""
     import jax
 
     jax.config.update("jax_default_matmul_precision", "highest")
     losses = []
     for device, its_dtype in ((jax.devices()[0], dtype), (jax.devices("cpu")[0], "float32")):
-        run = contestants.albert_tf_on_jax(_shape(size), its_dtype, device=device)
+        config_file = CONFIGS / f"albert_{model}.json"
+        run = contestants.albert_tf_on_jax(_shape(size), its_dtype, config_file, device)
         losses.append([run(1) for _ in range(10)])
     differences = [abs(a - b) for a, b in zip(*losses, strict=True)]
-    return f"{differences[0]:.1e} in the first step, at most {max(differences):.1e} in ten"
+    return f"losses differ by {differences[0]:.1e} in the first step, {max(differences):.1e} in ten"
 
 
 def kernels(model: str, size: str) -> str:
@@ -135,62 +146,110 @@ def kernels(model: str, size: str) -> str:
     return ", ".join(shares) or "no GPU"
 
 
-def scripts(folder: str, args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], str]]]:
-    """Yields runs of the scripts from end to end: what each is, and what it says when it ran."""
-    config = CONFIGS / f"albert_{args.models[0]}.json"
-    shape = _shape(args.shapes[0] if args.shapes else SIZES[args.models[0]][0])
-    both = {
-        "albert_config_file": config,
+def script(kind: str, model: str, size: str, seconds: float, args: argparse.Namespace) -> str:
+    """Runs a script from end to end on JAX; returns its speed."""
+    shape = _shape(size)
+    flags: dict[str, Any] = {
+        "backend": "jax",
+        "albert_config_file": CONFIGS / f"albert_{model}.json",
         "max_seq_length": shape.seq,
         "train_batch_size": shape.batch,
         "precision": "bfloat16",
         "iterations_per_loop": args.steps,
     }
-
-    def pretrain(masking: str) -> str:
-        records = os.path.join(folder, f"{masking}.tfrecord")
-        sizes = {"max_seq_length": shape.seq, "masking": masking, "dupe_factor": 1}
-        if masking == "static":
-            sizes["max_predictions_per_seq"] = shape.predictions
-        generate(args.input_file, records, spm_model_file=args.spm_model_file, **sizes)
-        flags = {
-            "input_file": records,
-            "masking": masking,
-            "num_train_steps": 10 * args.steps,
-            **both,
-        }
-        flags["max_predictions_per_seq"] = shape.predictions
-        return _rate("run_pretraining.py", os.path.join(folder, masking), flags)
-
-    def finetune() -> str:
-        with open(args.input_file) as lines, open(os.path.join(folder, "t.tsv"), "w") as table:
-            texts = (line.strip().replace("\t", " ") for line in lines if line.strip())
-            table.write("text\tlabel\n")
-            for number, text in enumerate(itertools.islice(texts, 10 * args.steps * shape.batch)):
-                table.write(f"{text}\t{number % 2}\n")
-        flags = {
-            "task_name": "classification",
-            "train_file": table.name,
-            "train_step": 10 * args.steps,
-        }
-        flags |= {"spm_model_file": args.spm_model_file, "text_column": "text", **both}
-        return _rate("run_finetune.py", os.path.join(folder, "tuned"), flags, "--from_scratch")
-
-    for masking in ("static", "dynamic"):
-        yield f"pre-training, {masking} masks", functools.partial(pretrain, masking)
-    yield "fine-tuning", finetune
-
-
-def _rate(script: str, output_dir: str, flags: dict[str, Any], *more: str) -> str:
-    flags = {"backend": "jax", "output_dir": output_dir, **flags}
-    command = [sys.executable, str(ROOT / script), "--do_train", *more]
-    command += [f"--{name}={value}" for name, value in flags.items()]
-    start = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        records, output = os.path.join(folder, "records"), os.path.join(folder, "run")
+        if kind == "tuned":
+            table = os.path.join(folder, "texts.tsv")
+            _write_table(args.input_file, table, 10 * args.steps * shape.batch)
+            flags |= {"task_name": "classification", "text_column": "text", "train_file": table}
+            flags |= {"train_step": 10 * args.steps, "spm_model_file": args.spm_model_file}
+        else:
+            sizes = {"max_seq_length": shape.seq, "masking": kind, "dupe_factor": 1}
+            if kind == "static":
+                sizes["max_predictions_per_seq"] = shape.predictions
+            generate(args.input_file, records, spm_model_file=args.spm_model_file, **sizes)
+            flags |= {"input_file": records, "masking": kind, "num_train_steps": 10 * args.steps}
+            flags["max_predictions_per_seq"] = shape.predictions
+        name = "run_finetune.py" if kind == "tuned" else "run_pretraining.py"
+        command = [sys.executable, str(ROOT / name), "--do_train", f"--output_dir={output}"]
+        command += ["--from_scratch"] if kind == "tuned" else []
+        command += [f"--{flag}={value}" for flag, value in flags.items()]
+        start = time.perf_counter()
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=max(1, seconds)
+        )
     if done.returncode:
-        return f"failed: {done.stderr.splitlines()[-1]}"
+        sys.exit(done.stderr)
     rates = re.findall(r"([\d,.]+) examples/s", done.stderr)
     return f"{rates[-1]} examples/s at its end, {time.perf_counter() - start:.0f} s in all"
+
+
+def _write_table(text: str, path: str, rows: int) -> None:
+    """Writes a table of so many lines of a text, with labels that nothing can predict."""
+    with open(text, encoding="utf-8") as lines, open(path, "w", encoding="utf-8") as table:
+        table.write("text\tlabel\n")
+        texts = (line.strip().replace("\t", " ") for line in lines if line.strip())
+        for number, line in enumerate(itertools.islice(texts, rows)):
+            table.write(f"{line}\t{number % 2}\n")
+
+
+class Line(NamedTuple):
+    """A line of the table: what it is of."""
+
+    name: str
+    model: str
+    size: str
+
+
+def lines(models: Sequence[str], shapes: Sequence[str] | None) -> Iterator[Line]:
+    """Yields the lines, the most telling first."""
+    of_model = {model: shapes or SIZES.get(model, SIZES["base_v2"]) for model in models}
+    first, *others = ([(model, size) for size in sizes] for model, sizes in of_model.items())
+    # The first model beside Hugging Face's, whether it is right, and what its step and a run spend.
+    yield from (Line(name, *at) for at in first for name in (OURS, COMPILED))
+    yield Line(BESIDE_CPU["bfloat16"], *_small(first[0]))
+    yield Line(WHERE_TIME_GOES, *first[0])
+    yield Line(SCRIPTS["dynamic"], *first[0])
+    # Then other models, and the rest.
+    yield from (Line(OURS, *at) for at in itertools.chain(*others))
+    yield Line(SCRIPTS["tuned"], *first[-1])
+    yield Line(BESIDE_CPU["float32"], *_small(first[0]))
+    yield from (Line(COMPILED, *at) for at in itertools.chain(*others))
+    yield Line(SCRIPTS["static"], *first[0])
+    yield from (Line(WHERE_TIME_GOES, *sizes[0]) for sizes in others)
+    yield from (
+        Line(name, *at) for name in (PLAIN, EAGER) for at in itertools.chain(first, *others)
+    )
+
+
+def _small(at: tuple[str, str]) -> tuple[str, str]:
+    """A shape that a CPU computes, too."""
+    shape = _shape(at[1])
+    return at[0], "x".join(map(str, (min(shape.batch, 8), min(shape.seq, 128), 20)))
+
+
+def print_line(line: Line, seconds: float, args: argparse.Namespace) -> None:
+    """Measures a line, for at most so many seconds, and prints it."""
+    call = functools.partial(in_process, backend="jax", timeout=seconds)
+    figures, note = None, ""
+    try:
+        if line.name in SCRIPTS.values():
+            kind = next(kind for kind, name in SCRIPTS.items() if name == line.name)
+            note = script(kind, line.model, line.size, seconds, args)
+        elif line.name in BESIDE_CPU.values():
+            dtype = next(dtype for dtype, name in BESIDE_CPU.items() if name == line.name)
+            note = call("gpu.compare", dtype, line.model, line.size)
+        elif line.name == WHERE_TIME_GOES:
+            note = call("gpu.kernels", line.model, line.size)
+        else:
+            figures = call("gpu.measure", *line, args.steps)
+    except subprocess.TimeoutExpired:
+        note = "ended: no time was left"
+    except SystemExit as error:
+        note = "failed: " + str(error).strip().splitlines()[-1]
+    columns = _columns(line.model, _shape(line.size), figures) if figures else ("-",) * 4
+    print("|", " | ".join([*line, *columns, note or f"on {figures['device']}"]), "|", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -207,60 +266,41 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--spm_model_file", help="vocabulary, for the scripts")
     args = parser.parse_args(arguments)
     end, longest = time.monotonic() + 60 * args.minutes, 0.0
-
-    def fits(name: str) -> bool:
-        """Whether a line is asked for, and as much time is left as the longest has taken."""
-        if args.only not in name:
-            return False
-        if time.monotonic() + longest > end:
-            print(f"left out: {name}", file=sys.stderr)
-            return False
-        return True
-
-    print("| contestant | model | shape | tokens/s | MFU | memory | first steps |")
-    print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
-    notes, device = [], ""
-    for model in args.models:
-        for size, name in itertools.product(
-            args.shapes or SIZES.get(model, SIZES["base_v2"]), (OURS, COMPILED, PLAIN, EAGER)
-        ):
-            if fits(name):
-                start = time.monotonic()
-                figures = in_process("gpu.measure", name, model, size, args.steps, backend="jax")
-                longest, device = max(longest, time.monotonic() - start), figures["device"]
-                print(f"| {name} | {model} | {size} | {_row(model, _shape(size), figures)} |")
-                sys.stdout.flush()
-    if device:
-        notes.append(f"- on {device}")
-    of_ours: list[tuple[str, str, Any]] = [
-        (f"{dtype} beside the CPU's float32", "gpu.compare", (dtype, "8x128x20"))
-        for dtype in ("float32", "bfloat16")
-    ]
-    of_ours += [
-        (f"a step of {model}, {size}", "gpu.kernels", (model, size))
-        for model, sizes in SIZES.items()
-        for size in sizes[:1]
-    ]
-    for name, function, given in of_ours if not args.shapes else ():
-        if fits(name):
-            notes.append(f"- {name}: {in_process(function, *given, backend='jax')}")
-    if args.input_file and args.spm_model_file:
-        with tempfile.TemporaryDirectory() as folder:
-            notes += [f"- {name}: {run()}" for name, run in scripts(folder, args) if fits(name)]
-    print("\n".join(["", *notes]))
+    missing = {
+        "no --input_file and --spm_model_file": not (args.input_file and args.spm_model_file),
+        "no TensorFlow": importlib.util.find_spec("tensorflow") is None,
+    }
+    without = next((what for what, is_missing in missing.items() if is_missing), None)
+    print("| what | model | shape | tokens/s | MFU | memory | first steps | |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    for line in lines(list(args.models), args.shapes):
+        if args.only not in line.name:
+            continue
+        start = time.monotonic()
+        reason = without if line.name in SCRIPTS.values() else None
+        if start + longest > end:
+            reason = "no time is left"
+        if reason:
+            print(f"left out: {', '.join(line)}: {reason}", file=sys.stderr)
+            continue
+        print_line(line, end - start, args)
+        longest = max(longest, time.monotonic() - start)
 
 
 def _shape(size: str) -> Shape:
     return Shape(*map(int, size.split("x")))
 
 
-def _row(model: str, shape: Shape, figures: dict[str, Any]) -> str:
+def _columns(model: str, shape: Shape, figures: dict[str, Any]) -> tuple[str, str, str, str]:
     seconds, device = figures["seconds"], figures["device"]
     peak = next((value for key, value in PEAKS.items() if key in device), None)
     rate = contestants.step_gflop(shape, CONFIGS / f"albert_{model}.json") / seconds / 1000
-    mfu = f"{rate / peak:.1%}" if peak else "-"
-    memory = f"{figures['bytes'] / 2**30:.1f} GiB" if figures["bytes"] else "-"
-    return f"{shape.tokens / seconds:,.0f} | {mfu} | {memory} | {figures['ready']:.0f} s"
+    return (
+        f"{shape.tokens / seconds:,.0f}",
+        f"{rate / peak:.1%}" if peak else "-",
+        f"{figures['bytes'] / 2**30:.1f} GiB" if figures["bytes"] else "-",
+        f"{figures['ready']:.0f} s",
+    )
 
 
 if __name__ == "__main__":

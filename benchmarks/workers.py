@@ -79,13 +79,14 @@ def serve(answer: Callable[..., dict[str, Any]]) -> None:
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=answers)
 
 
-def in_process(function: str, *arguments: Any, backend: str) -> Any:
+def in_process(function: str, *arguments: Any, backend: str, timeout: float | None = None) -> Any:
     """Calls a function in a new process and returns what it returns; ends this one if it fails.
 
     Args:
       function: Its name, after that of its script in this folder: "gpu.measure".
       *arguments: Numbers and texts.
       backend: Keras's there.
+      timeout: Seconds, after which subprocess.TimeoutExpired is raised.
     """
     code = _code(function) + f"print(json.dumps({function}(*{arguments!r})))"
     process = subprocess.run(
@@ -94,6 +95,7 @@ def in_process(function: str, *arguments: Any, backend: str) -> Any:
         capture_output=True,
         text=True,
         check=False,
+        timeout=timeout,
     )
     if process.returncode:
         sys.exit(f"{function}{arguments}: {process.stderr[-3000:]}")
