@@ -1,7 +1,8 @@
-"""What JAX is not left to choose: dropout's bits, and on NVIDIA GPUs attention and two kernels.
+"""What JAX is not left to choose: dropout's bits, attention, and on NVIDIA GPUs two more kernels.
 
 XLA stores a block's attention scores, and reads the activations around GELU and the normalisations
-more often than once. docs/performance.md has what that costs on an H100.
+more often than once. docs/performance.md has what that costs on an H100, docs/tpu_compiled.md on
+TPUs.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from albert_tf.types import Array
 # For fewer elements XLA is as fast; and Triton wants pieces of a row that are powers of two.
 _WORTH_A_KERNEL = 65_536
 _LEAST_PIECE, _MOST_PIECE = 128, 1024
+# Sizes of heads that JAX's kernel for TPUs takes; 0.6.2, the last for Python 3.10, takes no others.
+_HEADS_ON_TPU = (64, 128) if jax.__version_info__ >= (0, 10) else (128,)
 
 
 @functools.cache
@@ -31,6 +34,13 @@ def on_nvidia() -> bool:
     """Whether JAX computes on NVIDIA GPUs of 2020 (Ampere) or later."""
     device = jax.devices()[0]
     return "NVIDIA" in device.device_kind and float(device.compute_capability) >= 8
+
+
+@functools.cache
+def on_tpu() -> bool:
+    """Whether JAX computes on TPUs of 2021 (v4) or later."""
+    kind = jax.devices()[0].device_kind
+    return kind.startswith("TPU") and kind not in ("TPU v2", "TPU v3")
 
 
 # --- dropout --------------------------------------------------------------------------------
@@ -74,8 +84,13 @@ def _keys(seed: Array) -> Array:
 
 
 def attends(x: Array, heads: int) -> bool:
-    """Whether cuDNN attends in a block with inputs x `<float>[B, S, H]`."""
-    size = x.shape[-1] // heads
+    """Whether a kernel attends in a block with inputs x `<float>[B, S, H]`."""
+    length, size = x.shape[1], x.shape[-1] // heads
+    if on_tpu():
+        # Of 128 positions it would keep more than the scores are. libtpu was asked for no float32.
+        fits = length >= 256 and length % 128 == 0 and size in _HEADS_ON_TPU
+        is_whole = keras.distribution.distribution() is None  # XLA divides no kernel.
+        return x.dtype == jnp.bfloat16 and fits and is_whole
     is_half = x.dtype in (jnp.bfloat16, jnp.float16)
     return is_half and size % 8 == 0 and size <= 128 and on_nvidia()
 
@@ -85,7 +100,7 @@ def attention(
     key: Array,
     value: Array,
     masked_scores: Array,
-    implementation: Literal["cudnn", "xla"] = "cudnn",
+    implementation: Literal["cudnn", "splash", "xla"] | None = None,
 ) -> Array:
     """Attends without storing the scores.
 
@@ -94,19 +109,62 @@ def attention(
       key: `<float>[B, S, N, D]`.
       value: `<float>[B, S, N, D]`.
       masked_scores: See layers.masked_scores.
-      implementation: Of jax.nn.dot_product_attention; "xla" works everywhere.
+      implementation: Of jax.nn.dot_product_attention, where "xla" works everywhere; or "splash",
+        JAX's own kernel for TPUs, elsewhere interpreted. By default the device's.
 
     Returns:
       `<float>[B, S, N, D]`.
     """
+    implementation = implementation or ("splash" if on_tpu() else "cudnn")
     batch, length, _, size = query.shape
     allowed = masked_scores == 0
+    if implementation == "splash":
+        return _splash_attention(query, key, value, allowed[:, 0])
     # Where all scores are lowered alike, none might be: the release's numbers, which are finite.
     allowed |= ~jnp.any(allowed, axis=-1, keepdims=True)
     allowed = jnp.broadcast_to(allowed, (batch, 1, length, length))
     return jax.nn.dot_product_attention(
         query, key, value, mask=allowed, scale=1 / math.sqrt(size), implementation=implementation
     )
+
+
+def _splash_attention(query: Array, key: Array, value: Array, allowed: Array) -> Array:
+    """Attends on a TPU, from each position to all that are allowed: `<bool>[B, 1 or S, S]`."""
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+
+    _, length, heads, size = query.shape
+    # One block for up to 512 positions: keys and values are read once, gradients written once.
+    block = length if length <= 512 else math.gcd(length, 512)
+    names = ("q", "kv", "kv_compute", "q_dkv", "kv_dkv", "kv_dkv_compute")
+    sizes: dict[str, Any] = {f"block_{name}": block for name in names}
+    attend = splash.make_splash_mha(
+        masks.MultiHeadMask([masks.FullMask((length, length))] * heads),
+        block_sizes=splash.BlockSizes(**sizes, use_fused_bwd_kernel=True),
+        head_shards=1,
+        q_seq_shards=1,
+        mask_value=-1e4,  # Finite where a packed example has no key. Scores are far above it.
+        interpret=not on_tpu(),
+    )
+    query = (query.astype(jnp.float32) / math.sqrt(size)).astype(query.dtype)
+    tensors = (jnp.swapaxes(tensor, 1, 2) for tensor in (query, key, value))
+    context = jax.vmap(attend)(*tensors, splash.SegmentIds(*_segments(allowed)))
+    return jnp.swapaxes(context, 1, 2)
+
+
+def _segments(allowed: Array) -> tuple[Array, Array]:
+    """Returns ids of queries and keys `<int32>[B, S]` that are the same where attending is allowed.
+
+    A query's is the number of its first key, a key's that of its first query; a key of no query
+    has -1. In a row without any key all are the same: the release's numbers, which are finite.
+    """
+    batch, _, length = allowed.shape
+    none = ~jnp.any(allowed, axis=(1, 2))[:, None]
+    of_queries = jnp.argmax(allowed, axis=2).astype(jnp.int32)
+    first_queries = jnp.argmax(allowed, axis=1)
+    of_keys = jnp.take_along_axis(of_queries, first_queries, axis=1)
+    of_keys = jnp.where(jnp.any(allowed, axis=1), of_keys, jnp.where(none, 0, -1))
+    return jnp.broadcast_to(of_queries, (batch, length)), of_keys
 
 
 # --- chains of elementwise operations, each one kernel --------------------------------------

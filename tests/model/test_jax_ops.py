@@ -1,6 +1,6 @@
-"""What JAX runs on NVIDIA GPUs, on a CPU: the same numbers as the plain code. Can't see: a GPU.
+"""What JAX runs on GPUs and TPUs, on a CPU: the same numbers as the plain code. Can't see: either.
 
-There attention is cuDNN's, here that of XLA by the same call; kernels are interpreted.
+On GPUs attention is cuDNN's, here that of XLA by the same call; kernels are interpreted.
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ def test_attention_kernels_and_dropout():
 
 
 def check_all() -> None:
+    compare_attention_of_tpus()
     compare_attention()
     compare_kernels()
     check_dropout()
@@ -78,6 +79,58 @@ def compare_attention() -> None:
     jax.eval_shape(functools.partial(dropped, *given, seed=jnp.array([3, 5])))
     jax.eval_shape(functools.partial(layer, *given, positions=jnp.zeros([4, 1], "int32")))
     assert len(asked) == 4
+
+
+def compare_attention_of_tpus() -> None:
+    """Contexts and gradients, for rows of every kind, in both dtypes."""
+    import jax
+    import jax.numpy as jnp
+
+    from albert_tf.model import jax_ops, layers
+
+    shape = rows, length, heads, size = 4, 128, 1, 128
+    rng = np.random.default_rng(7)
+    # As above, in another order: holes, none, all keys, padding.
+    mask = np.ones((rows, length), np.int32)
+    mask[0, ::3] = 0
+    mask[1] = 0
+    mask[3, 110:] = 0
+    starts = np.repeat([[0, 50, 101]], rows, axis=0).repeat([50, 51, 27], axis=1)
+
+    def plain(query, key, value, masked_scores):
+        scores = jnp.einsum("bqnd,bknd->bnqk", query, key)
+        probs = layers._softmax(scores, scale=size**-0.5, masked_scores=masked_scores)
+        return jnp.einsum("bnqk,bknd->bqnd", probs, value)
+
+    def by_kernel(*tensors):
+        return jax_ops.attention(*tensors, implementation="splash")
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def run(attend, tensors, masked_scores, upstream):
+        context, back = jax.vjp(lambda *t: attend(*t, masked_scores), *tensors)
+        return context, *back(upstream)
+
+    *tensors, upstream = (jnp.asarray(rng.standard_normal(shape), jnp.float32) for _ in range(4))
+    for packed in (None, starts):
+        masked_scores = layers.masked_scores(mask, packed)
+        allowed = np.asarray(masked_scores == 0)[:, 0]
+        of_queries, of_keys = jax_ops._segments(allowed)
+        same = np.asarray(of_queries)[:, :, None] == np.asarray(of_keys)[:, None]
+        assert np.all(same == (allowed | ~allowed.any(axis=(1, 2), keepdims=True)))
+    expected = run(plain, tensors, masked_scores, upstream)
+    for dtype, tolerance in ((jnp.float32, 1e-5), (jnp.bfloat16, 1e-2)):
+        cast = [x.astype(dtype) for x in (*tensors, upstream)]
+        found = run(by_kernel, cast[:3], masked_scores, cast[3])
+        for a, e in zip(found, expected, strict=True):
+            assert a.dtype == dtype
+            # Where no key is allowed the plain code's scores have three decimals left.
+            for row, limit in ((slice(None), max(tolerance, 1e-3)), ([0, 2, 3], tolerance)):
+                error = np.abs(np.asarray(a, np.float32)[row] - np.asarray(e)[row]).max()
+                assert error <= limit * np.abs(e).max(), (dtype, error)
+    # A packed example without keys: nobody makes such rows. Finite.
+    mask[2:, :101] = 0
+    masked_scores = layers.masked_scores(mask, starts)
+    assert all(np.isfinite(a).all() for a in run(by_kernel, tensors, masked_scores, upstream))
 
 
 def compare_kernels() -> None:
