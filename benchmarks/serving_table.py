@@ -34,6 +34,7 @@ import time
 start = time.perf_counter()
 import json, re, sys
 folder, text = sys.argv[1:]
+measured = "self"
 {load}
 def measure():
     answer()
@@ -43,7 +44,7 @@ def measure():
         answer()
         times.append(time.perf_counter() - before)
     # Not getrusage's: that is at least what the process had that started this one.
-    (kilobytes,) = re.findall(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())
+    (kilobytes,) = re.findall(r"VmHWM:\\s*(\\d+)", open(f"/proc/{{measured}}/status").read())
     print(json.dumps([first, 1e3 * sorted(times)[len(times) // 2], int(kilobytes) / 1e3]))
 measure()
 """
@@ -60,6 +61,25 @@ def answer():
     return model([text])
 """
 )
+_SERVER = """
+import atexit, http.client, socket, subprocess
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+command = [sys.executable, "-m", "albert_tf.serving.server", "--model=m=" + folder]
+server = subprocess.Popen([*command, f"--port={port}", "--noaccess_log"])
+atexit.register(server.terminate)
+measured, body = server.pid, json.dumps({"instances": [text]})
+connection = http.client.HTTPConnection("127.0.0.1", port)
+while not connection.sock:
+    try:
+        connection.connect()
+    except ConnectionRefusedError:
+        time.sleep(0.01)
+def answer():
+    connection.request("POST", "/v1/models/m:predict", body)
+    return json.loads(connection.getresponse().read())["predictions"]
+"""
 _OPENVINO = (
     _WITHOUT_TENSORFLOW
     + """
@@ -157,13 +177,11 @@ WAYS = (
         ("onnxruntime", *_OURS),
     ),
     Way(
-        "Node, int8",
-        "`albert-convert --to=huggingface --onnx`: "
-        "[transformers.js](#transformersjs-optimum-sentence-transformers)",
-        "huggingface",
-        _NODE,
-        _JS,
-        "model.safetensors|model.onnx",
+        "a server, int8",
+        "`albert-export --format=onnx_int8`, then [albert-serve](#a-server-albert-serve)",
+        "onnx_int8",
+        _SERVER,
+        ("fastapi", "uvicorn", "httptools", "uvloop", "prometheus-client", "onnxruntime", *_OURS),
     ),
     Way(
         "a page on any static host, int8",
@@ -171,6 +189,15 @@ WAYS = (
         "web",
         _PAGE.replace("SCRIPT", str(NODE_PACKAGES.parent / "page.mjs")),
         tuple(f"onnxruntime-web/dist/{name}" for name in _RUNTIME),
+    ),
+    Way(
+        "Node, int8",
+        "`albert-convert --to=huggingface --onnx`: "
+        "[transformers.js](#transformersjs-optimum-sentence-transformers)",
+        "huggingface",
+        _NODE,
+        _JS,
+        "model.safetensors|model.onnx",
     ),
     Way(
         "phones, small devices, int8",
