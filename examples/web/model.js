@@ -42,7 +42,6 @@ export class Model {
       read(page.model),
       read(page.vocabulary),
     ]);
-    ort.env.wasm.wasmPaths = runtime;
     ort.env.wasm.numThreads = 1; // More need headers that many hosts don't send.
     return Model.create(page, ort, ...files);
   }

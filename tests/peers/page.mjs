@@ -1,5 +1,6 @@
 // Opens an exported page in Chromium without the network, types texts, and prints what it shows.
 //   node page.mjs PAGE_DIRECTORY CHROMIUM [SCREENSHOT] < a JSON list of texts per question
+// The runtime lies beside the page; with CDN=1 in the environment it comes from where page.json says.
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { extname, join } from "node:path";
@@ -8,19 +9,22 @@ import { chromium } from "playwright-core";
 const [directory, executablePath, screenshot] = process.argv.slice(2);
 const questions = JSON.parse(readFileSync(0, "utf8"));
 const runtime = join(import.meta.dirname, "node_modules/onnxruntime-web/dist");
+// All that docs/serving.md puts there.
+const files = ["/ort/ort.wasm.bundle.min.mjs", "/ort/ort-wasm-simd-threaded.wasm"];
 const types = { ".html": "text/html", ".css": "text/css", ".wasm": "application/wasm" };
 const script = "text/javascript";
 
+const settings = JSON.parse(readFileSync(join(directory, "page.json")));
 const server = createServer((request, response) => {
   const path = request.url === "/" ? "/index.html" : request.url;
-  const isRuntime = path.startsWith("/ort/");
+  const isRuntime = files.includes(path);
   let content;
   try {
     content = readFileSync(isRuntime ? join(runtime, path.slice(5)) : join(directory, path));
   } catch {
     return response.writeHead(404).end();
   }
-  if (path === "/page.json") {
+  if (path === "/page.json" && !process.env.CDN) {
     content = JSON.stringify({ ...JSON.parse(content), runtime: "ort/" });
   }
   response.writeHead(200, { "content-type": types[extname(path)] ?? script }).end(content);
@@ -33,6 +37,10 @@ const context = await browser.newContext({ viewport: { width: 720, height: 560 }
 const met = [];
 await context.route("**", (route) => {
   if (route.request().url().startsWith(origin)) return route.continue();
+  if (process.env.CDN && route.request().url().startsWith(settings.runtime)) {
+    const path = join(runtime, route.request().url().slice(settings.runtime.length));
+    return route.fulfill({ path, headers: { "access-control-allow-origin": "*" } });
+  }
   met.push(`asked for ${route.request().url()}`);
   return route.abort();
 });

@@ -292,7 +292,9 @@ def show(page, *questions):
 
 
 @pytest.mark.peers
-def test_the_example_classifies():
+@pytest.mark.parametrize("cdn", ["", "1"], ids=["runtime beside it", "runtime from its CDN"])
+def test_the_example_classifies(cdn, monkeypatch):
+    monkeypatch.setenv("CDN", cdn)
     texts = [
         "The Union must be preserved, and the rebellion of the insurgent States suppressed.",
         "Our children need computers and the Internet in every classroom.",
