@@ -2,26 +2,31 @@
 
     make demo
 
-runs the project's own scripts one after another, and prints each command first. All files go to
-demo/; what already exists is not made again, and interrupted training resumes.
+says what it will do and how long that takes here, runs the project's own scripts one after another,
+and prints each command first. All files go to demo/; what already exists is not made again, and
+interrupted training resumes.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from albert_tf import Tokenizer
-from albert_tf.console import quiet
+from albert_tf.console import log, quiet
 from albert_tf.storage import checkpoint, eval_results
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -33,6 +38,76 @@ LEAST_MASKED_LM_RATIO = 2.2
 # pieces' frequencies has 0.
 LEAST_MASKED_LM_NATS = 0.3
 LEAST_SENTENCE_ORDER_GAIN = 0.06
+CONFIG = os.path.relpath(os.path.join(ROOT, "configs/albert_tiny.json"))
+
+
+def say_what_comes(directory: str, steps: int, batch_size: int) -> None:
+    """Prints what the demo will do, and how long each part takes on this machine."""
+    print(f"From raw text to trained models, in {directory}/. First, how fast is this machine?\n")
+    sys.stdout.flush()
+    # A part, its last file, and how long it takes, as measured once, in pre-training steps.
+    tiny = f"a model of 4 layers, {steps:,} steps of {batch_size} x {MAX_SEQ_LENGTH} tokens"
+    parts = [
+        ("raw text, a vocabulary, pre-training records", "dev.tfrecord", 700),
+        (f"pre-training: {tiny}", f"albert_tiny/model.ckpt-{steps}.index", steps + 400),
+        ("fine-tuning it: in which era was this said?", "era/eval_results.txt", 1200),
+        ("the same from scratch", "era_from_scratch/eval_results.txt", 1200),
+    ]
+    left = {what: size for what, file, size in parts if not os.path.exists(f"{directory}/{file}")}
+    seconds = measure_step(batch_size) if left else 0.0
+    for what, *_ in parts:
+        time_left = f"about {_rounded(left[what] * seconds)}" if what in left else "is there"
+        print(f"  {time_left:<14} {what}")
+    total, milliseconds = _rounded(sum(left.values()) * seconds), 1000 * seconds
+    print(
+        f"\nAbout {total} in all, at {milliseconds:.0f} ms a step of pre-training on this machine."
+    )
+    print("Ctrl-C stops it; the same command goes on from there.", flush=True)
+
+
+def _rounded(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(seconds, 1):.0f} s"
+
+
+def measure_step(batch_size: int) -> float:
+    """Trains on noise for some seconds; returns the seconds that a step takes."""
+    quiet.import_tensorflow()
+    import tensorflow as tf
+
+    from albert_tf import AlbertConfig
+    from albert_tf.tasks.pretraining import PretrainingTask
+    from albert_tf.training.optimizers import create_optimizer
+    from albert_tf.training.tensorflow_devices import TensorFlowDevices, create_strategy
+    from albert_tf.training.trainer import Trainer
+
+    class Stopwatch(contextlib.nullcontext):
+        """Keeps the time of the last loop of steps."""
+
+        def report(self, step: int, stats: Mapping[str, float], seconds: float, _: bool) -> None:
+            self.seconds = seconds
+
+    def noise(_: tf.distribute.InputContext) -> tf.data.Dataset:
+        rng = np.random.default_rng(0)
+        rows, masks = (batch_size, MAX_SEQ_LENGTH), (batch_size, MAX_PREDICTIONS)
+        batch: dict[str, Any] = {
+            "input_ids": rng.integers(5, 8000, rows),
+            "input_mask": np.ones(rows),
+            "segment_ids": np.zeros(rows),
+            "masked_lm_positions": rng.integers(0, MAX_SEQ_LENGTH, masks),
+            "masked_lm_ids": rng.integers(5, 8000, masks),
+            "sentence_order_labels": np.zeros(batch_size),
+        }
+        batch = {name: values.astype(np.int32) for name, values in batch.items()}
+        batch["masked_lm_weights"] = np.ones(masks, np.float32)
+        return tf.data.Dataset.from_tensors(batch).repeat()
+
+    with tempfile.TemporaryDirectory() as folder:
+        task = PretrainingTask(AlbertConfig.from_json_file(CONFIG))
+        devices = TensorFlowDevices(create_strategy(False))
+        trainer = Trainer(task, devices, folder, lambda: create_optimizer(0.001, 100, 10))
+        watch = Stopwatch()
+        trainer.train(noise, watch, 21, steps_per_loop=10, save_steps=21, keep_max=1)
+    return watch.seconds
 
 
 def run(script: str, outputs: Sequence[str] = (), **flags: object) -> float:
@@ -43,8 +118,13 @@ def run(script: str, outputs: Sequence[str] = (), **flags: object) -> float:
         print(f"\n# {', '.join(outputs)} already exist and are kept", flush=True)
         return 0.0
     print(f"\n$ python {shown}", flush=True)
-    started = time.monotonic()
+    started, stops = time.monotonic(), []
+    # Ctrl-C reaches the script as well, which saves and ends.
+    before = signal.signal(signal.SIGINT, lambda *_: stops.append(True))
     code = subprocess.run([sys.executable, *command], check=False).returncode
+    signal.signal(signal.SIGINT, before)
+    if stops:
+        sys.exit("stopped: the same command goes on from there")
     if code:
         sys.exit(f"error: this command failed with exit code {code}: {shown}")
     return time.monotonic() - started
@@ -84,7 +164,7 @@ def prepare_records(directory: str) -> dict[str, str]:
 def pretrain(directory: str, paths: dict[str, str], steps: int, batch_size: int) -> float:
     """Trains, then evaluates on the held-out addresses; returns the training's seconds."""
     shared = {
-        "albert_config_file": os.path.relpath(os.path.join(ROOT, "configs/albert_tiny.json")),
+        "albert_config_file": CONFIG,
         "output_dir": f"{directory}/albert_tiny",
         "max_seq_length": MAX_SEQ_LENGTH,
         "max_predictions_per_seq": MAX_PREDICTIONS,
@@ -127,7 +207,7 @@ def fine_tune(directory: str, text: str, name: str, **start: object) -> float:
         train_file=f"{text}/passages_train.jsonl",
         eval_file=f"{text}/passages_dev.jsonl",
         spm_model_file=f"{directory}/spm.model",
-        albert_config_file=os.path.relpath(os.path.join(ROOT, "configs/albert_tiny.json")),
+        albert_config_file=CONFIG,
         output_dir=output_dir,
         do_train=True,
         do_eval=True,
@@ -214,6 +294,17 @@ def print_table(directory: str, paths: dict[str, str], tokens: int, seconds: flo
     )
 
 
+def print_what_is_next(directory: str) -> None:
+    """Prints three commands that show what the models can do."""
+    tiny, era = f"{directory}/albert_tiny", f"{directory}/era/model.ckpt-best"
+    fill_mask = log.command("albert-predict", model=tiny, task="fill_mask")
+    classify = log.command("albert-predict", model=era, task="classify")
+    print("\nThree things to try next")
+    print(f"  the era of a sentence: echo 'We went to the Moon.' | {classify}")
+    print(f"  the hidden word: echo 'The United States [MASK] America' | {fill_mask}")
+    print(f"  how it learned: {log.command('tensorboard', logdir=tiny)}")
+
+
 def main() -> None:
     """Runs the demo."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -223,12 +314,13 @@ def main() -> None:
     arguments = parser.parse_args()
     directory, steps = arguments.output_dir, arguments.num_train_steps
     os.makedirs(directory, exist_ok=True)
+    say_what_comes(directory, steps, arguments.train_batch_size)
     paths = prepare_records(directory)
     seconds = pretrain(directory, paths, steps, arguments.train_batch_size)
     tokens = steps * arguments.train_batch_size * MAX_SEQ_LENGTH
     learned = print_table(directory, paths, tokens, seconds)
     helped = print_eras(directory, os.path.dirname(paths["train"]))
-    print(f"\nNext: .venv/bin/tensorboard --logdir {directory}/albert_tiny")
+    print_what_is_next(directory)
     if not learned or not helped:
         sys.exit("error: the model learned less than expected on this text")
 
