@@ -41,7 +41,7 @@ def wheel(tmp_path_factory) -> pathlib.Path:
     source, built = (tmp_path_factory.mktemp(name) for name in ("source", "built"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    ignored = shutil.ignore_patterns("__pycache__", "golden")
+    ignored = shutil.ignore_patterns("__pycache__", "golden", "node_modules")
     for name in ("albert_tf", "data", "tests", "tools"):
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     pip("wheel", "--no-build-isolation", f"--wheel-dir={built}", source)
