@@ -70,7 +70,7 @@ def main(settings: CorpusSettings) -> None:
     """Writes the files whose names are given."""
     quiet.import_tensorflow()
     with errors.in_one_line(flags=settings.names()):
-        plan, _ = create.make_plan(settings)
+        plan, *_ = create.make_plan(settings)
         if settings.documents_file:
             files.replace(settings.documents_file, json.dumps(documents_of_records(plan)) + "\n")
         if settings.words_file:

@@ -22,6 +22,30 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+# Colours that the colour-blind tell apart (Okabe and Ito, without yellow); markers for the others.
+_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS = "os^DvPX<>"
+BLUE, RED = _COLORS[:2]
+
+
+def style(number: int) -> dict[str, Any]:
+    """Returns how the line of a series is drawn: every other one is dashed."""
+    return {
+        "color": _COLORS[number % len(_COLORS)],
+        "marker": _MARKERS[number % len(_MARKERS)],
+        "linestyle": ("-", (0, (4, 2)))[number % 2],
+        "linewidth": 1.4,
+        "markersize": 4,
+    }
+
+
+def legend_beside(axes: Any) -> None:
+    """Puts a legend to the right of axes, where it hides no line."""
+    axes.legend(
+        fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, handlelength=4
+    )
+
+
 def whole_numbers(axis: Any) -> None:
     """Puts an axis' ticks at whole numbers only."""
     from matplotlib.ticker import MaxNLocator

@@ -65,12 +65,12 @@ def npz(pieces: Sequence[str], probabilities: np.ndarray) -> bytes:
 def draw(pieces: Sequence[str], probabilities: np.ndarray) -> bytes:
     """Returns a PNG with a panel for each layer (row) and head (column), the darker the more."""
     layers, heads, length, _ = probabilities.shape
-    figure = figures.new_figure(1 + 1.6 * heads, 1 + 1.6 * layers)
+    figure = figures.new_figure(1.8 + 1.6 * heads, 1 + 1.6 * layers)
     panels = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
     for layer, row in enumerate(panels):
         row[0].set_ylabel(f"layer {layer + 1}", fontsize=8)
         for head, axes in enumerate(row):
-            axes.imshow(probabilities[layer, head], cmap="Blues", vmin=0, vmax=1)
+            image = axes.imshow(probabilities[layer, head], cmap="Blues", vmin=0, vmax=1)
             if not layer:
                 axes.set_title(f"head {head + 1}", fontsize=8)
     places = range(length) if length <= _MOST_NAMED else []
@@ -80,5 +80,8 @@ def draw(pieces: Sequence[str], probabilities: np.ndarray) -> bytes:
         axes.set_xticks(places, names, rotation=90, fontsize=5)
     for axes in panels[:, 0]:
         axes.set_yticks(places, names, fontsize=5)
-    figure.supxlabel("attended to", fontsize=8)
+    figure.suptitle("Attention of each piece (row) to each piece (column)", fontsize=9)
+    scale = figure.colorbar(image, ax=panels, aspect=30, fraction=0.05)
+    scale.set_label("attention probability", fontsize=8)
+    scale.ax.tick_params(labelsize=7)
     return figures.png(figure)

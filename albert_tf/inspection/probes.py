@@ -240,16 +240,25 @@ def csv_table(found: Mapping[str, np.ndarray], data: Mapping[str, Labelled], see
 
 
 def draw(found: Mapping[str, np.ndarray], data: Mapping[str, Labelled], seed: int) -> bytes:
-    """Returns the figure, as a PNG; controls are dashed, the majority is dotted."""
-    figure = figures.new_figure(7, 4.5)
+    """Returns the figure, as a PNG: accuracies with intervals, controls hollow, guessing dotted."""
+    figure = figures.new_figure(9, 4.5)
     axes = figure.subplots()
+    hollow = {"fillstyle": "none", "linestyle": ":"}
     for number, (name, accuracies) in enumerate(found.items()):
-        layers, color = np.arange(len(accuracies)), f"C{number}"
-        axes.plot(layers, accuracies[:, 0], color=color, marker=".", label=name)
-        axes.plot(layers, accuracies[:, 1], color=color, linestyle="--", label="random weights")
-        axes.axhline(majority(data[name], seed), color=color, linestyle=":", label="majority")
+        style, tested = figures.style(number), np.sum(held_out(data[name], seed))
+        for column, (of, changes) in enumerate((("", {}), (", random weights", hollow))):
+            shares = accuracies[:, column]
+            bars = 1.96 * np.sqrt(shares * (1 - shares) / tested)
+            drawn = {**style, **changes, "label": name + of, "elinewidth": 0.8}
+            # Side by side, so that no bar hides another.
+            layers = np.arange(len(shares)) + 0.1 * (2 * number + column)
+            axes.errorbar(layers, shares, yerr=bars, **drawn)
+        most_frequent = {"color": style["color"], "linewidth": 1, "linestyle": (0, (1, 4))}
+        share = majority(data[name], seed)
+        axes.axhline(share, label=f"{name}, most frequent label", **most_frequent)
+    axes.set_title("What a linear probe reads from each layer", fontsize=12)
     axes.set_xlabel("layer; 0 is the first layer's input")
-    axes.set_ylabel("accuracy of a linear probe")
+    axes.set_ylabel("accuracy on held-out examples; bars: 95 % interval")
     figures.whole_numbers(axes.xaxis)
-    axes.legend(fontsize=8)
+    figures.legend_beside(axes)
     return figures.png(figure)

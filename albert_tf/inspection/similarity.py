@@ -52,21 +52,24 @@ def table(found: Mapping[str, np.ndarray], extra_layers: int) -> str:
 
 
 def draw(found: Mapping[str, np.ndarray], extra_layers: int) -> bytes:
-    """Returns the figure, as a PNG; extra layers are dashed."""
-    figure = figures.new_figure(10, 4.5)
-    for column, (axes, title) in enumerate(
-        zip(figure.subplots(1, 2), ("L2 distance", "angle in degrees"), strict=True)
+    """Returns the figure, as a PNG; extra layers are dotted."""
+    figure = figures.new_figure(11, 4.5)
+    figure.suptitle("How far each layer takes its input", fontsize=12)
+    panels = figure.subplots(1, 2)
+    for column, (axes, measure) in enumerate(
+        zip(panels, ("L2 distance", "angle, degrees"), strict=True)
     ):
         for number, (name, measures) in enumerate(found.items()):
             layers = np.arange(1, len(measures) + 1)
             own = len(measures) - extra_layers
-            style = {"color": f"C{number}", "marker": ".", "linewidth": 1.2}
+            style = figures.style(number)
             axes.plot(layers[:own], measures[:own, column], label=name, **style)
             if extra_layers:
-                axes.plot(layers[own - 1 :], measures[own - 1 :, column], linestyle=":", **style)
+                style |= {"linestyle": ":", "label": f"{name}, beyond its own layers"}
+                axes.plot(layers[own - 1 :], measures[own - 1 :, column], **style)
         axes.set_xlabel("layer")
-        axes.set_title(f"{title} between input and output", fontsize=10)
+        axes.set_ylabel(f"{measure}, mean over pieces")
         axes.set_ylim(bottom=0)
         figures.whole_numbers(axes.xaxis)
-    axes.legend(fontsize=8)
+    figures.legend_beside(panels[-1])
     return figures.png(figure)

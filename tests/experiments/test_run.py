@@ -75,7 +75,7 @@ def test_a_finished_step_is_left_alone(plan, done):
 
 def test_the_report_of_known_losses(plan, done, tmp_path):
     """The fake arm with dropout 0.1 loses 0.015 / (step + seed) each step, the other 0.02."""
-    steps = plan.settings("with")["pretrain"]["num_train_steps"]
+    steps = plan.settings("with dropout")["pretrain"]["num_train_steps"]
     asked, scale = study.read_study("dropout"), study.read_scale("smoke")
     report.write(asked, scale, plan, done[1], tmp_path)
     text = (tmp_path / "report.md").read_text()
@@ -105,7 +105,7 @@ def test_cells_are_paired_by_seed(plan, done):
     """Of the arm with dropout only seed 2 is left, whose pair is the other arm's seed 2."""
     rows = outcomes.read(plan, done[1])
     claim = study.read_study("dropout").claims[0]
-    left = [row for row in rows if row.arm == "without" or row.seed == 2]
+    left = [row for row in rows if row.arm == "without dropout" or row.seed == 2]
     gain, *others = [
         one.metrics["masked_lm_loss"] - two.metrics["masked_lm_loss"]
         for one in left[2:]
@@ -125,7 +125,7 @@ def test_a_claim_can_be_about_guessing(plan, done):
         )
         for row in outcomes.read(plan, done[1])
     ]
-    claim = claims.Claim("", "a.probe_accuracy", "with", claims.MAJORITY, 0.05)
+    claim = claims.Claim("", "a.probe_accuracy", "with dropout", claims.MAJORITY, 0.05)
     found = outcomes.verdict(claim, rows)
     assert found.pairs == 2 and found.gain == pytest.approx(0.115)
     assert found.over_documents is None
@@ -232,7 +232,7 @@ def test_the_report_tells_how_many_learned_and_when(plan, done, tmp_path):
         study.read_study("dropout"), study.read_scale("smoke"), plan, kept, tmp_path / "report"
     )
     text = (tmp_path / "report/report.md").read_text()
-    assert "| without | 2 of 2 | 0 | 1 | 40,960 | 4,096 | 7.000 |" in text
+    assert "| without dropout | 2 of 2 | 0 | 1 | 40,960 | 4,096 | 7.000 |" in text
 
 
 def test_a_report_on_nothing(plan, tmp_path):

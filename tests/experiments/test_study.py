@@ -287,7 +287,7 @@ def test_arms_that_are_the_same_cells_are_refused(tmp_path):
 
 def test_studies_share_cells():
     same = {
-        "dropout": "without",
+        "dropout": "without dropout",
         "sharing": "all, E=128",
         "embedding": "all, E=128",
         "objective": "SOP",
