@@ -43,8 +43,8 @@ PATH = "/v1/models/{}:predict"
 TOLERANCE = 1e-5
 
 
-def export(folder: str) -> None:
-    """Writes a classifier of four layers with random weights in each format."""
+def export(folder: str, config_name: str) -> None:
+    """Writes a classifier with random weights in each format; by default of CONFIG."""
     import numpy as np
 
     import albert_tf
@@ -52,9 +52,12 @@ def export(folder: str) -> None:
     from albert_tf.serving import other_formats
     from albert_tf.text.vocabulary import Vocabulary
 
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(5995))]
-    Path(folder, "vocab.txt").write_text("\n".join(words))
     config = albert_tf.AlbertConfig(**CONFIG)
+    if config_name:
+        config = albert_tf.AlbertConfig.from_json_file(config_name)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words += [f"w{i}" for i in range(config.vocab_size - len(words))]
+    Path(folder, "vocab.txt").write_text("\n".join(words))
     model = albert_tf.AlbertForSequenceClassification(config, num_labels=3)
     noise = np.random.default_rng(0)
     for weight in model.weights:
@@ -175,12 +178,12 @@ class Load:
         return int(lines[0].split()[1]), content, members.get("connection") == "close"
 
 
-def resident_megabytes(port: int) -> float:
-    """Returns a server's resident memory, as it tells itself."""
+def of_process(port: int, name: str) -> float:
+    """Returns a number that a server tells of its process."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         lines = answer.read().decode().splitlines()
-    (value,) = (line.split()[1] for line in lines if line.startswith("process_resident_memory"))
-    return float(value) / 1e6
+    (value,) = (line.split()[1] for line in lines if line.startswith(f"process_{name} "))
+    return float(value)
 
 
 def measure(directory: str, clients: int, seconds: float, restart: bool) -> Load:
@@ -193,17 +196,20 @@ def measure(directory: str, clients: int, seconds: float, restart: bool) -> Load
         first = servers.enter_context(serve(directory, port))
         asyncio.run(load.run(port, clients, min(2.0, seconds)))  # One-time costs of lengths.
         load.seconds.clear()
+        cpu = of_process(port, "cpu_seconds_total")
         if restart:
             ended = asyncio.run(_restarted(load, servers, first, directory, port, clients, seconds))
             assert ended == 0, ended
         else:
             asyncio.run(load.run(port, clients, seconds))
-        memory = resident_megabytes(port)
+        cpu = of_process(port, "cpu_seconds_total") - cpu  # Of another process after a restart.
+        memory = of_process(port, "resident_memory_bytes") / 1e6
     p50, p99 = (1e3 * percentile(load.seconds, share) for share in (0.5, 0.99))
     what = f"{Path(directory).name}{', restarted' if restart else ''}"
+    per_request = "" if restart else f"{1e3 * cpu / len(load.seconds):.2f}"
     print(
         f"| {what} | {clients} | {len(load.seconds) / seconds:,.0f} | {p50:.1f} | {p99:.1f} "
-        f"| {memory:.0f} | {load.wrong} | {load.lost} |",
+        f"| {per_request} | {memory:.0f} | {load.wrong} | {load.lost} |",
         flush=True,
     )
     return load
@@ -234,15 +240,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--formats", nargs="+", default=FORMATS, choices=FORMATS)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--seconds", type=float, default=10.0, help="Time of each row.")
+    parser.add_argument("--config", default="", help="Such as albert_base_v2; see CONFIG.")
     parser.add_argument("--folder", help="Where the exports are kept for later runs.")
     args = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(args.folder or temporary)
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / FORMATS[-1]).exists():
-            in_process("server.export", str(folder), backend="tensorflow")
-        print("| model | clients | requests/s | p50, ms | p99, ms | memory, MB | wrong | lost |")
-        print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+            in_process("server.export", str(folder), args.config, backend="tensorflow")
+        print("| model | clients | requests/s | p50, ms | p99, ms | CPU ms | MB | wrong | lost |")
+        print("| --- " * 9 + "|", flush=True)
         for name in args.formats:
             for clients in args.clients:
                 measure(str(folder / name), clients, args.seconds, restart=False)

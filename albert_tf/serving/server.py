@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import importlib.util
 import os
 import re
 import select
@@ -82,7 +83,9 @@ def main(settings: ServerSettings) -> None:
         for name, versions in find(settings.model).items():
             for version, path in versions.items():
                 if files.is_file(os.path.join(path, "saved_model.pb")):
-                    quiet.import_tensorflow("tensorflow")
+                    if not importlib.util.find_spec("tensorflow"):
+                        raise ValueError(f"{path} needs TensorFlow: export to ONNX, or install it")
+                    quiet.import_tensorflow()
                 predictors.setdefault(name, {})[version] = predict.load_exported(path)
         app = rest_api.create_app(predictors, settings)
         listener.listen(_BACKLOG)
