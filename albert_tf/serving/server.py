@@ -10,6 +10,7 @@ has answered what it has accepted. In a clone `python -m albert_tf.serving.serve
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 _IDLE_SECONDS = 2.0
 # Load balancers keep theirs for a minute.
 _KEEP_ALIVE_SECONDS = 75
-_BACKLOG = 2048
 # Linux' socket option for a filter of packets, and a filter that drops all: "return 0".
 _SO_ATTACH_FILTER = 26
 _DROP_ALL = b"\x06" + bytes(7)
@@ -88,23 +88,27 @@ def main(settings: ServerSettings) -> None:
                     quiet.import_tensorflow()
                 predictors.setdefault(name, {})[version] = predict.load_exported(path)
         app = rest_api.create_app(predictors, settings)
-        listener.listen(_BACKLOG)
         host, port = listener.getsockname()[:2]
-        print(f"albert-serve: http://{host}:{port} has {', '.join(predictors)}", file=sys.stderr)
-        _serve(app, listener, settings.shutdown_seconds)
+        ready = f"albert-serve: http://{host}:{port} has {', '.join(predictors)}"
+        _serve(app, listener, settings.shutdown_seconds, ready)
 
 
-def _serve(app: FastAPI, listener: socket.socket, seconds: int) -> None:
+def _serve(app: FastAPI, listener: socket.socket, seconds: int, ready: str) -> None:
     import uvicorn
 
     class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            print(ready, file=sys.stderr, flush=True)
+
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             """Answers what is accepted, and what comes on open connections, before it ends."""
             app.state.is_ending = True
             if sys.platform == "linux":  # Let no connection begin that closing would reset.
                 drop = ctypes.create_string_buffer(_DROP_ALL)
                 program = struct.pack("HP", 1, ctypes.addressof(drop))
-                listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+                with contextlib.suppress(OSError):  # Not all sandboxes have filters.
+                    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
             while select.select([listener], [], [], 0)[0]:  # Accepted by the system only.
                 await asyncio.sleep(0.01)
             for server in self.servers:
@@ -124,7 +128,6 @@ def _serve(app: FastAPI, listener: socket.socket, seconds: int) -> None:
         server_header=False,
         lifespan="off",
         ws="none",
-        backlog=_BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=seconds,
     )
