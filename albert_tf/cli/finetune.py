@@ -61,13 +61,8 @@ def main(settings: FinetuningSettings) -> None:
         if settings.export_dir and run.trainer.devices.is_chief:
             export(settings, run)
         if settings.do_train and run.trainer.devices.is_chief:
-            run_directory.log_end(
-                settings.output_dir,
-                settings.do_eval,
-                run.task,
-                run.task.served_as,
-                settings.export_dir,
-            )
+            path = checkpoint.to_use(settings.output_dir, settings.do_eval)
+            run_directory.log_end(path, run.task, run.task.served_as, settings.export_dir)
 
 
 def prepare(

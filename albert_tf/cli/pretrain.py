@@ -51,7 +51,8 @@ def main(settings: PretrainingSettings) -> None:
                 last = functools.partial(last_step, settings)
                 evaluation.evaluate_checkpoints(trainer, input_fn, last)
         if finished and trainer.devices.is_chief:
-            run_directory.log_end(settings.output_dir, settings.do_eval, trainer.task, "fill_mask")
+            path = checkpoint.to_use(settings.output_dir, settings.do_eval)
+            run_directory.log_end(path, trainer.task, "fill_mask")
 
 
 def prepare(

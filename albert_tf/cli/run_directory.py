@@ -75,32 +75,23 @@ def record_run(
     run.write(settings.output_dir)
 
 
-def log_end(
-    directory: str, evaluates: bool, task: Task, served_as: str, exported: str = ""
-) -> None:
-    """Logs the checkpoint to use, its score if it has one, and a command that answers with it.
+def log_end(path: str, task: Task, served_as: str, exported: str | None = None) -> None:
+    """Logs a run's checkpoint to use, its score, and a command that answers with it.
 
-    Args:
-      directory: Of the run.
-      evaluates: Whether the run evaluates its checkpoints; see checkpoint.to_use.
-      task: What was trained.
-      served_as: Which of serving's tasks answers with it; "" if none does.
-      exported: Where it was exported to, if it was.
+    `served_as` is which of serving's tasks does; `exported` is where it was exported to, if it was.
     """
-    path = checkpoint.to_use(directory, evaluates)
+    directory = os.path.dirname(path)
     score = eval_results.of_checkpoint(path).get(task.key_metric)
     said = "" if score is None else f" | {task.key_metric} {four_digits(score)}"
     if path == checkpoint.best(directory):
         said = f", of step {eval_results.Trial.read(directory).best_step}{said}"
     logging.info("checkpoint to use: %s%s", path, said)
-    words = None
-    with contextlib.suppress(ValueError):  # Of several vocabularies none is taken.
-        words = vocabulary.find(directory)
     following = log.command("tensorboard", logdir=directory)
-    if exported:
-        following = log.command("albert-predict", model=exported)
-    elif served_as and words:
-        following = log.command("albert-predict", model=path, task=served_as)
+    with contextlib.suppress(ValueError):  # Of several vocabularies none is taken.
+        if exported:
+            following = log.command("albert-predict", model=exported)
+        elif vocabulary.find(directory):
+            following = log.command("albert-predict", model=path, task=served_as)
     logging.info("next: %s", following)
 
 
