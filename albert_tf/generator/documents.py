@@ -251,8 +251,9 @@ def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Doc
 
 
 def sample_sentences(files: Sequence[str], settings: TextSettings) -> list[str]:
-    """Returns the text's first sentences, by which a vocabulary is judged."""
-    sentences = (s for document in read_documents(files, settings) for s in document.sentences)
+    """Returns the first file's first sentences, by which a vocabulary is judged."""
+    documents = read_documents(files[:1], settings)  # An error in others is told when it matters.
+    sentences = (s for document in documents for s in document.sentences)
     return list(itertools.islice(sentences, _SAMPLE))
 
 
