@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import importlib.resources
 import json
 import time
@@ -40,7 +41,7 @@ def create_app(
     # What Prometheus reads.
     registry = prometheus.CollectorRegistry()
     prometheus.ProcessCollector(registry=registry)
-    more = {"namespace": "albert", "registry": registry}
+    more: dict[str, Any] = {"namespace": "albert", "registry": registry}
     requests = prometheus.Counter("requests", "Requests.", ["model", "status"], **more)
     errors = prometheus.Counter("errors", "Requests with an error.", ["model", "status"], **more)
     durations = prometheus.Histogram(
@@ -56,7 +57,7 @@ def create_app(
     for name, versions in predictors.items():
         for version, predictor in versions.items():
             batcher = Batcher(predictor, settings, sizes.labels(name).observe)
-            queue.labels(name, version).set_function(lambda batcher=batcher: len(batcher.queue))
+            queue.labels(name, version).set_function(functools.partial(len, batcher.queue))
             batchers[name, version] = batcher
             metadata[name, version] = rest_forms.metadata(name, version, predictor)
 
