@@ -1,6 +1,6 @@
 """docs/from_other_libraries.md: its code runs, its flags are ours, and its names are there.
 
-tests/peers/test_from_other_libraries.py runs what needs the other libraries.
+tests/peers/test_their_code.py runs what needs the other libraries.
 """
 
 import re

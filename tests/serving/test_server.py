@@ -1,6 +1,6 @@
 """albert-serve with made-up models: its forms, bounds, errors and end.
 
-tests/peers/test_server.py has exported models, the page, load and the image.
+tests/peers/test_albert_serve.py has exported models, the page, load and the image.
 """
 
 import asyncio

@@ -69,6 +69,7 @@ class StoredTokenizer:
 
     cls_id, sep_id, encode_with_offsets = 2, 3, Tokenizer.encode_with_offsets
     _vocabulary, origins = property(lambda self: self), SentencePiece.origins
+    _form = True, False
 
     def __init__(self, examples, rows, stride: int) -> None:
         self._ids = {}
