@@ -1,5 +1,6 @@
 """Node, with the packages of tests/peers/package.json."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -29,3 +30,13 @@ def chromium() -> str:
     if not found:
         pytest.skip(f"chromium is not installed: {_HOW}")
     return found
+
+
+def show_page(page: str | os.PathLike[str], *questions: object) -> list[dict]:
+    """Returns what page.mjs sees in a page for questions; it must look well in any width."""
+    found = json.loads(run_node(FOLDER / "page.mjs", page, chromium(), given=json.dumps(questions)))
+    assert found["met"] == [], "errors, or requests to other hosts"
+    for answer in found["answers"]:
+        for width in answer["widths"]:
+            assert width["bar"] > 1 / 3 and width["overflow"] <= 0, answer
+    return found["answers"]

@@ -1,12 +1,14 @@
-// Opens an exported page in Chromium without the network, types texts, and prints what it shows.
-//   node page.mjs PAGE_DIRECTORY CHROMIUM [SCREENSHOT] < a JSON list of texts per question
-// The runtime lies beside the page; with CDN=1 in the environment it comes from where page.json says.
+// Opens a page in Chromium without the network, types texts, and prints what it shows, and how wide.
+//   node page.mjs PAGE CHROMIUM [SCREENSHOT] < a JSON list of questions
+// PAGE is the directory of an export or the address of albert-serve; a question the texts to type, or
+// {at, texts}, where `at` has what is in the page's address. The runtime lies beside an exported page;
+// with CDN=1 in the environment it comes from where page.json says.
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { extname, join } from "node:path";
 import { chromium } from "playwright-core";
 
-const [directory, executablePath, screenshot] = process.argv.slice(2);
+const [where, executablePath, screenshot] = process.argv.slice(2);
 const questions = JSON.parse(readFileSync(0, "utf8"));
 const runtime = join(import.meta.dirname, "node_modules/onnxruntime-web/dist");
 // All that docs/serving.md puts there.
@@ -14,13 +16,14 @@ const files = ["/ort/ort.wasm.bundle.min.mjs", "/ort/ort-wasm-simd-threaded.wasm
 const types = { ".html": "text/html", ".css": "text/css", ".wasm": "application/wasm" };
 const script = "text/javascript";
 
-const settings = JSON.parse(readFileSync(join(directory, "page.json")));
+const isServed = where.startsWith("http");
+const settings = isServed ? {} : JSON.parse(readFileSync(join(where, "page.json")));
 const server = createServer((request, response) => {
   const path = request.url === "/" ? "/index.html" : request.url;
   const isRuntime = files.includes(path);
   let content;
   try {
-    content = readFileSync(isRuntime ? join(runtime, path.slice(5)) : join(directory, path));
+    content = readFileSync(isRuntime ? join(runtime, path.slice(5)) : join(where, path));
   } catch {
     return response.writeHead(404).end();
   }
@@ -30,10 +33,11 @@ const server = createServer((request, response) => {
   response.writeHead(200, { "content-type": types[extname(path)] ?? script }).end(content);
 });
 await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
-const origin = `http://127.0.0.1:${server.address().port}/`;
+const origin = isServed ? where : `http://127.0.0.1:${server.address().port}/`;
 
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
-const context = await browser.newContext({ viewport: { width: 720, height: 560 }, colorScheme: "light" });
+const viewport = { width: 720, height: 560 };
+const context = await browser.newContext({ viewport, colorScheme: "light" });
 const met = [];
 await context.route("**", (route) => {
   if (route.request().url().startsWith(origin)) return route.continue();
@@ -50,21 +54,41 @@ page.on("pageerror", (error) => met.push(String(error)));
 
 const since = performance.now();
 await page.goto(origin);
+const fields = page.locator("#form textarea, #form input");
 const answers = [];
 const milliseconds = [];
-for (const texts of questions) {
+for (const question of questions) {
+  const { at, texts } = Array.isArray(question) ? { texts: question } : question;
+  if (at) {
+    await page.goto("about:blank");
+    await page.goto(`${origin}#${new URLSearchParams(at)}`);
+  }
   const began = answers.length ? performance.now() : since;
-  // What was shown before goes, so that the next answer is the one waited for.
-  for (const i of texts.keys()) await page.fill(`#text-${i}`, "");
-  await page.waitForFunction(() => !document.querySelector("#answer").children.length);
-  for (const [i, text] of texts.entries()) await page.fill(`#text-${i}`, text);
+  if (texts) {
+    // What was shown before goes, so that the next answer is the one waited for.
+    for (const i of texts.keys()) await fields.nth(i).fill("");
+    await page.waitForFunction(() => !document.querySelector("#answer").children.length);
+    for (const [i, text] of texts.entries()) await fields.nth(i).fill(text);
+  }
   await page.waitForSelector("#answer > *, #status.error", { timeout: 30_000 });
   milliseconds.push(Math.round(performance.now() - began));
   const marks = await page.locator("#answer mark").allInnerTexts();
   const chosen = await page.locator("#answer .chosen .name").allInnerTexts();
   const shares = await page.locator("#answer .share").allInnerTexts();
   const shown = await page.innerText("#answer");
-  answers.push({ marks, chosen, shares, shown, status: await page.innerText("#status") });
+  const widths = [];
+  for (const width of [360, 1200]) {
+    await page.setViewportSize({ width, height: 800 });
+    widths.push(await page.evaluate(() => {
+      const bars = [...document.querySelectorAll(".bar")];
+      const shares = bars.map((bar) => bar.offsetWidth / bar.parentElement.offsetWidth);
+      const { scrollWidth, clientWidth } = document.documentElement;
+      return { bar: Math.min(1, ...shares), overflow: scrollWidth - clientWidth };
+    }));
+  }
+  await page.setViewportSize(viewport);
+  const status = await page.innerText("#status");
+  answers.push({ marks, chosen, shares, shown, status, widths });
 }
 const title = await page.title();
 // Of the page's process, in MB.

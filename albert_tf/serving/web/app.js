@@ -1,97 +1,135 @@
-/** The page: what is typed goes to the worker, and its answers are shown. */
+/** The page: what is typed goes to a model, in a worker or at a server, and its answers are shown. */
 
-const page = await (await fetch("page.json")).json();
+import { element, MASK, show } from "./answers.js";
+import * as server from "./server.js";
+
 const PAUSE_MS = 150; // Of typing, before an answer is asked for.
-const MOST_BARS = 12;
-const MASK = "[MASK]";
-
-// --- the form ----------------------------------------------------------------------------------
-
-// A task -> the fields that it reads.
-const FIELDS = {
-  classify: page.options.pairs ? ["First text", "Second text"] : ["Text"],
-  tag: ["Text"],
-  fill_mask: [`Text with ${MASK} in place of a word`],
-  answer_v1: ["Question", "Text that may hold the answer"],
-  answer_v2: ["Question", "Text that may hold the answer"],
+const LABELS = {
+  text: "Text",
+  text_a: "First text",
+  text_b: "Second text",
+  question: "Question",
+  context: "Context",
+  endings: "Endings, one a line",
+  other: "Another text, to compare",
 };
-const form = document.querySelector("#form");
-const status = document.querySelector("#status");
-const answer = document.querySelector("#answer");
+// A model answers without them.
+const OPTIONAL = ["text_b", "other"];
 
-/** Makes an element of a tag, attributes, and children: elements or text. */
-function element(tag, attributes, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children);
-  return made;
+const ids = ["title", "note", "models", "model", "form", "status", "answer", "shell"];
+const [title, note, models, choice, form, status, answer, shell] = ids.map((id) => {
+  return document.getElementById(id);
+});
+
+// --- the model: what has `inputs`, the names of its texts, and answers them ----------------------
+
+/** Returns the model of page.json, which a worker runs. */
+function openWorker({ task, options }) {
+  const worker = new Worker("worker.js", { type: "module" });
+  // It is sent nothing before it has replied.
+  const reply = async () => {
+    const { data } = await new Promise((resolve) => (worker.onmessage = resolve));
+    if (data.error) throw new Error(data.error);
+    return data.answer;
+  };
+  const [pair, question] = [["text_a", "text_b"], ["question", "context"]];
+  return {
+    inputs: options.pairs ? pair : task.startsWith("answer") ? question : ["text"],
+    hasMasks: task === "fill_mask",
+    ready: reply(),
+    answer(texts) {
+      worker.postMessage(texts);
+      return reply();
+    },
+  };
 }
 
-document.title = page.title;
-document.querySelector("#title").textContent = page.title;
-const inputs = FIELDS[page.task].map((name, i) => {
-  const field = element(name === "Question" ? "input" : "textarea", { id: `text-${i}` });
-  form.append(element("label", { for: field.id }, name), field);
-  return field;
-});
-if (page.task === "fill_mask") {
-  const insert = element("button", { type: "button" }, `Insert ${MASK}`);
-  insert.addEventListener("click", () => {
-    const [field] = inputs;
+let model = { inputs: [] };
+
+/** Takes a model, and shows fields for its texts with what is known of them, by name. */
+function use(opened, known) {
+  model = opened;
+  form.replaceChildren();
+  for (const id of model.inputs) {
+    const field = element(id === "question" ? "input" : "textarea", { id });
+    field.value = known[id] ?? "";
+    form.append(element("label", { for: id }, LABELS[id]), field);
+    if (id === "text" && model.hasMasks) form.append(maskButton(field));
+  }
+  ask();
+}
+
+function maskButton(field) {
+  const button = element("button", { type: "button" }, `Insert ${MASK}`);
+  button.addEventListener("click", () => {
     field.setRangeText(MASK, field.selectionStart, field.selectionEnd, "end");
     field.focus();
     ask();
   });
-  form.append(insert);
+  return button;
 }
 
-// --- questions to the worker: only the last one counts -----------------------------------------
+/** Opens a model of the server; until then the one before is asked. */
+async function choose(name, known) {
+  choice.value = name;
+  const opened = await server.open(page.server, name);
+  if (choice.value === name) use(opened, known); // Else another one was chosen meanwhile.
+}
 
-const worker = new Worker("worker.js", { type: "module" });
-let [asked, isReady, isBusy, waiting, timer] = [0, false, false, null, 0];
+// --- questions: while one is answered, only the last of later ones waits -------------------------
 
-function ask() {
-  const texts = inputs.map((field) => field.value);
-  // A second text may be missing, a question's text not.
-  const needed = page.task === "classify" ? texts.slice(0, 1) : texts;
-  waiting = { number: ++asked, texts };
-  if (needed.every((text) => text.trim())) {
-    send();
-  } else {
-    waiting = null;
-    answer.replaceChildren();
-    say(isReady ? "Type a text." : "Loading the model…");
+let [isAsking, isStale, timer] = [false, false, 0];
+
+async function ask() {
+  isStale = true;
+  if (isAsking) return;
+  isAsking = true;
+  while (isStale) {
+    isStale = false;
+    await askOnce().catch(fail);
   }
+  isAsking = false;
 }
 
-function send() {
-  if (!isReady || isBusy || !waiting) return;
-  worker.postMessage(waiting);
-  isBusy = { ...waiting, since: performance.now() };
-  waiting = null;
-}
-
-worker.addEventListener("message", ({ data }) => {
-  if (data.ready) {
-    isReady = true;
+async function askOnce() {
+  await model.ready;
+  const [asked, typed] = [model, values()];
+  const texts = Object.entries(typed).map(([id, text]) => {
+    return id === "endings" ? text.split("\n").filter((line) => line.trim()) : text;
+  });
+  if (page.server) describe(asked, texts, typed);
+  if (!asked.inputs.every((id) => OPTIONAL.includes(id) || typed[id].trim())) {
+    answer.replaceChildren();
     say("Type a text.");
-    ask();
     return;
   }
-  const { texts, since } = isBusy;
-  isBusy = false;
-  if (data.error) {
-    say(data.error, true);
-  } else if (data.number === asked) {
-    answer.replaceChildren(...show(data.answer, texts));
-    say(`Answered in ${Math.round(performance.now() - since)} ms.`);
-  }
-  send();
-});
+  const since = performance.now();
+  const found = await asked.answer(texts);
+  if (isStale) return;
+  answer.replaceChildren(...show(found, texts.flat()));
+  say(`Answered in ${Math.round(performance.now() - since)} ms.`);
+}
+
+/** Returns what is typed, by the names of the model's texts. */
+function values() {
+  return Object.fromEntries(model.inputs.map((id) => [id, form.elements[id].value]));
+}
+
+/** Writes what is asked into the page's address, and as a command. */
+function describe({ name, request }, texts, typed) {
+  history.replaceState(null, "", `#${new URLSearchParams({ model: name, ...typed })}`);
+  const { url, body } = request(texts);
+  shell.querySelector("pre").textContent = `curl -d '${body.replaceAll("'", "'\\''")}' \\\n    ${url}`;
+}
 
 function say(text, isError = false) {
   status.textContent = text;
   status.classList.toggle("error", isError);
+}
+
+function fail(error) {
+  answer.replaceChildren();
+  say(error.message, true);
 }
 
 form.addEventListener("submit", (event) => event.preventDefault());
@@ -99,76 +137,30 @@ form.addEventListener("input", () => {
   clearTimeout(timer);
   timer = setTimeout(ask, PAUSE_MS);
 });
-inputs[0].focus();
-
-// --- answers -----------------------------------------------------------------------------------
-
-/** Returns the elements that show an answer to texts. */
-function show(found, texts) {
-  if ("score" in found) {
-    return [element("p", { class: "number" }, found.score.toFixed(4))];
-  }
-  if (found.probabilities) {
-    const rows = page.labels.map((name) => {
-      return { name, probability: found.probabilities[name], isChosen: found.labels.includes(name) };
-    });
-    return [bars(rows)];
-  }
-  if (found.entities) return [marked(texts[0], found.entities), ...none(found.entities, "entities")];
-  if (found.words) return [marked(texts[0], found.words)];
-  if (found.masks) {
-    const filled = found.masks.flatMap((best, i) => {
-      const rows = best.map(({ piece, probability }) => ({ name: word(piece), probability }));
-      rows[0].isChosen = true;
-      return [element("h2", {}, found.masks.length > 1 ? `${MASK} ${i + 1}` : MASK), bars(rows)];
-    });
-    return [...filled, ...none(filled, `${MASK} in the part that the model reads`)];
-  }
-  const place = found.answers.find(({ text }) => text === found.answer);
-  const rows = found.answers.slice(0, 3).map(({ text, probability }) => {
-    return { name: text, probability, isChosen: text === found.answer };
+choice.addEventListener("change", () => {
+  choose(choice.value, values()).catch((error) => {
+    choice.value = model.name;
+    fail(error);
   });
-  return [
-    marked(texts[1], found.answer ? [place] : []),
-    ...none(found.answer, "answer in this text"),
-    element("h2", {}, "Candidates"),
-    bars(rows),
-  ];
-}
+});
 
-const none = (found, what) => (found.length ? [] : [element("p", {}, `There is no ${what}.`)]);
-/** A piece as people read it: one that continues a word begins with a dash. */
-const word = (piece) => {
-  return piece.startsWith("\u2581") ? piece.slice(1) || "(space)" : `-${piece.replace(/^##/, "")}`;
-};
+// --- the start -----------------------------------------------------------------------------------
 
-/** Returns a list of names with bars of their probabilities. */
-function bars(rows) {
-  const order = [...rows].sort((a, b) => b.probability - a.probability).slice(0, MOST_BARS);
-  const items = rows.filter((row) => order.includes(row)).map(({ name, probability, isChosen }) => {
-    const bar = element("span", { style: `--share: ${probability}` });
-    return element(
-      "li",
-      isChosen ? { class: "chosen" } : {},
-      element("span", { class: "name" }, name),
-      element("span", { class: "bar", "aria-hidden": "true" }, bar),
-      element("span", { class: "share" }, `${(100 * probability).toFixed(1)} %`),
-    );
-  });
-  return element("ol", { class: "bars" }, ...items);
-}
+let page;
 
-/** Returns a text in which spans, in their order, are marked with their types. */
-function marked(text, spans) {
-  const parts = [];
-  let at = 0;
-  for (const { start, end, type, tag, probability } of spans) {
-    const percent = `${(100 * probability).toFixed(1)} %`;
-    const kind = type ?? tag;
-    const label = kind ? [" ", element("small", {}, kind)] : [];
-    parts.push(text.slice(at, start));
-    parts.push(element("mark", { title: percent }, text.slice(start, end), ...label));
-    at = end;
+async function begin() {
+  page = await (await fetch("page.json")).json();
+  document.title = title.textContent = page.title;
+  if (!page.server) {
+    note.textContent = "The model runs in your browser: what you type stays here.";
+    return use(openWorker(page), {});
   }
-  return element("p", { class: "text" }, ...parts, text.slice(at));
+  note.textContent = "What you type is sent to this server.";
+  const names = await server.names(page.server);
+  choice.append(...names.map((name) => element("option", {}, name)));
+  models.hidden = shell.hidden = false;
+  const { model: wanted, ...known } = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  await choose(names.includes(wanted) ? wanted : names[0], known);
 }
+
+begin().then(() => form.elements[0].focus(), fail);

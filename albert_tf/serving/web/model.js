@@ -89,7 +89,8 @@ export class Model {
     }
     const labels = chosen.map((i) => this.labels[i]);
     const probabilities = Object.fromEntries(this.labels.map((label, i) => [label, shares[i]]));
-    return { label: labels.join("|"), labels, probabilities };
+    const limit = threshold === undefined ? {} : { threshold };
+    return { label: labels.join("|"), labels, probabilities, ...limit };
   }
 
   // --- entities, or a tag for each word --------------------------------------------------------

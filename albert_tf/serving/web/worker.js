@@ -4,14 +4,14 @@ import { Model } from "./model.js";
 
 const model = Model.load("./");
 model.then(
-  () => postMessage({ ready: true }),
+  () => postMessage({}),
   (error) => postMessage({ error: `The model can't be loaded: ${error.message}` }),
 );
 
-onmessage = async ({ data: { number, texts } }) => {
+onmessage = async ({ data: texts }) => {
   try {
-    postMessage({ number, answer: await (await model).answer(texts) });
+    postMessage({ answer: await (await model).answer(texts) });
   } catch (error) {
-    postMessage({ number, error: `No answer: ${error.message}` });
+    postMessage({ error: `No answer: ${error.message}` });
   }
 };

@@ -1,0 +1,1 @@
+../../albert_tf/serving/web/server.js
