@@ -76,6 +76,7 @@ for (const question of questions) {
   const chosen = await page.locator("#answer .chosen .name").allInnerTexts();
   const shares = await page.locator("#answer .share").allInnerTexts();
   const shown = await page.innerText("#answer");
+  await page.evaluate(() => (document.querySelector("#shell").open = true));
   const widths = [];
   for (const width of [360, 1200]) {
     await page.setViewportSize({ width, height: 800 });
@@ -86,6 +87,7 @@ for (const question of questions) {
       return { bar: Math.min(1, ...shares), overflow: scrollWidth - clientWidth };
     }));
   }
+  await page.evaluate(() => (document.querySelector("#shell").open = false));
   await page.setViewportSize(viewport);
   const status = await page.innerText("#status");
   answers.push({ marks, chosen, shares, shown, status, widths });
@@ -100,7 +102,7 @@ const sizes = processInfo.filter(({ type }) => type === "renderer").map(({ id })
 const memory = Math.max(...sizes);
 if (screenshot) {
   await page.locator("#title").click();
-  await page.locator("main").screenshot({ path: screenshot });
+  await page.screenshot({ path: screenshot, fullPage: true });
 }
 await browser.close();
 server.close();

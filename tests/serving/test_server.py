@@ -199,8 +199,12 @@ def test_other_paths_and_methods(client):
     assert client.get("/healthz").json() == {"status": "alive"}
     assert client.get("/readyz").status_code == 200
     page = client.get("/")
-    assert "connect-src 'self'" in page.headers["Content-Security-Policy"]
-    assert not re.search(r"(src|href)=.?https?:|@import|url\(", page.text)
+    policy = page.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and not re.search("unsafe|http|\\*", policy)
+    assert client.get(f"/{client.get('/page.json').json()['server']}").json()["models"]
+    for file, kind in {"style.css": "text/css", "app.js": "text/javascript"}.items():
+        assert f'"{file}"' in page.text
+        assert client.get(f"/{file}").headers["content-type"].startswith(kind)
 
 
 def test_metrics(client, capsys):

@@ -63,7 +63,8 @@ function showMasks({ masks, similarity }, [text]) {
     const row = ["similarity (cosine)", similarity, true, similarity.toFixed(3)];
     shown.push(element("h2", {}, "The two texts"), bars([row]));
   }
-  return [marked(text, spans), ...none(masks, `${MASK} in the part that the model reads`), ...shown];
+  const nothing = none(masks, `${MASK} in the part that the model reads`);
+  return [marked(text, spans), ...nothing, ...shown];
 }
 
 const none = (found, what) => (found.length ? [] : [element("p", {}, `There is no ${what}.`)]);
@@ -80,16 +81,15 @@ const percent = (share) => `${(100 * share).toFixed(1)} %`;
  * Returns a list of bars.
  *
  * @param rows Of each its name, its share, and whether it is chosen; what is written for its share.
- * @param threshold Where there is a line across them.
+ * @param threshold Where there is a line across them; -1: nowhere.
  */
-function bars(rows, threshold) {
+function bars(rows, threshold = -1) {
   const best = [...rows].sort((a, b) => b[1] - a[1]).slice(0, MOST_BARS);
   const items = rows.filter((each) => best.includes(each));
   const shown = items.map(([name, share, isChosen, said = percent(share)]) => {
-    const bar = element("span", { class: "bar", "aria-hidden": "true" }, element("span", {}));
-    if (threshold !== undefined) bar.append(element("span", { class: "limit" }));
+    const bar = element("span", { class: "bar" });
     // Not by an attribute, which a server's policy forbids.
-    bar.style.setProperty("--share", Math.min(Math.max(share, 0), 1));
+    bar.style.setProperty("--share", share);
     bar.style.setProperty("--limit", threshold);
     const label = element("span", { class: "name" }, name);
     const number = element("span", { class: "share" }, said);
@@ -114,4 +114,4 @@ function marked(text, spans) {
 }
 
 /** Each type has a colour of its own, always the same. */
-const hueOf = (kind) => [...kind].reduce((hue, char) => (hue * 31 + char.codePointAt(0)) % 360, 7);
+const hueOf = (kind) => [...kind].reduce((hue, char) => (hue * 31 + char.codePointAt(0)) % 359, 7);

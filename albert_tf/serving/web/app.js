@@ -1,4 +1,4 @@
-/** The page: what is typed goes to a model, in a worker or at a server, and its answers are shown. */
+/** The page: a model in a worker, or at a server, answers what is typed. */
 
 import { element, MASK, show } from "./answers.js";
 import * as server from "./server.js";
@@ -119,7 +119,8 @@ function values() {
 function describe({ name, request }, texts, typed) {
   history.replaceState(null, "", `#${new URLSearchParams({ model: name, ...typed })}`);
   const { url, body } = request(texts);
-  shell.querySelector("pre").textContent = `curl -d '${body.replaceAll("'", "'\\''")}' \\\n    ${url}`;
+  const quoted = `'${body.replaceAll("'", "'\\''")}'`;
+  shell.querySelector("pre").textContent = `curl -d ${quoted} \\\n    ${url}`;
 }
 
 function say(text, isError = false) {
@@ -157,10 +158,10 @@ async function begin() {
   }
   note.textContent = "What you type is sent to this server.";
   const names = await server.names(page.server);
-  choice.append(...names.map((name) => element("option", {}, name)));
+  choice.append(...names.map((each) => element("option", {}, each)));
   models.hidden = shell.hidden = false;
-  const { model: wanted, ...known } = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
-  await choose(names.includes(wanted) ? wanted : names[0], known);
+  const { model: name, ...known } = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  await choose(names.includes(name) ? name : names[0], known);
 }
 
 begin().then(() => form.elements[0].focus(), fail);
