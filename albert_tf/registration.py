@@ -30,9 +30,9 @@ def _register() -> None:
     for module in _MODULES:
         importlib.import_module(f"albert_tf.{module}")
     # model/ lies below the folder that reads files, so it gets its `from_weights` from here.
-    albert = importlib.import_module("albert_tf.model.albert")
+    configured = importlib.import_module("albert_tf.model.configured")
     loading = importlib.import_module("albert_tf.conversion.loading")
-    albert.ConfiguredModel.builder = loading.from_weights
+    configured.ConfiguredModel.builder = loading.from_weights
 
 
 class _AfterKeras:

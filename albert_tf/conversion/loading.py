@@ -21,7 +21,7 @@ from albert_tf.storage import hub
 if TYPE_CHECKING:
     import keras
 
-    from albert_tf.model.albert import ConfiguredModel
+    from albert_tf.model.configured import ConfiguredModel
 
 _Model = TypeVar("_Model", bound="ConfiguredModel")
 
@@ -275,7 +275,7 @@ def _config_of(model: keras.Model) -> AlbertConfig | None:
     """Returns the config of one of our models, or of one nested in the model; None without one."""
     import keras  # Not at the top: a command's --help needs no framework.
 
-    from albert_tf.model.albert import ConfiguredModel
+    from albert_tf.model.configured import ConfiguredModel
 
     if isinstance(model, ConfiguredModel):
         return model.config

@@ -20,7 +20,7 @@ from albert_tf.text import vocabulary
 from albert_tf.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
-    from albert_tf.model.albert import ConfiguredModel
+    from albert_tf.model.configured import ConfiguredModel
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,8 @@ from keras import KerasTensor, ops
 
 from albert_tf.config import ConfigSource, check_integer
 from albert_tf.model import albert, dropout
-from albert_tf.model.albert import AlbertModel, ConfiguredModel
+from albert_tf.model.albert import AlbertModel
+from albert_tf.model.configured import ConfiguredModel
 from albert_tf.model.heads import (
     AnswerabilityHead,
     ClassifierHead,

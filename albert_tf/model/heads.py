@@ -10,7 +10,8 @@ from keras import KerasTensor, ops
 
 from albert_tf.config import AlbertConfig, ConfigSource
 from albert_tf.model import albert, dropout, layers
-from albert_tf.model.albert import AlbertModel, ConfiguredModel
+from albert_tf.model.albert import AlbertModel
+from albert_tf.model.configured import ConfiguredModel
 from albert_tf.types import Array
 
 # --- pre-training -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.conversion import huggingface
-from albert_tf.model import albert, finetuning, heads
+from albert_tf.model import albert, configured, finetuning, heads
 from albert_tf.serving import other_formats
 from albert_tf.serving.exported_files import runtime_loader
 from albert_tf.storage import files
@@ -28,7 +28,7 @@ _HIDDEN = {"sequence_output": "last_hidden_state", "pooled_output": "pooler_outp
 _MASKED = {"masked_lm_logits": "logits"}
 _SPAN = {"start_logits": "start_logits", "end_logits": "end_logits"}
 # architecture -> our class, and its outputs by their names.
-_MODELS: dict[str, tuple[type[albert.ConfiguredModel], dict[str, str]]] = {
+_MODELS: dict[str, tuple[type[configured.ConfiguredModel], dict[str, str]]] = {
     "AlbertModel": (albert.AlbertModel, _HIDDEN),
     "AlbertForMaskedLM": (heads.AlbertForPreTraining, _MASKED),
     # For fill-mask and for features.

@@ -1,0 +1,284 @@
+"""ConfiguredModel, the base of all models: built from a config, its inputs checked, saved."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import keras
+import numpy as np
+
+from albert_tf.config import AlbertConfig, ConfigSource
+
+_Model = TypeVar("_Model", bound="ConfiguredModel")
+
+# Other libraries' names of inputs, and ours, if there is one: Hugging Face's, KerasHub's, TF-Hub's.
+_OURS = {
+    "attention_mask": "input_mask",
+    "padding_mask": "input_mask",
+    "token_type_ids": "segment_ids",
+    "input_type_ids": "segment_ids",
+    "token_ids": "input_ids",
+    "input_word_ids": "input_ids",
+    "position_ids": None,
+    "inputs_embeds": None,
+    "head_mask": None,
+}
+_MEANINGS = {
+    "masked_lm_positions": "the positions to predict",
+    "p_mask": "1 where no answer can start or end",
+}
+
+
+class ConfiguredModel(keras.Model):
+    """Base class of the models: built on construction, and rebuilt from its config when loaded.
+
+    Args:
+      config: The AlbertConfig; or its file, the name of a model that comes with the package, or
+        its dictionary (as stored in .keras files).
+      recompute: Whether the backward pass recomputes the inside of each block instead of
+        storing it: only the outputs of blocks then take memory.
+      **kwargs: Passed to keras.Model; `dtype="mixed_bfloat16"` computes in bfloat16.
+    """
+
+    # Whether any output of the model depends on the pooler.
+    reads_pooler = True
+    # The inputs that the model takes, by name, with their axes; and those that it can't do without.
+    input_axes: ClassVar[Mapping[str, str]] = {
+        "input_ids": "B, S",
+        "input_mask": "B, S",
+        "segment_ids": "B, S",
+        "cls_positions": "B, K",
+    }
+    needed_inputs: ClassVar[tuple[str, ...]] = ("input_ids",)
+    # conversion/loading.py's function, which `from_weights` calls. registration.py sets it, since
+    # this folder lies below that one and imports nothing of it.
+    builder: ClassVar[Callable[..., Any]]
+    built: bool
+
+    def __init__(
+        self,
+        config: ConfigSource,
+        recompute: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if isinstance(config, dict):
+            config = AlbertConfig.from_dict(config)
+        elif isinstance(config, (str, os.PathLike)):
+            config = AlbertConfig.from_json_file(config)
+        self.config = config
+        self.recompute = recompute
+
+    @classmethod
+    def from_weights(cls: type[_Model], path: str | os.PathLike[str], **arguments: Any) -> _Model:
+        """Builds the model from the config beside stored weights, and fills it with them.
+
+        For example `AlbertModel.from_weights("hf://albert/albert-base-v2")`.
+
+        Args:
+          path: A directory, checkpoint prefix or file in any layout that `load_weights` reads, or
+            hf://OWNER/NAME on the Hugging Face Hub.
+          **arguments: Arguments of the class besides `config`. `num_labels` may be left out if the
+            weights have a classifier. A head that isn't stored is randomly initialised.
+        """
+        return cls.builder(cls, path, **arguments)
+
+    def symbolic_inputs(self) -> dict[str, keras.KerasTensor]:
+        """Returns the model's inputs by name, of any batch and length, for a functional model."""
+        inputs = {}
+        for name in dict.fromkeys(("input_ids", "input_mask", "segment_ids", *self.needed_inputs)):
+            shape = (None,) * _rank(self.input_axes[name])
+            inputs[name] = keras.Input(batch_shape=shape, dtype="int32", name=name)
+        return inputs
+
+    def build_all(self) -> None:
+        """Creates all weights; what Keras exports then has the names and shapes of the inputs."""
+        self.build({name: each.shape for name, each in self.symbolic_inputs().items()})
+
+    def check_inputs(self, inputs: Any) -> None:
+        """Checks inputs that would otherwise be ignored silently or fail deep inside the model."""
+        if not isinstance(inputs, Mapping):
+            # Keras' export also tries a single tensor, and passes over a TypeError alone.
+            raise TypeError(
+                "expected a dictionary of inputs with `input_ids`, such as a Preprocessor makes of "
+                f"texts, not {type(inputs).__name__}"
+            )
+        # A batch may hold its labels. But a mask of another name lets padding be attended to.
+        usual = ("input_ids", "input_mask", "segment_ids")
+        is_complete = all(inputs.get(name) is not None for name in usual)
+        wrong = [
+            f"{name} ({_OURS[name]} here)" if _OURS.get(name) else name
+            for name in inputs
+            if name not in self.input_axes
+            and (not is_complete or name in _OURS or _is_misspelt(name, self.input_axes))
+        ]
+        if wrong:
+            raise ValueError(
+                f"expected inputs among {', '.join(self.input_axes)}, got {', '.join(wrong)}: "
+                "rename them, or leave them out"
+            )
+        for name, axes in self.input_axes.items():
+            shape = getattr(inputs.get(name), "shape", None)
+            if name in self.needed_inputs and inputs.get(name) is None:
+                meaning = f" ({_MEANINGS[name]})" if name in _MEANINGS else ""
+                raise ValueError(
+                    f"expected {name} <int32>[{axes}]{meaning} among the inputs, got "
+                    f"{', '.join(inputs)}: add it"
+                )
+            # TensorFlow may not know the rank.
+            known = shape is not None and getattr(shape, "rank", 0) is not None
+            if known and len(shape) != _rank(axes):
+                raise ValueError(
+                    f"expected {name} <int32>[{axes}], got the shape {tuple(shape)}: give it "
+                    "these axes"
+                )
+
+    def compute_output_spec(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Returns the shapes and dtypes of the outputs, by the `output_spec` beside each `call`.
+
+        JAX traces no call of unknown batch and length.
+        """
+        if not self._is_ours():
+            return super().compute_output_spec(inputs, *args, **kwargs)
+        return self.output_spec(inputs, *args, **kwargs)
+
+    @property
+    def input_dtype(self) -> str:
+        """The type that Keras gives floats among the inputs, and the inputs of what it exports."""
+        return "int32" if self._is_ours() else super().input_dtype
+
+    def _is_ours(self) -> bool:
+        """Whether `call` is this library's: only a subclass knows its own inputs and outputs."""
+        calls = next(each for each in type(self).__mro__ if "call" in vars(each))
+        return "output_spec" in vars(calls)
+
+    def export(self, filepath: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
+        """Writes a model that takes features by name; see keras.Model.export, and its formats.
+
+        It answers what the model returns, except the list `all_encoder_layers`.
+        """
+        backend = keras.backend.backend()
+        if backend != "tensorflow":
+            raise ValueError(
+                f"a SavedModel is made on TensorFlow, but Keras runs on {backend}: save the model, "
+                "load it on TensorFlow, and export it there"
+            )
+        model = self._exported()
+        model(model.input)  # Keras' export to ONNX wants that.
+        model.export(os.fspath(filepath), *args, **kwargs)
+
+    def _exported(self) -> keras.Model:
+        """Returns the model without the list of its outputs, which a signature can't have."""
+        inputs = self.symbolic_inputs()
+        outputs = self(inputs)
+        if isinstance(outputs, dict):
+            outputs = {name: v for name, v in outputs.items() if not isinstance(v, list)}
+        return keras.Model(inputs, outputs)
+
+    @property
+    def _default_save_signature(self) -> Any:
+        """The function that tf.saved_model.save writes, also for a model inside another."""
+        if keras.backend.backend() != "tensorflow":
+            return None  # Keras reads it there, too, when it saves a model.
+        import tensorflow as tf
+
+        model = self._exported()
+        specs = {name: tf.TensorSpec(x.shape, x.dtype, name) for name, x in model.input.items()}
+        return tf.function(lambda inputs: model(inputs), [specs], autograph=False)
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._is_ours():  # Checked here, as Keras buries errors from `call` in its own message.
+            if isinstance(inputs, dict):
+                listed = {k: np.asarray(v) for k, v in inputs.items() if isinstance(v, list)}
+                inputs = {**inputs, **listed}
+            self.check_inputs(inputs)
+        return super().__call__(inputs, *args, **kwargs)
+
+    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        self._check_loss()
+        self._check_data(x)
+        return super().fit(x, *args, **kwargs)
+
+    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        self._check_loss()
+        self._check_data(x)
+        return super().evaluate(x, *args, **kwargs)
+
+    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+        self._check_data(x)
+        return super().predict(x, *args, **kwargs)
+
+    def _check_loss(self) -> None:
+        compiled = getattr(self, "loss", None)
+        if self._is_ours() and any(map(_takes_probabilities, keras.tree.flatten(compiled))):
+            raise ValueError(
+                f"{type(self).__name__} returns logits, but its loss takes probabilities: compile "
+                "with keras.losses.SparseCategoricalCrossentropy(from_logits=True) or its like"
+            )
+
+    def _check_data(self, x: Any) -> None:
+        if self._is_ours() and isinstance(x, (str, list, tuple)):
+            self.check_inputs(x)
+        check_ids(x, self.config)
+
+    def get_config(self) -> dict[str, Any]:
+        config = self.config.to_dict()
+        arguments = {**super().get_config(), "config": config, "recompute": self.recompute}
+        frozen = [path for path, layer in _layers_in(self) if not layer.trainable]
+        return {**arguments, "frozen": frozen} if frozen else arguments
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> Any:
+        frozen = config.get("frozen", ())
+        arguments = {name: value for name, value in config.items() if name != "frozen"}
+        model = super().from_config(arguments, custom_objects)
+        # From the outside in: a layer passes it on to those in it.
+        for path, layer in _layers_in(model) if frozen else ():
+            if layer.trainable == (path in frozen):
+                layer.trainable = path not in frozen
+        return model
+
+
+def _takes_probabilities(loss: Any) -> bool:
+    """Whether a loss, or its name in Keras, is a cross entropy of probabilities."""
+    loss = keras.losses.get(loss)
+    if isinstance(loss, keras.losses.Loss):
+        return getattr(loss, "from_logits", None) is False
+    parameter = inspect.signature(loss).parameters.get("from_logits") if loss else None
+    return parameter is not None and parameter.default is False
+
+
+def _rank(axes: str) -> int:
+    return axes.count(",") + 1
+
+
+def _is_misspelt(name: str, names: Iterable[str]) -> bool:
+    return bool(difflib.get_close_matches(name.lower(), names, 1, 0.8))
+
+
+def _layers_in(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the layers in a layer by path, without the layer's own name."""
+    for inner in layer._flatten_layers(include_self=False, recursive=False):
+        yield prefix + inner.name, inner
+        yield from _layers_in(inner, f"{prefix}{inner.name}/")
+
+
+def check_ids(inputs: Any, config: AlbertConfig) -> None:
+    """Checks ids that are at hand: -1 would be read as the last piece, segment 2 as none.
+
+    Can't see those in a dataset, or in a compiled function.
+    """
+    if not isinstance(inputs, Mapping):
+        return
+    for name, count in (("input_ids", config.vocab_size), ("segment_ids", config.type_vocab_size)):
+        try:
+            ids = np.asarray(inputs.get(name, 0))
+        except (NotImplementedError, TypeError, ValueError):  # It has no values yet.
+            continue
+        if ids.size and ids.dtype.kind in "iuf" and not 0 <= ids.min() <= ids.max() < count:
+            wrong = ids.min() if ids.min() < 0 else ids.max()
+            raise ValueError(f"{name} must be from 0 to {count - 1}, but one is {wrong}")
