@@ -4,8 +4,8 @@
 
 All are served by the same program, one after the other. Clients keep their connections, each asks
 for one text of 4 to 64 pieces at a time, and compares its answer with that of the model alone. In
-the second half of the last load the server gets SIGTERM, and another starts on the same port: a
-client connects again only where it was refused or told that its connection ends.
+the second half of the last load the server gets SIGTERM, and another starts on the same port: where
+a client was told that its connection ends, it connects again once /readyz says so.
 """
 
 from __future__ import annotations
@@ -123,8 +123,8 @@ class Load:
     Attributes:
       seconds: Of each answer.
       wrong: Answers that are not those of the text alone.
-      lost: Requests without an answer, of those that a server had accepted.
-      refused: Connections that no server took.
+      lost: Requests without an answer.
+      refused: Connections on which /readyz was not 200, or that no server took.
     """
 
     def __init__(self, name: str, texts: Sequence[str], right: Sequence[Sequence[float]]) -> None:
@@ -141,15 +141,15 @@ class Load:
         rng, connection = random.Random(seed), None
         while time.perf_counter() < end:
             if connection is None:
-                try:
-                    connection = await asyncio.open_connection("127.0.0.1", port)
-                except ConnectionRefusedError:
-                    self.refused += 1
-                    await asyncio.sleep(0.05)
-                    continue
+                connection = await self._connect(port)
+            if connection is None:
+                self.refused += 1
+                await asyncio.sleep(0.05)
+                continue
             place, start = rng.randrange(len(self.texts)), time.perf_counter()
             try:
-                status, answer, ends = await self._ask(connection, self.texts[place])
+                body = json.dumps({"instances": [self.texts[place]]}).encode()
+                status, answer, ends = await self._ask(connection, "POST", self.path, body)
             except (OSError, asyncio.IncompleteReadError):
                 self.lost += 1
                 connection = None
@@ -166,11 +166,24 @@ class Load:
         if connection:
             connection[1].close()
 
-    async def _ask(self, connection, text: str) -> tuple[int, bytes, bool]:
+    async def _connect(self, port: int):
+        """Returns a connection to a server that is ready, as a load balancer does, or None."""
+        try:
+            connection = await asyncio.open_connection("127.0.0.1", port)
+            status, _, ends = await self._ask(connection, "GET", "/readyz")
+        except (OSError, asyncio.IncompleteReadError):
+            return None
+        if status == 200 and not ends:
+            return connection
+        connection[1].close()
+        return None
+
+    async def _ask(
+        self, connection, method: str, path: str, body: bytes = b""
+    ) -> tuple[int, bytes, bool]:
         """Returns an answer's status and body, and whether the server ends the connection."""
         reader, writer = connection
-        body = json.dumps({"instances": [text]}).encode()
-        head = f"POST {self.path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
         lines = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
         members = dict(line.split(": ", 1) for line in lines[1:] if line)

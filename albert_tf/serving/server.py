@@ -3,24 +3,20 @@
     albert-serve --model=exported/sentiment
 
 answers POST /v1/models/sentiment:predict at port 8501, and shows a page to try the model at /. A
-SavedModel is served, too, where TensorFlow is installed. Ctrl-C or SIGTERM ends the server once it
-has answered what it has accepted. In a clone `python -m albert_tf.serving.server` is the same.
+SavedModel is served, too, where TensorFlow is installed. After Ctrl-C or SIGTERM /readyz says that
+the server ends, which it does two seconds later. In a clone `python -m albert_tf.serving.server` is
+the same.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import importlib.util
 import os
 import re
-import select
 import signal
 import socket
-import struct
 import sys
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -33,13 +29,10 @@ from albert_tf.storage import files
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-# How long clients' idle connections stay open after SIGTERM: a request may be on its way.
-_IDLE_SECONDS = 2.0
+# Time to answer as before after a signal, until load balancers have seen that /readyz has changed.
+_DRAIN_SECONDS = 2
 # Load balancers keep theirs for a minute.
 _KEEP_ALIVE_SECONDS = 75
-# Linux' socket option for a filter of packets, and a filter that drops all: "return 0".
-_SO_ATTACH_FILTER = 26
-_DROP_ALL = b"\x06" + bytes(7)
 
 
 def find(models: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -96,28 +89,17 @@ def main(settings: ServerSettings) -> None:
 def _serve(app: FastAPI, listener: socket.socket, seconds: int, ready: str) -> None:
     import uvicorn
 
+    drain_seconds = min(_DRAIN_SECONDS, seconds)
+
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             print(ready, file=sys.stderr, flush=True)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            """Answers what is accepted, and what comes on open connections, before it ends."""
+            """Sends clients elsewhere before it closes, so that no request is on its way then."""
             app.state.is_ending = True
-            if sys.platform == "linux":  # Let no connection begin that closing would reset.
-                drop = ctypes.create_string_buffer(_DROP_ALL)
-                program = struct.pack("HP", 1, ctypes.addressof(drop))
-                with contextlib.suppress(OSError):  # Not all sandboxes have filters.
-                    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
-            while select.select([listener], [], [], 0)[0]:  # Accepted by the system only.
-                await asyncio.sleep(0.01)
-            for server in self.servers:
-                server.close()
-            listener.close()
-            end = time.monotonic() + min(_IDLE_SECONDS, seconds)
-            await asyncio.sleep(0.1)
-            while self.server_state.connections and time.monotonic() < end:
-                await asyncio.sleep(0.02)
+            await asyncio.sleep(drain_seconds)
             await super().shutdown(sockets)
 
     config = uvicorn.Config(
@@ -129,7 +111,7 @@ def _serve(app: FastAPI, listener: socket.socket, seconds: int, ready: str) -> N
         lifespan="off",
         ws="none",
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=seconds,
+        timeout_graceful_shutdown=seconds - drain_seconds,
     )
     Server(config).run(sockets=[listener])
 

@@ -351,10 +351,11 @@ def test_a_signal_ends_it_after_what_it_has_accepted():
                     break
                 time.sleep(0.01)  # The pipe holds few lines of the log.
             assert answer.headers["connection"] == "close"
-            answer = busy.getresponse()
-            assert (answer.status, answer.read()) == (200, b'{"predictions":[3.0]}')
-            with pytest.raises(ConnectionError):
-                late.request("GET", "/readyz")
+            # So is one that begins now: not all clients have seen yet that it ends.
+            late.request("POST", "/v1/models/slow:predict", b'{"instances": ["abcd"]}')
+            for connection, score in (busy, b"3.0"), (late, b"4.0"):
+                answer = connection.getresponse()
+                assert (answer.status, answer.read()) == (200, b'{"predictions":[%s]}' % score)
             out, err = process.communicate(timeout=20)
         finally:
             process.kill()
