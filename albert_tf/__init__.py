@@ -36,15 +36,14 @@ For example:
 Scripts: albert-pretrain, albert-finetune, albert-create-pretraining-data,
 albert-train-sentencepiece, albert-extend-vocabulary, albert-convert, albert-export,
 albert-predict, albert-serve, albert-inspect; see their --help.
-Names load on first use, TensorFlow only if it is needed.
+Names load on first use, TensorFlow only if it is needed. Keras knows a class once it is loaded: so
+`from albert_tf import AlbertModel, optimization` comes before keras.saving.load_model.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
-
-from albert_tf.registration import register_after_keras
 
 if TYPE_CHECKING:
     from albert_tf import optimization
@@ -113,6 +112,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
-
-
-register_after_keras()

@@ -140,7 +140,7 @@ def lacking(model: ConfiguredModel, report: LoadReport) -> list[str]:
 def from_weights(
     model_class: type[_Model], path: str | os.PathLike[str], **arguments: Any
 ) -> _Model:
-    """What the models' `from_weights` calls, which says what it takes; see registration.py."""
+    """Does what ConfiguredModel.from_weights says."""
     path = hub.local(path)
     config = layouts.load_config(path)
     # The head of a tagger, for texts, and so on: its weights would fit.

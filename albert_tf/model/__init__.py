@@ -4,7 +4,3 @@ Axis letters, here and everywhere: B batch, S sequence, P masked-LM predictions,
 E embedding, H hidden, N heads, D head size, I intermediate, C classes or choices, K top-k or
 examples in a packed row.
 """
-
-# For what it does: once Keras is imported, registration.py imports our classes' modules, of which
-# none may be half imported then.
-import keras as _keras  # noqa: F401

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar
 
 import keras
@@ -54,9 +54,6 @@ class ConfiguredModel(keras.Model):
         "cls_positions": "B, K",
     }
     needed_inputs: ClassVar[tuple[str, ...]] = ("input_ids",)
-    # conversion/loading.py's function, which `from_weights` calls. registration.py sets it, since
-    # this folder lies below that one and imports nothing of it.
-    builder: ClassVar[Callable[..., Any]]
     built: bool
 
     def __init__(
@@ -85,7 +82,9 @@ class ConfiguredModel(keras.Model):
           **arguments: Arguments of the class besides `config`. `num_labels` may be left out if the
             weights have a classifier. A head that isn't stored is randomly initialised.
         """
-        return cls.builder(cls, path, **arguments)
+        from albert_tf.conversion import loading  # It imports this folder.
+
+        return loading.from_weights(cls, path, **arguments)
 
     def symbolic_inputs(self) -> dict[str, keras.KerasTensor]:
         """Returns the model's inputs by name, of any batch and length, for a functional model."""
