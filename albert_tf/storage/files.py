@@ -7,7 +7,6 @@ import errno
 import glob
 import io
 import os
-import re
 import shutil
 import socket
 import stat
@@ -68,22 +67,9 @@ def errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
     return (OSError, *([tensorflow.errors.OpError] if tensorflow else []), *others)
 
 
-# What TensorFlow wraps a cause in, and what to keep of it: what a bucket's server said, and nothing
-# of a graph's nodes.
-_WRAPPINGS = (
-    (r" used by \{\{.*|\{\{.*?\}\} *|\s*\[(\[|Op:).*", ""),
-    (r"^.*Error executing an HTTP request: ", ""),
-    (r"response code (\d+) with body '.*?(\"message\": \"|<Message>)([^\"<]*).*'", r"\1: \3"),
-    (r"libcurl code \d+ meaning '.*?', error details: (?=\S)", ""),
-    (r"\n\s*when (.*)", r" (when \1)"),
-)
-
-
 def reason(error: BaseException) -> str:
-    """Returns the cause that an error's message tells, as one paragraph, also of TensorFlow's."""
+    """Returns an error's message, also of TensorFlow's errors, as one paragraph."""
     text = getattr(error, "message", None) or str(error)
-    for wrapping, kept in _WRAPPINGS:
-        text = re.sub(wrapping, kept, text, flags=re.DOTALL)
     return " ".join(text.split()) or type(error).__name__
 
 

@@ -37,14 +37,16 @@ _LOWER = "lower the batch size or --max_seq_length"
             r"error: 'x\udcff.txt' has a character that UTF-8 does not have (not allowed)",
         ),
         (
-            tf.errors.DataLossError(None, None, "{{function_node a}} at:\nbad record [Op:Read]"),
-            "error: at: bad record",
+            tf.errors.PermissionDeniedError(
+                None, None, "HTTP 401 '{\n  x'\n\t when reading gs://b/a"
+            ),
+            "error: HTTP 401 '{ x' when reading gs://b/a",
         ),
         (
             tf.errors.ResourceExhaustedError(
-                None, None, "Detected at:\nOOM when allocating on GPU:0\n\t [[{{node a}}]]\nHint: x"
+                None, None, "Detected at:\nOOM when allocating on GPU:0\n\t [[a]]"
             ),
-            f"error: memory ran out (Detected at: OOM when allocating on GPU:0): {_LOWER}",
+            f"error: memory ran out (Detected at: OOM when allocating on GPU:0 [[a]]): {_LOWER}",
         ),
         (
             # JAX's JaxRuntimeError is a RuntimeError.
@@ -140,82 +142,6 @@ def test_control_characters_are_escaped():
     with pytest.raises(SystemExit) as ended, errors.in_one_line():
         raise ValueError("é \x1b[2Jw\n\udc80")
     assert ended.value.code == r"error: é \x1b[2Jw\n\udc80"
-
-
-# As TensorFlow 2.21 printed it when a server answered so, of whose text it keeps 500 bytes; without
-# a network; and without a TPU.
-DENIED = (
-    "does not have storage.objects.get access to the Google Cloud Storage object. Permission "
-    "'storage.objects.get' denied on resource (or it may not exist)."
-)
-BODY = """{
-  "error": {
-    "code": %d,
-    "message": "%s",
-    "errors": [
-      {
-        "message": "%s",
-        "domain": "global",
-  """
-XML = "<?xml version='1.0' encoding='UTF-8'?><Error><Code>NoSuchKey</Code><Message>%s</Message>"
-HTTP = "Error executing an HTTP request: HTTP response code %d with body '%s'\n\t when reading %s"
-NO_HOST = (
-    "Error executing an HTTP request: libcurl code 6 meaning 'Could not resolve hostname', error "
-    "details: Could not resolve host: www.googleapis.com\n\t when reading metadata of gs://b/a"
-)
-NO_TPU = (
-    "TPUs not found in the cluster. Failed in initialization: No OpKernel was registered to "
-    "support Op 'ConfigureDistributedTPU' used by {{node ConfigureDistributedTPU}} with these "
-    'attrs: [tpu_cancellation_closes_chips=2, embedding_config=""]\nRegistered devices: [CPU]\n'
-    "Registered kernels:\n  <no registered kernels>\n\n\t [[ConfigureDistributedTPU]] "
-    "[Op:__inference__tpu_init_fn_4]"
-)
-
-
-@pytest.mark.parametrize(
-    ("kind", "message", "line"),
-    [
-        (
-            tf.errors.PermissionDeniedError,
-            HTTP % (401, BODY % (401, DENIED, DENIED), "metadata of gs://b/a"),
-            f"HTTP 401: {DENIED} (when reading metadata of gs://b/a)",
-        ),
-        (
-            tf.errors.PermissionDeniedError,
-            "{{function_node __wrapped__IteratorGetNext_output_types_1_device_/job:localhost/"
-            "replica:0/task:0/device:CPU:0}} "
-            + HTTP % (403, BODY % (403, f"me@x {DENIED}", DENIED), "gs://b/a")
-            + " [Op:IteratorGetNext] name: ",
-            f"HTTP 403: me@x {DENIED} (when reading gs://b/a)",
-        ),
-        (
-            tf.errors.NotFoundError,
-            HTTP % (404, XML % "The specified key does not exist.", "gs://b/a"),
-            "HTTP 404: The specified key does not exist. (when reading gs://b/a)",
-        ),
-        (
-            tf.errors.AbortedError,
-            "All 10 retry attempts failed. The last failure: "
-            + HTTP % (503, BODY % (503, "Please try again.", ""), "gs://b/a"),
-            "HTTP 503: Please try again. (when reading gs://b/a)",
-        ),
-        (
-            tf.errors.FailedPreconditionError,
-            NO_HOST,
-            "Could not resolve host: www.googleapis.com (when reading metadata of gs://b/a)",
-        ),
-        (
-            tf.errors.NotFoundError,
-            NO_TPU,
-            "TPUs not found in the cluster. Failed in initialization: No OpKernel was registered "
-            "to support Op 'ConfigureDistributedTPU'",
-        ),
-    ],
-)
-def test_the_cause_of_tensorflows_errors_is_the_line(kind, message, line):
-    with pytest.raises(SystemExit) as ended, errors.in_one_line():
-        raise kind(None, None, message)
-    assert ended.value.code == f"error: {line}"
 
 
 def test_ctrl_c_is_one_line():
