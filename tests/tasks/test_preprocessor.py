@@ -360,7 +360,7 @@ def test_bad_texts_and_labels_are_one_line(preprocess, weights):
         (lambda: preprocess.tokenizer.encode("\udcff"), "unpaired surrogate"),
         (lambda: preprocess.dataset(endless), "never ends: leave its repeat"),
         (lambda: named.dataset(["a", "b"], [["bad"], ["ugly"]]), "label 'ugly' is not one of"),
-        (lambda: named.dataset(["a", "b"], [[0], [0, 1]]), "must be as many for each text"),
+        (lambda: named.dataset(["a", "b"], [[0], [0, 1]]), "finite numbers, as many for each text"),
         (lambda: preprocess(["a"], ["b", "c"]), "expected as many pairs as texts, got 2 and 1"),
         (lambda: preprocess(["a", "b"], choices=[["c"], []]), "the same number of choices"),
         (lambda: preprocess({"sentence": ["a"]}), "expected a column 'text', got 'sentence'"),

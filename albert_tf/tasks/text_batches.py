@@ -1,0 +1,79 @@
+"""Batches of texts for `fit`, of similar lengths, on any backend."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from albert_tf.tasks import sequence_features
+from albert_tf.training import length_buckets
+
+
+class TextBatches(keras.utils.PyDataset):
+    """Batches of rows of similar length, in another order each epoch.
+
+    Without a seed they are in the order of the rows. `columns` are labels and weights, if any.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[Mapping[str, np.ndarray]],
+        columns: Sequence[np.ndarray],
+        batch_size: int,
+        static_lengths: Sequence[int],
+        seed: int | None,
+    ) -> None:
+        super().__init__()
+        self._rows, self._columns = rows, columns
+        self._row_lengths = np.array([row["input_ids"].shape[-1] for row in rows])
+        self._batch_size, self._static_lengths, self._seed = batch_size, static_lengths, seed
+        self._epochs = itertools.count()
+        self._plan = self._next_plan()
+
+    def __len__(self) -> int:
+        return len(self._plan)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        return self._batch(self._plan[index])
+
+    def on_epoch_end(self) -> None:
+        self._plan = self._next_plan()
+
+    def epoch(self) -> Iterator[tuple[Any, ...]]:
+        """Yields the batches of an epoch of its own, in another order than the last one's."""
+        return map(self._batch, self._next_plan())
+
+    def _next_plan(self) -> list[np.ndarray]:
+        """Returns the rows of each batch."""
+        if self._seed is None:
+            count = len(self._rows)
+            return np.split(np.arange(count), range(self._batch_size, count, self._batch_size))
+        bounds = self._batch_size, self._static_lengths, self._seed
+        return length_buckets.epoch_batches(self._row_lengths, *bounds, next(self._epochs))
+
+    def _batch(self, rows: np.ndarray) -> tuple[Any, ...]:
+        longest = self._row_lengths[rows].max()
+        length = next(length for length in self._static_lengths if length >= longest)
+        features = sequence_features.stack([self._rows[i] for i in rows], length)
+        return features, *(column[rows] for column in self._columns)
+
+    def as_tf_dataset(self) -> Any:
+        """Returns a tf.data.Dataset of the same batches."""
+        import tensorflow as tf
+
+        from albert_tf.records.input_files import untuned
+        from albert_tf.records.input_pipeline import BATCHES_AHEAD
+
+        # The length of features varies; a label's axes are the same in all batches.
+        features, *others = self[0]
+        signature = (
+            {name: tf.TensorSpec([None] * x.ndim, x.dtype) for name, x in features.items()},
+            *(tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in others),
+        )
+        dataset = tf.data.Dataset.from_generator(self.epoch, output_signature=signature)
+        counted = dataset.apply(tf.data.experimental.assert_cardinality(len(self)))
+        return untuned(counted.prefetch(BATCHES_AHEAD))

@@ -1,0 +1,195 @@
+"""Examples column by column, whatever holds them: lists, tables, tf.data's and other datasets."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf.conversion.labels import name_of
+from albert_tf.storage import parquet_files
+from albert_tf.storage.text_files import class_of
+from albert_tf.text.characters import to_unicode
+
+# The columns of a table, and what they are here.
+_TABLE = {"text": "texts", "text_pair": "pairs", "label": "labels"}
+# The labels of a text that has any number of them.
+_SEVERAL = (list, tuple, set, frozenset, np.ndarray)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextColumns:
+    """N examples, column by column; a column that was not given is None."""
+
+    texts: list[str]
+    pairs: list[str] | None = None  # Second texts.
+    choices: list[list[str]] | None = None
+    contexts: list[str] | None = None  # With them, the texts are questions.
+    labels: list[Any] | None = None  # Names, ids or other numbers, or lists of them.
+    sample_weights: np.ndarray | None = None  # <float32>[N]
+    classes: tuple[str, ...] = ()  # The names that a dataset has for the ids in its labels.
+
+    def label_ids(self, names: Sequence[str]) -> np.ndarray | None:
+        """Returns ids of classes `<int32>[N]`, or other numbers `<float32>[N]`.
+
+        Labels are names if they are strings, or if any is one of the classes' `names`, as the
+        numbers 3 and 3.0 are of "3". Lists of names become `<float32>[N, C]`, 1 for those named.
+        """
+        if self.labels is None:
+            return None
+        names = names or self.classes
+        several = any(isinstance(label, _SEVERAL) for label in self.labels)
+        rows = [[*label] if isinstance(label, _SEVERAL) else [label] for label in self.labels]
+        if self.classes:
+            known_ids = dict(enumerate(self.classes))  # A missing label is -1 or None.
+            rows = [[known_ids.get(part, part) for part in row] for row in rows]
+
+        # Names, or numbers? Several numbers for a text are never names.
+        known = {class_of(name): i for i, name in enumerate(names)}
+        given = [[class_of(name_of(part)) for part in row] for row in rows]
+        found = {part for row in given for part in row}
+        are_strings = any(isinstance(part, (str, bytes)) for row in rows for part in row)
+        if found and not are_strings and (several or known.keys().isdisjoint(found)):
+            return _numbers(self.labels, names)
+        if unknown := sorted(found - known.keys()):
+            raise ValueError(
+                f"label {unknown[0]!r} is not one of `labels` ({', '.join(names) or 'none given'}"
+                "): give the names of all classes in the order of their ids"
+            )
+        ids = [[known[part] for part in row] for row in given]
+        if not several:
+            return np.array(ids, np.int32)[:, 0]
+        targets = np.zeros((len(ids), len(names)), np.float32)
+        for target, row in zip(targets, ids, strict=True):
+            target[row] = 1
+        return targets
+
+
+def _numbers(labels: list[Any], names: Sequence[str]) -> np.ndarray:
+    """Returns labels that are ids, or other numbers."""
+    is_ragged = len({*map(np.shape, labels)}) > 1
+    ids = np.asarray(labels, object if is_ragged else None)
+    if ids.dtype.kind not in "biuf" or not np.isfinite(ids).all():
+        raise ValueError("labels must be finite numbers, as many for each text, or in `labels`")
+    is_wrong = (ids < 0) | (ids >= len(names)) | (ids % 1 != 0)
+    if names and ids.ndim == 1 and is_wrong.any():
+        raise ValueError(
+            f"label {ids[is_wrong][0]} is neither one of `labels` ({', '.join(names)}) nor an id "
+            "of one: give the names of all classes in the order of their ids, or `labels=()` for "
+            "numbers that are no classes"
+        )
+    return ids.astype(np.float32 if ids.dtype.kind == "f" else np.int32)
+
+
+def read(texts: Any, **given: Any) -> TextColumns:
+    """Reads what a caller gives, by the names of TextColumns; see Preprocessor.dataset."""
+    given = {name: column for name, column in given.items() if column is not None}
+    found: dict[str, Any] = {"texts": texts}
+    if hasattr(texts, "as_numpy_iterator"):
+        found = _from_tf_data(texts, given)
+    elif hasattr(texts, "column_names") and hasattr(texts, "features"):
+        found = _from_hugging_face(texts)
+    elif isinstance(texts, Mapping) or hasattr(texts, "columns"):
+        found = _from_table(texts)
+
+    # An argument takes the place of a column; labels that are given are no ids of a dataset's.
+    classes = found.pop("classes", ())
+    columns: dict[str, Any] = {"texts": _texts(found.pop("texts"), "texts")}
+    for name, column in {**found, **given}.items():
+        if column is None:
+            continue
+        if name == "choices":
+            columns[name] = [_texts(choices, name) for choices in column]
+        elif name == "labels":
+            columns[name] = list(column)
+        elif name == "sample_weights":
+            columns[name] = np.asarray(column, np.float32)
+        else:
+            columns[name] = _texts(column, name)
+
+    count = len(columns["texts"])
+    if not count:
+        raise ValueError("there are no texts")
+    for name, column in columns.items():
+        if len(column) != count:
+            raise ValueError(f"expected as many {name} as texts, got {len(column)} and {count}")
+    if len({*map(len, columns.get("choices", ()))}) > 1:
+        raise ValueError("all texts must have the same number of choices")
+    if not np.isfinite(columns.get("sample_weights", 0)).all():
+        raise ValueError("`sample_weights` must be finite numbers")
+    return TextColumns(**columns, classes=() if "labels" in given else classes)
+
+
+def _from_table(table: Any) -> dict[str, Any]:
+    """Reads a data frame or a dictionary."""
+    if "text" not in table:
+        raise ValueError(
+            f"expected a column 'text', got {', '.join(map(repr, table))}: rename the columns, or "
+            "give each as an argument"
+        )
+    return {ours: table[name] for name, ours in _TABLE.items() if name in table}
+
+
+def _from_hugging_face(dataset: Any) -> dict[str, Any]:
+    """Reads a Dataset or IterableDataset of Hugging Face's."""
+    names = dataset.column_names or ()
+    if names and "text" not in names:
+        return _from_table(dict.fromkeys(names))  # Says so, and reads none of them.
+    selected = dataset.select_columns([n for n in _TABLE if n in names]) if names else dataset
+    columns: dict[str, list[Any]] = {}
+    for batch in selected.with_format(None).iter(1000):
+        for name, cells in batch.items():
+            columns.setdefault(name, []).extend(cells)
+    if all(label in (None, -1) for label in columns.get("label", ())):  # A test set's.
+        columns.pop("label", None)
+    classes = parquet_files.class_names((dataset.features or {}).get("label"))
+    return {**_from_table(columns), "classes": classes}
+
+
+def _from_tf_data(dataset: Any, given: Collection[str]) -> dict[str, Any]:
+    """Reads a tf.data.Dataset of texts, (texts, labels) or (texts, labels, weights)."""
+    from albert_tf.records.input_files import untuned
+
+    if dataset.cardinality() == -1:  # tf.data.INFINITE_CARDINALITY
+        raise ValueError("the dataset of texts never ends: leave its repeat() out, or take() some")
+    rows = untuned(dataset).as_numpy_iterator()
+    elements = [row if isinstance(row, tuple) else (row,) for row in rows]
+    if not elements:
+        raise ValueError("there are no texts")
+    first = elements[0][0]
+    if any(map(np.ndim, first.values() if isinstance(first, Mapping) else [first])):  # Batches.
+        elements = [row for batch in elements for row in zip(*map(_rows_of, batch), strict=True)]
+
+    texts, *others = zip(*elements, strict=True)
+    found = dict(zip(("labels", "sample_weights"), others, strict=False))
+    if twice := [name for name in found if name in given]:
+        raise ValueError(f"the dataset has its own `{twice[0]}`: leave the argument out")
+    if isinstance(first, Mapping):
+        return {**_from_table({name: [row[name] for row in texts] for name in first}), **found}
+    return {"texts": texts, **found}
+
+
+def _rows_of(batch: Any) -> list[Any]:
+    """Returns the rows of a batch of values, or of named ones."""
+    if isinstance(batch, Mapping):
+        rows = zip(*map(_rows_of, batch.values()), strict=True)
+        return [dict(zip(batch, row, strict=True)) for row in rows]
+    return list(np.asarray(batch))
+
+
+def _texts(values: Any, name: str) -> list[str]:
+    values = values.numpy() if hasattr(values, "numpy") else values  # A tensor of strings.
+    values = [values] if isinstance(values, (str, bytes)) else values
+    if not isinstance(values, Iterable):
+        raise ValueError(f"{name} must be strings, not {values!r}")
+    texts = []
+    for i, value in enumerate(values):
+        if not isinstance(value, (str, bytes)):
+            raise ValueError(f"{name} must be strings, but the one at index {i} is {value!r}")
+        try:
+            texts.append(str(to_unicode(value)))
+        except ValueError as error:
+            raise ValueError(f"{name}: the one at index {i} is no text: {error}") from error
+    return texts
