@@ -215,7 +215,7 @@ def measure(directory: str, clients: int, seconds: float, restart: bool) -> Load
             assert ended == 0, ended
         else:
             asyncio.run(load.run(port, clients, seconds))
-        cpu = of_process(port, "cpu_seconds_total") - cpu  # Of another process after a restart.
+        cpu = of_process(port, "cpu_seconds_total") - cpu  # After a restart it is another process.
         memory = of_process(port, "resident_memory_bytes") / 1e6
     p50, p99 = (1e3 * percentile(load.seconds, share) for share in (0.5, 0.99))
     what = f"{Path(directory).name}{', restarted' if restart else ''}"

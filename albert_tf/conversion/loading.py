@@ -189,7 +189,7 @@ def _fill(
         from_group0 = re.sub(r"/group_\d+/", "/group_0/", name) if expand_group0 else name
         sources[name] = next((each for each in (name, from_group0) if each in values), None)
 
-    # What has another shape is an error, or another task's head, which is left out whole.
+    # A weight of another shape is an error, or of another task's head, which is left out whole.
     wrong = {
         name: f"{name} {list(values[source].shape)}"
         for name, source in sources.items()
@@ -240,7 +240,7 @@ def _leave_other_heads(
 ) -> None:
     """Clears the sources of heads of which a variable has another shape."""
     heads = [head for head in HEADS if any(name.startswith(head) for name in wrong)]
-    own = [name for name in wrong if not name.startswith((ENCODER, *HEADS))]  # Of no known head.
+    own = [name for name in wrong if not name.startswith((ENCODER, *HEADS))]  # Unknown heads.
     others = [
         name
         for name, source in sources.items()

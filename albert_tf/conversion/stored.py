@@ -109,7 +109,7 @@ def read(stored: Stored, drop: Sequence[str] = ()) -> StoredModel:
     if stored.albert_config_file:
         layouts.check_config(config, layout, path, replace=True)
 
-    # What is left must be one of our models', as far as names and shapes tell.
+    # The remaining names and shapes must be those of one of our models.
     for prefix in drop:
         dropped = sorted(name for name in weights if name.startswith(prefix))
         logging.info("dropped: %s", ", ".join(dropped))
@@ -117,7 +117,7 @@ def read(stored: Stored, drop: Sequence[str] = ()) -> StoredModel:
     model = StoredModel(path, config, weights)
     _check_weights(model)
 
-    # What lies beside them: vocabulary, names of classes, what it was trained for.
+    # Beside the weights: vocabulary, names of classes, the task it was trained for.
     words = vocabulary.find(path, *stored.of_vocabulary)
     if words:
         words.check(config)
@@ -143,7 +143,7 @@ def _check_weights(source: StoredModel) -> None:
         named = conversion.named_weights(part)
         expected |= {name: tuple(variable.shape) for name, variable in named.items()}
 
-    # Of the encoder and of each head that is there, every weight must be, and no other.
+    # Every weight of the encoder, and of each head that is there, must be present, and no other.
     here = (name for name in expected if name.startswith((ENCODER, *source.heads)))
     needed = {name for name in here if source.has_pooler or not name.startswith(POOLER)}
     missing = sorted(needed - set(source.weights))

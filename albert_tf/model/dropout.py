@@ -14,7 +14,7 @@ if on_jax:
 
 # Sites of one forward pass: the embeddings take site 0, each block the next three.
 SITES_PER_BLOCK = 3
-# So that passes share no seed. Enough for 1,364 blocks and a head: the last sites of a deeper model
+# Passes share no seed in models of up to 1,364 blocks and a head. In a deeper one the last sites
 # have the seeds of the first sites of the next pass.
 _SITES_PER_PASS = 4096
 

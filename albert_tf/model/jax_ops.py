@@ -1,4 +1,4 @@
-"""What JAX is not left to choose: dropout's bits, attention, and on NVIDIA GPUs two more kernels.
+"""Operations that replace JAX's own: dropout's bits, attention, and two kernels for NVIDIA GPUs.
 
 XLA stores a block's attention scores, and reads the activations around GELU and the normalisations
 more often than once. docs/performance.md has what that costs on an H100, docs/tpu_compiled.md on
@@ -53,7 +53,7 @@ def dropout(x: Array, rate: float, seed: Array) -> Array:
 
 
 def _drop(x: Array, numbers: Array, rate: float, keys: Array) -> Array:
-    """Drops of x `<float32>[...]` the elements, of these `<uint32>[...]` numbers, that keys tell.
+    """Zeroes the elements of x `<float32>[...]` that keys select by `<uint32>[...]` numbers.
 
     Not JAX's generators: threefry costs an eighth of a step of ALBERT-base on an H100, and rbg,
     which stores its bits, more.
@@ -87,7 +87,7 @@ def attends(x: Array, heads: int) -> bool:
     """Whether a kernel attends in a block with inputs x `<float>[B, S, H]`."""
     length, size = x.shape[1], x.shape[-1] // heads
     if on_tpu():
-        # Of 128 positions it would keep more than the scores are. libtpu was asked for no float32.
+        # At 128 positions it would store more than the scores. float32 was not tried with libtpu.
         fits = length >= 256 and length % 128 == 0 and size in _HEADS_ON_TPU
         is_whole = keras.distribution.distribution() is None  # XLA divides no kernel.
         return x.dtype == jnp.bfloat16 and fits and is_whole
@@ -109,8 +109,8 @@ def attention(
       key: `<float>[B, S, N, D]`.
       value: `<float>[B, S, N, D]`.
       masked_scores: See layers.masked_scores.
-      implementation: Of jax.nn.dot_product_attention, where "xla" works everywhere; or "splash",
-        JAX's own kernel for TPUs, elsewhere interpreted. By default the device's.
+      implementation: One of jax.nn.dot_product_attention's, of which "xla" works everywhere; or
+        "splash", JAX's kernel for TPUs, interpreted elsewhere. By default the device's.
 
     Returns:
       `<float>[B, S, N, D]`.
@@ -120,7 +120,7 @@ def attention(
     allowed = masked_scores == 0
     if implementation == "splash":
         return _splash_attention(query, key, value, allowed[:, 0])
-    # Where all scores are lowered alike, none might be: the release's numbers, which are finite.
+    # A row whose keys are all masked attends to all of them: finite, and the release's numbers.
     allowed |= ~jnp.any(allowed, axis=-1, keepdims=True)
     allowed = jnp.broadcast_to(allowed, (batch, 1, length, length))
     return jax.nn.dot_product_attention(

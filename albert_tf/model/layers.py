@@ -173,9 +173,14 @@ class SelfAttention(Sublayer):
     def build(self, input_shape: object = None) -> None:
         """Creates kernels `<float32>[H, H]`, biases `<float32>[H]` and the normalisation."""
         width = self.config.hidden_size
-        for name in ("query", "key", "value", "output"):
-            setattr(self, f"{name}_kernel", self.add_matrix(f"{name}_kernel", width, width))
-            setattr(self, f"{name}_bias", self.add_bias(f"{name}_bias", width))
+        self.query_kernel = self.add_matrix("query_kernel", width, width)
+        self.query_bias = self.add_bias("query_bias", width)
+        self.key_kernel = self.add_matrix("key_kernel", width, width)
+        self.key_bias = self.add_bias("key_bias", width)
+        self.value_kernel = self.add_matrix("value_kernel", width, width)
+        self.value_bias = self.add_bias("value_bias", width)
+        self.output_kernel = self.add_matrix("output_kernel", width, width)
+        self.output_bias = self.add_bias("output_bias", width)
         self.norm = self.add_norm("LayerNorm", width)
         self.built = True
 
@@ -318,15 +323,15 @@ class Pooler(AlbertLayer):
 # --- self-attention -------------------------------------------------------------------------
 
 
-# What the release adds to the attention score of a masked key. Not -inf: a row whose keys are all
-# masked must still give finite numbers, and the release's.
+# Added to the attention score of a masked key, as in the release. Not -inf: a row whose keys are
+# all masked must still give finite numbers, and the release's.
 MASKED_SCORE = -10000.0
 
 
 def masked_scores(input_mask: Array, starts: Array = None) -> Array:
     """Returns the additive attention mask: 0, or MASKED_SCORE for keys not to attend to.
 
-    Of an input_mask `<int32>[B, S]` (1 = attend) it is `<float32>[B, 1, 1, S]`. With the starts
+    An input_mask `<int32>[B, S]` (1 = attend) gives `<float32>[B, 1, 1, S]`; with the starts
     `<int32>[B, S]` of packed rows it is `[B, 1, S, S]`: only positions of one example attend to
     each other.
     """

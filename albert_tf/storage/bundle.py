@@ -144,7 +144,7 @@ def read_index(prefix: str) -> list[Entry]:
             found.append(entry)
     except (IndexError, TypeError) as error:
         raise ValueError(f"its index can't be parsed: {error}") from None
-    # Nor may many entries share the same bytes, each of which would be read.
+    # Entries must not share bytes: a small file could then demand any amount of memory.
     total = sum(entry.size for entry in found)
     if total > sum(held.values()):
         raise ValueError(

@@ -221,7 +221,7 @@ def write(prefix: str, tensors: Mapping[str, Any]) -> None:
     tf.raw_ops.SaveV2(
         prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
     )
-    # Else a power cut could leave empty files that the list of checkpoints names.
+    # Without this, a power cut could leave empty files that the list of checkpoints names.
     files.flush(prefix + _DATA, prefix + _INDEX)
 
 

@@ -1,4 +1,4 @@
-"""What evaluation leaves in a directory: the metrics of each checkpoint, and which is the best.
+"""The results of evaluation in a directory: metrics of each checkpoint, and which is the best.
 
 eval_results.jsonl has a line for each evaluation of a checkpoint; all decisions are made by it.
 eval_results.txt and best_trial.txt say the same as the release does, and are only written.
@@ -33,16 +33,16 @@ class Evaluation:
     """An evaluation of a checkpoint."""
 
     step: int
-    key_metric: str  # By which checkpoints were compared.
+    key_metric: str  # Checkpoints were compared by it.
     metrics: Mapping[str, float]
-    is_best: bool = False  # So far; it became model.ckpt-best.
+    is_best: bool = False  # The best so far, which became model.ckpt-best.
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
     """What is known about a directory's checkpoints: the release's best_trial.txt."""
 
-    last_step: int = -1  # Of the last checkpoint evaluated.
+    last_step: int = -1  # The last checkpoint evaluated.
     best_step: int = -1
     best_value: float = -1.0  # The best checkpoint's key metric.
 

@@ -360,7 +360,7 @@ def check_free(path: str) -> None:
 
 # --- one process at a time -----------------------------------------------------------------------
 
-# What flock says on file systems without locks, such as some of Lustre and NFS.
+# flock's errors on file systems without locks, such as some of Lustre and NFS.
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 

@@ -36,7 +36,7 @@ def _versions() -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class TaskRecord:
-    """What a fine-tuned model is for.
+    """The task of a fine-tuned model.
 
     Attributes:
       name: The task.
@@ -58,7 +58,7 @@ class TaskRecord:
 
 @dataclasses.dataclass(frozen=True)
 class RunRecord:
-    """What a run is; all values are plain JSON.
+    """The description of a run; all values are plain JSON.
 
     Attributes:
       settings: The script's settings, by name.

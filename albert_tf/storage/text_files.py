@@ -14,7 +14,7 @@ from absl import logging
 
 from albert_tf.storage import files
 
-# What files of JSON Lines end in; CLUE's .json files hold what others call .jsonl.
+# Endings of files of JSON Lines; CLUE's .json files hold what others call .jsonl.
 JSON_LINES = (".jsonl", ".json")
 CARRIAGE_RETURN = "a carriage return within the line: end lines with LF or CR LF"
 # An escape in a JSON text; the group is an unpaired surrogate.
