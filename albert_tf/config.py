@@ -24,6 +24,7 @@ LAYER_NORM_EPSILON = 1e-12
 HIDDEN_ACTS = ("gelu", "relu", "tanh", "linear")
 # No trained model comes near this; much deeper ones could not even be built.
 _MOST_LAYERS = 4096
+# Strategies of cross-layer parameter sharing.
 PARAMETER_SHARING = ("all", "attention", "ffn", "none")
 # Keys of released configs that never affected the graph, with the only value each may have.
 # `...` allows any: the BERT pooler keys of some Chinese configs.
@@ -51,7 +52,8 @@ class AlbertConfig:
 
     Attributes:
       vocab_size: Pieces in the vocabulary.
-      embedding_size: Width E of the embedding tables.
+      embedding_size: Width E of the embedding tables. Below H, it makes the paper's factorized
+        embedding parameterization: V x E, then E x H, in place of V x H.
       hidden_size: Width H of the encoder.
       num_hidden_layers: Number of times the encoder applies a group of blocks.
       num_hidden_groups: Groups of layers; the layers of one group share their weights.
@@ -65,8 +67,8 @@ class AlbertConfig:
       max_position_embeddings: Rows of the position table, hence the maximum sequence length.
       type_vocab_size: Rows of the token-type table.
       initializer_range: Standard deviation of the truncated normal initialiser.
-      parameter_sharing: Which sublayers are shared between the layers of a group: "all",
-        "attention", "ffn" or "none" (the four strategies of the paper).
+      parameter_sharing: Cross-layer parameter sharing: which sublayers are shared between the
+        layers of a group. "all", "attention", "ffn" or "none", the paper's four strategies.
 
     Source: albert/modeling.py, AlbertConfig; paper section 3.1 and table 4.
     Differs: unknown keys are rejected; `parameter_sharing` is new.

@@ -26,6 +26,15 @@ def test_what_it_names_is_there(file, name):
     assert not name or name in defined | assigned
 
 
+def test_the_papers_sections_are_named_once():
+    table = TEXT[TEXT.index("## The paper's sections") : TEXT.index("## Decisions")]
+    rows = [row.split(" | ") for row in re.findall(r"^\| (.*) \|$", table, re.MULTILINE)[2:]]
+    sections = [section for section, _ in rows]
+    assert len({*sections}) == len(sections) > 9
+    assert all(re.match(r"(\d|A)\.\d [A-Z]", section) for section in sections)
+    assert all(NAMED.search(places) for _, places in rows)
+
+
 def test_it_is_short():
     assert TEXT.count("\n") <= 150
 

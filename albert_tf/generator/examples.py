@@ -36,8 +36,9 @@ class PairSettings:
     Attributes:
       max_seq_length: S, tokens of an instance including its three special tokens.
       short_seq_prob: Share of documents per pass with a random, shorter target length.
-      random_next_sentence: False: B is what follows A, or both are swapped (sentence order).
-        True: B is what follows A, or comes from a random document (next sentence).
+      random_next_sentence: False: B is what follows A, or both are swapped (sentence-order
+        prediction, for the inter-sentence coherence loss). True: B is what follows A, or comes
+        from a random document (next-sentence prediction).
       single_segment: What to do with a chunk of one sentence. "random": take B from a random
         document, with label 1, though nothing is out of order. "split": split it at the start of
         one of its words, into a pair like any other; a single word is dropped.

@@ -1,4 +1,4 @@
-"""The encoder: the paper's idea, one block of shared weights applied repeatedly."""
+"""The encoder: cross-layer parameter sharing, one block of weights applied repeatedly."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ class Block(NamedTuple):
 
 class Encoder(layers.AlbertLayer):
     """Maps E to H where they differ, then applies the groups of shared blocks.
+
+    The map is the second factor of the factorized embedding parameterization; the first is the
+    tables of layers.Embeddings. Which blocks share their weights is `schedule`'s matter.
 
     Args:
       config: The model's AlbertConfig.
@@ -125,7 +128,7 @@ class Encoder(layers.AlbertLayer):
             weights = attention_weights[block.attention], ffn_weights[block.ffn]
             return sublayers(x, *weights, masked_scores)
 
-        # The paper's idea: the same layer again and again; only with groups there are several.
+        # Cross-layer parameter sharing: the same layer again and again; with groups, several.
         outputs = [self.to_hidden_size(embeddings)]
         for layer, times in self.schedule():
             outputs += repeat(apply, layer, outputs[-1], len(outputs) - 1, times)
@@ -136,8 +139,8 @@ class Encoder(layers.AlbertLayer):
     def schedule(self) -> list[tuple[list[Block], int]]:
         """Returns the layers and how often each is applied; the last one is a separate entry.
 
-        A layer is a list of `inner_group_num` blocks. With the paper's sharing there is a single
-        layer, applied `num_hidden_layers` times.
+        A layer is a list of `inner_group_num` blocks. When all parameters are shared there is a
+        single layer, applied `num_hidden_layers` times.
         """
         config, inner = self.config, self.config.inner_group_num
         count = config.num_hidden_layers

@@ -20,8 +20,8 @@ from albert_tf.types import Array
 class MaskedLMHead(layers.AlbertLayer):
     """Predicts the piece at each masked position.
 
-    Dense (H to E), activation, normalisation, then the tied word embeddings as output matrix, plus
-    a bias for each piece.
+    Dense (H to E), activation, normalisation, then the tied word embeddings as output matrix
+    (E x V, as factorized as the input), plus a bias for each piece.
 
     Source: run_pretraining.py, get_masked_lm_output.
 
@@ -54,7 +54,7 @@ class MaskedLMHead(layers.AlbertLayer):
 
 
 class SentenceOrderHead(layers.AlbertLayer):
-    """Classifies two segments as in order (0) or swapped (1).
+    """Classifies two segments as in order (0) or swapped (1): the inter-sentence coherence loss.
 
     Source: run_pretraining.py, get_sentence_order_output.
 

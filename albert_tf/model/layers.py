@@ -62,6 +62,8 @@ class AlbertLayer(keras.layers.Layer):
 class Embeddings(AlbertLayer):
     """Sums the word, token-type and position embeddings and normalises them.
 
+    They are E wide; the encoder maps them to H: factorized embedding parameterization.
+
     Source: albert/modeling.py, embedding_lookup and embedding_postprocessor.
 
     Example:

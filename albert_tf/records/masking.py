@@ -1,4 +1,4 @@
-"""Lays out two segments as a row, and masks its words: a function of a seed per row."""
+"""Lays out two segments as a row, and masks n-grams of it: a function of a seed per row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from albert_tf.records.spec import NUM_SPECIALS, RowFormat
 
 @dataclasses.dataclass(frozen=True)
 class MaskingSettings:
-    """How much is masked, and with what.
+    """How much is masked by n-gram masking, and with what.
 
     Attributes:
       vocab_size: V; random pieces are drawn from all of [0, V), specials included.
