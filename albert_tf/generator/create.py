@@ -32,9 +32,8 @@ from albert_tf.generator.report import Report, report_path, write_plots
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.records.masking import MaskingSettings
 from albert_tf.storage import files
-from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer, describe_fit
-from albert_tf.text.vocabulary import Vocabulary
+from albert_tf.text.vocabulary import FORM, Vocabulary, find_form, keep_beside_records
 
 
 def create_pretraining_data(settings: GeneratorSettings) -> Report:
@@ -45,9 +44,11 @@ def create_pretraining_data(settings: GeneratorSettings) -> Report:
     if settings.runner == "beam":
         with errors.of_extra("beam", "`runner=beam`"):
             from albert_tf.generator import beam
-    plan, inputs, words = make_plan(settings)
-    fit = describe_fit(words.tokenizer, sample_sentences([path for path, _ in inputs], settings))
-    logging.info("%s: %s", words.path, errors.with_dashes(fit, settings.names()))
+    plan, inputs, vocabulary = make_plan(settings)
+    fit = describe_fit(
+        vocabulary.tokenizer, sample_sentences([path for path, _ in inputs], settings)
+    )
+    logging.info("%s: %s", vocabulary.path, errors.with_dashes(fit, settings.names()))
     if settings.runner == "beam":
         report = beam.run(plan, settings.beam_options)
     else:
@@ -66,7 +67,7 @@ def create_pretraining_data(settings: GeneratorSettings) -> Report:
         report = run_locally(plan, shaping, size, settings.num_processes)
     report.measure_memory()
     report.save(report_path(settings.output_file, ".json"))
-    vocabulary.keep_beside_records(words, settings.output_file.split(",")[0])
+    keep_beside_records(vocabulary, settings.output_file.split(",")[0])
     if settings.plots:
         write_plots(report, report_path(settings.output_file, ".png"))
     return report
@@ -78,8 +79,8 @@ def find_vocabulary(settings: GeneratorSettings) -> Vocabulary:
     if not path:
         raise ValueError("no vocabulary: set `spm_model_file` or `vocab_file`")
     is_word_piece = not settings.spm_model_file
-    given = {n: getattr(settings, n) for n in vocabulary.FORM if n in settings.given}
-    form = vocabulary.find_form((path,), is_word_piece, **given)
+    given = {n: getattr(settings, n) for n in FORM if n in settings.given}
+    form = find_form((path,), is_word_piece, **given)
     return Vocabulary.read(path, is_word_piece, *form)
 
 
@@ -96,8 +97,8 @@ def make_plan(
     for path in output_files:
         if os.path.realpath(path) in inputs:
             raise ValueError(f"`output_file`: {path} is also an input file: give another name")
-    words = find_vocabulary(settings)
-    recipe = make_recipe(settings, words.tokenizer)
+    vocabulary = find_vocabulary(settings)
+    recipe = make_recipe(settings, vocabulary.tokenizer)
     stats = [tf.io.gfile.stat(path) for path in input_files]
     cut_blocks = functools.partial(
         documents.cut_blocks,
@@ -108,9 +109,9 @@ def make_plan(
         int(settings.block_megabytes * 1e6),
     )
     plan = workers.Plan(
-        cut_blocks, words.tokenizer, recipe, output_files, settings.max_unknown_share
+        cut_blocks, vocabulary.tokenizer, recipe, output_files, settings.max_unknown_share
     )
-    return plan, list(zip(input_files, stats, strict=True)), words
+    return plan, list(zip(input_files, stats, strict=True)), vocabulary
 
 
 def make_recipe(settings: GeneratorSettings, tokenizer: Tokenizer) -> examples.Recipe:

@@ -28,10 +28,9 @@ from albert_tf.console import errors, log, quiet
 from albert_tf.generator import documents
 from albert_tf.generator.settings import PieceTrainingSettings, SentencePieceSettings
 from albert_tf.storage import files
-from albert_tf.text import vocabulary
 from albert_tf.text.sentence_piece import preprocess_text
 from albert_tf.text.tokenization import describe_fit
-from albert_tf.text.vocabulary import Vocabulary
+from albert_tf.text.vocabulary import Vocabulary, find_form, write_form
 
 # The release's spm_train command line (its README, section SentencePiece).
 RECIPE = {
@@ -185,7 +184,7 @@ def main(settings: SentencePieceSettings) -> None:
         path = f"{settings.model_prefix}.model"
         check_writable(settings.model_prefix)
         # One file says how text is read for all vocabularies in a directory.
-        if vocabulary.find_form((path,), False, lower=form[0], keep=form[1]) != form:
+        if find_form((path,), False, lower=form[0], keep=form[1]) != form:
             raise ValueError(
                 f"`model_prefix`: tokenizer_config.json beside {path} differs in do_lower_case or "
                 "keep_accents, and holds for each vocabulary there: give another directory"
@@ -193,7 +192,7 @@ def main(settings: SentencePieceSettings) -> None:
         model = train(texts, settings, settings.vocab_size, *form)
         write_model(model, settings.model_prefix)
         made = Vocabulary.read(path, False, *form)
-        vocabulary.write_form(made, os.path.dirname(path))
+        write_form(made, os.path.dirname(path))
         fit = describe_fit(made.tokenizer, documents.sample_sentences(texts, settings))
     said, several = errors.with_dashes(fit, settings.names()), "s" if len(texts) > 1 else ""
     of = f"{settings.vocab_size} pieces from {len(texts)} file{several}"

@@ -308,9 +308,9 @@ def _length(settings: SimilaritySettings | ProbeSettings, config: AlbertConfig) 
 
 
 def _tokenizer(stored: Stored) -> Tokenizer:
-    words = stored.vocabulary()
-    words.check(stored.config())
-    return words.tokenizer
+    vocabulary = stored.vocabulary()
+    vocabulary.check(stored.config())
+    return vocabulary.tokenizer
 
 
 def _write(settings: InspectionSettings, contents: Mapping[str, str | bytes]) -> None:

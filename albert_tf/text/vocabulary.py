@@ -120,9 +120,11 @@ def find(
                 )
             if found:
                 form = find_form((path, found[0]), is_word_piece, *asked)
-                words = Vocabulary.read(found[0], is_word_piece, *form)
+                vocabulary = Vocabulary.read(found[0], is_word_piece, *form)
                 # KerasHub's own file is called tokenizer.json as well.
-                return words if pattern == _KERAS_HUB else dataclasses.replace(words, fast=theirs)
+                if pattern == _KERAS_HUB:
+                    return vocabulary
+                return dataclasses.replace(vocabulary, fast=theirs)
     # Without one, the vocabulary is inside the file of a fast tokenizer, which may tell the case.
     if not files.is_file(fast):
         return None
@@ -218,7 +220,7 @@ def keep_beside_records(vocabulary: Vocabulary, output_file: str) -> None:
     """Writes a vocabulary where `find_beside_records` looks for that of a run's first file."""
     directory = _beside(output_file)
     files.gfile().makedirs(directory)
-    for name in (_SENTENCE_PIECE[0], _WORD_PIECE[0]):  # Of records that these replace.
+    for name in (_SENTENCE_PIECE[0], _WORD_PIECE[0]):  # Left by the records that are replaced.
         if files.exists(path := os.path.join(directory, name)):
             files.gfile().remove(path)
     keep(vocabulary, directory)
@@ -227,12 +229,12 @@ def keep_beside_records(vocabulary: Vocabulary, output_file: str) -> None:
 def find_beside_records(paths: Sequence[str]) -> Vocabulary | None:
     """Returns the vocabulary that the generator has put beside record files, or None."""
     directories = dict.fromkeys(_beside(_SHARD.sub("", path)) for path in paths)
-    found = [find(directory) for directory in directories if files.is_dir(directory)]
-    words = [each for each in found if each]
-    if len({each.tokenizer.digest for each in words}) > 1:
-        listed = ", ".join(each.path for each in words)
+    there = [find(directory) for directory in directories if files.is_dir(directory)]
+    found = [each for each in there if each]
+    if len({each.tokenizer.digest for each in found}) > 1:
+        listed = ", ".join(each.path for each in found)
         raise ValueError(f"the records are of different vocabularies ({listed}): give those of one")
-    return words[0] if words else None
+    return found[0] if found else None
 
 
 def _beside(path: str) -> str:
