@@ -19,7 +19,7 @@ from albert_tf.storage import files, text_files
 # Name of the config file beside a model's weights.
 CONFIG_FILE = "albert_config.json"
 DROPOUT_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-# Of every normalisation; the release's own.
+# For every normalisation; the release's own.
 LAYER_NORM_EPSILON = 1e-12
 HIDDEN_ACTS = ("gelu", "relu", "tanh", "linear")
 # No trained model comes near this; much deeper ones could not even be built.
@@ -248,7 +248,7 @@ class AlbertConfig:
         return self.num_hidden_groups if self._shares("ffn") else self.num_hidden_layers
 
 
-# What models take: a config; its file, or the name of a model that comes with the package; or its
+# Models take a config; its file, or the name of a model that comes with the package; or its
 # dictionary, as stored in .keras files.
 ConfigSource = AlbertConfig | str | os.PathLike[str] | dict[str, Any]
 

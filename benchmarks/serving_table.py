@@ -130,7 +130,7 @@ const { milliseconds, answers, memory } = JSON.parse(shown);
 const times = answers.map(({ status }) => Number(/\\d+/.exec(status))).sort((a, b) => a - b);
 console.log(JSON.stringify([milliseconds[0] / 1e3, times[10], memory]));
 """
-# What load_exported imports, besides a runtime.
+# The packages that load_exported imports, besides a runtime.
 _OURS = ("absl-py", "google-crc32c", "h5py", "ml-dtypes", "numpy", "safetensors", "sentencepiece")
 
 
@@ -159,7 +159,7 @@ class Way(NamedTuple):
 
 
 _JS = ("@huggingface", "onnxruntime-node", "onnxruntime-common", "onnxruntime-web", "sharp", "@img")
-# What a browser downloads: 3.7 MB where the host compresses.
+# The files that a browser downloads: 3.7 MB where the host compresses.
 _RUNTIME = ("ort.wasm.bundle.min.mjs", "ort-wasm-simd-threaded.wasm")
 WAYS = (
     Way(

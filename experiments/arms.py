@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Collection, Mapping
 from typing import Any
 
-# What an arm, a study or a scale can set: files of text, keys of the config, and scripts' flags.
+# Sections of an arm, a study or a scale: files of text, keys of the config, and scripts' flags.
 SECTIONS = (
     *("part", "text", "vocabulary", "extend", "records", "train_records", "dev_records"),
     *("config", "pretrain", "evaluate", "measure", "finetune", "hits"),
 )
 # Flags of training that records are made with, too.
 RECORD_SIZES = ("max_seq_length", "max_predictions_per_seq")
-# What the plan sets itself: another value would collapse seeds, or lose a result.
+# Flags that the plan sets itself: another value would collapse seeds, or lose a result.
 _RECORDS = ("output_file", *RECORD_SIZES, "input_file")
 _RUN = ("output_dir", "do_train", "do_eval", "random_seed", "albert_config_file")
 _OF_THE_PLAN = {
@@ -27,14 +27,13 @@ _OF_THE_PLAN = {
     "finetune": _RUN,
     "hits": (*_RUN, "measures_file"),
 }
-# What no study can have, whatever the script says: results are of records of one example each, and
-# their masks are in them.
+# Fixed in every study: results are of records of one example each, and their masks are in them.
 _ONLY = {"max_examples_per_row": 1, "masking": "static"}
 # Flags of fine-tuning that say the same in another unit: its script takes one of a pair.
 _SAME = {"num_train_epochs": "train_step", "warmup_proportion": "warmup_step"}
 _SAME |= {other: flag for flag, other in _SAME.items()}
 Settings = dict[str, dict[str, Any]]
-# What only an arm can say: whose weights it starts from, and how long it trains.
+# Keys of arms alone: whose weights an arm starts from, and how long it trains.
 _OWN = ("start", "share_of_steps")
 
 

@@ -1,4 +1,4 @@
-"""What the paper says of two arms, as a study claims it."""
+"""Claims of a study: what the paper says of two arms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from experiments.arms import require
 
 _PUBLISHED = pathlib.Path(__file__).parent / "published/downstream.csv"
-# Of each test of a pre-trained model; a probe, and losses by word, are asked for.
+# Measured on each test of a pre-trained model; probes, and losses by word, only on request.
 METRICS = [
     "loss",
     "masked_lm_accuracy",
@@ -21,11 +21,11 @@ METRICS = [
     "sentence_order_loss",
     "sentence_order_majority",
 ]
-# Those that depend on what the pieces are.
+# Metrics that depend on what the pieces are.
 BY_PIECE = {"loss", "masked_lm_accuracy", "masked_lm_loss", "gap_loss"}
 # In place of the worse arm: always guessing the more frequent label.
 MAJORITY = "majority"
-# What a claim says of the paper's numbers, and may say.
+# Keys for the paper's numbers in a claim, and an optional one.
 _PAPER, _PAPER_UNIT = {"table", "column", "better", "worse"}, "unit"
 
 

@@ -128,7 +128,7 @@ def resample(
 def _draw_gains(better: np.ndarray, worse: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Returns each seed's difference on documents drawn with replacement, [draws, seeds]."""
     num_documents = better.shape[1]
-    # How often each is drawn.
+    # The number of times that each is drawn.
     draws = rng.multinomial(num_documents, np.full(num_documents, 1 / num_documents), _RESAMPLES)
 
     def means(arm: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ from albert_tf.storage import checkpoint, files
 # Documents beyond this number are put together with their neighbours.
 _MOST_GROUPS = 100
 _DIGITS = 4
-# Of the order of the probe's examples: the same for every model.
+# Seed of the order of the probe's examples: the same for every model.
 _PROBE_SEED = 0
 
 

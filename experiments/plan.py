@@ -247,7 +247,7 @@ class Plan:
         if config:
             flags["albert_config_file"] = "{out}/albert_config.json"
         tuned = self._add("finetune", flags, needs, config)
-        # Of its flags those of the data: no other step is needed to count.
+        # Only the flags of its data: counting needs no other step.
         texts = {name: key for name, key in needs.items() if name in ("text", "part")}
         flags = {
             name: value for name, value in flags.items() if references({name: value}) <= set(texts)

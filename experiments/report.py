@@ -17,9 +17,9 @@ from experiments.outcomes import LEARNED_NATS, Row
 from experiments.plan import TRIAL_SEED, Plan
 from experiments.study import Scale, Study
 
-# What tells a run at chance.
+# Metrics that show whether a run is at chance.
 _GUESSED = {"eval_accuracy", "eval_majority"}
-# That the paper's models have seen, at the least.
+# The paper's models have seen at least as many.
 _TOKENS = 125_000 * 4096 * 512
 
 

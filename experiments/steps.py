@@ -31,7 +31,7 @@ SCRIPTS = {
 _KEY_CHARACTERS = 12
 # `{NAME}` in a flag is the directory of another step.
 _REFERENCE = re.compile(r"\{(\w+)\}")
-# Where the scripts run, and what relative paths in their flags are relative to.
+# The scripts run here; relative paths in their flags are relative to it.
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 

@@ -25,7 +25,7 @@ else:
     import tomli as tomllib
 
 HERE = pathlib.Path(__file__).parent
-# What a scale must set: other steps or the report need it.
+# Settings that a scale must have: other steps or the report need them.
 _SIZES = {
     "text": ("train", "dev"),
     "config": ("vocab_size",),
@@ -244,7 +244,7 @@ def _check_judged_alike(claim: claims.Claim, study: Study) -> None:
         require(alike, f"claim {claim.text!r}", "arms of one task, judged on the same files", None)
         return
     test = claim.metric.rpartition(".")[0]
-    # Those of a gap are two.
+    # A gap is measured on two tests.
     own = [tests[test]] if test in tests else [*tests.values()]
     alike = _judged_on(arms[claim.better], own) == _judged_on(arms[claim.worse], own)
     expected = "arms judged on the same text, with records of the same flags, or [tests]"

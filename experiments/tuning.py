@@ -63,7 +63,7 @@ def settle(study: Study, scale: Scale, kept: pathlib.Path) -> Study:
 
 def reported(study: Study, scale: Scale, kept: pathlib.Path) -> Study:
     """Returns the study at its best rates or, while more of its cells have run, the scale's."""
-    # Of equally many max returns the first.
+    # Among equals max returns the first.
     return max(settle(study, scale, kept), study, key=lambda each: finished(each, scale, kept))
 
 

@@ -75,7 +75,7 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
                     | "Merge" >> beam.CombineGlobally(Report.total)
                     | "Report" >> beam.Map(Report.save, report_file)
                 )
-        # How a worker's error arrives depends on the runner.
+        # The type of a worker's error depends on the runner.
         except Exception as error:
             lines = [line for line in str(error).splitlines() if line.strip()]
             reason = lines[-1].strip() if lines else type(error).__name__

@@ -81,8 +81,8 @@ def map_in_order(
         ) from error
     finally:
         sender.close()
-        # What nobody takes any more must not hold up the thread that sends it. Later versions of
-        # Python do the same by themselves (CPython's gh-94777).
+        # Otherwise the thread that sends the blocks could wait for ever for a worker to take one.
+        # Later versions of Python do the same by themselves (CPython's gh-94777).
         queue = getattr(pool, "_call_queue", None)
         if sys.version_info < (3, 11, 5) and queue:
             queue._reader.close()

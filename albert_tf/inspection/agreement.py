@@ -43,7 +43,7 @@ _VERBS = (
 _BETWEEN = ("near", "with")
 # Sentences are short.
 _BATCH = 256
-# What stands between subject and verb: nothing, or a noun of the subject's or of the other number.
+# Between subject and verb: nothing, or a noun of the subject's or of the other number.
 KINDS = ("nothing", "same number", "other number")
 NUMBERS = ("singular", "plural")
 COLUMNS = ("model", "between", "subject", "sentences", "left_out", "right")

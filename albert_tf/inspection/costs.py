@@ -78,9 +78,9 @@ def weight_bytes(config: AlbertConfig) -> int:
 def activation_bytes(config: AlbertConfig, shape: Shape) -> int:
     """Estimates the bytes in float32 that a forward pass keeps for the backward pass.
 
-    Of each block: queries, keys, values, context, two sums and what they are normalised to (H
-    each); the inner layer before and after its activation (I); scores and probabilities (A x S).
-    Of the masked-LM head: logits and their probabilities.
+    Each block keeps queries, keys, values, context, two sums and what they are normalised to (H
+    each), the inner layer before and after its activation (I), scores and probabilities (A x S);
+    the masked-LM head keeps logits and their probabilities.
     """
     block = 8 * config.hidden_size + 2 * config.intermediate_size
     block += 2 * config.num_attention_heads * shape.seq

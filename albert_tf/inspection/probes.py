@@ -23,7 +23,7 @@ from albert_tf.text.tokenization import Tokenizer
 COLUMNS = ("model", "layer", "train", "test", "accuracy", "control", "majority")
 # One in so many groups of rows is held out.
 _HELD_OUT = 5
-# Of fewer rows a probe's accuracy says nothing.
+# With fewer rows a probe's accuracy says nothing.
 _FEWEST_ROWS = 20
 
 
@@ -167,8 +167,8 @@ def of_words(
 def features(model: AlbertModel, data: Labelled) -> np.ndarray:
     """Returns what probes see of each layer's input and output, `<float32>[L + 1, N, F]`.
 
-    Of a word that is the vector of its first piece, F = H. Of a row it is that of [CLS] beside the
-    mean over all positions that are no padding, F = 2H.
+    For a word that is the vector of its first piece, F = H; for a row that of [CLS] beside the mean
+    over all positions that are no padding, F = 2H.
     """
     parts = []
     begin = 0

@@ -20,7 +20,7 @@ MOST_UNROLLED_LAYERS = 24
 
 
 class Block(NamedTuple):
-    """Which of the encoder's sublayers form a block: their indices in its lists."""
+    """The sublayers that form a block: their indices in the encoder's lists."""
 
     attention: int
     ffn: int

@@ -34,7 +34,7 @@ _BATCH = 1024
 _FRAME_BYTES = 16
 # Few enough to mix small sets of records well, enough that opening a file for them costs little.
 STRETCH = 32
-# What Python handles at a time: whole stretches.
+# Records that Python handles at a time: whole stretches.
 _COUNTED_AT_ONCE = 128 * STRETCH
 _SHARD = re.compile(r"(?P<name>.*)-\d{5}-of-(?P<count>\d{5})")
 

@@ -19,7 +19,7 @@ from albert_tf.types import Features
 Finish = Callable[[Features, tf.Tensor], Features]
 _SHUFFLE_BUFFER = 16384
 _STRETCHES_AT_ONCE = 16
-# What TensorFlow reads at least of a file in a bucket, however little is asked for.
+# TensorFlow reads at least this much of a file in a bucket, however little is asked for.
 _BUCKET_BYTES = 64 << 20
 # Batches to prefetch: those of two steps on eight replicas.
 BATCHES_AHEAD = 16

@@ -151,7 +151,7 @@ class Rows:
 
         Source: create_pretraining_data.py, create_instances_from_document.
         """
-        # Where [CLS], the two [SEP] and the text are: columns that the lengths tell.
+        # The lengths determine the columns of [CLS], of the two [SEP] and of the text.
         totals = segment_lengths.sum(1).astype(np.int32)[:, None]
         longest = min(token_ids.shape[1], row_format.max_seq_length - NUM_SPECIALS)
         most = np.max(totals, initial=0)

@@ -1,4 +1,4 @@
-"""What tokenisation does to characters: tables for str.translate, filled as needed."""
+"""Tables for str.translate of what tokenisation does to characters, filled as needed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def origins(text: str, replace: Callable[[str], str]) -> np.ndarray:
 
 
 class _Table(dict):
-    """What becomes of a character, filled in as characters come."""
+    """Maps a character to its replacement; filled in as characters come."""
 
     def __init__(self, becomes: Callable[[str], str | None]):
         super().__init__()

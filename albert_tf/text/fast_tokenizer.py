@@ -54,7 +54,7 @@ _HELD_APART = {
     "content": _APART,
 }
 _TOGETHER = {"type": "Replace", "pattern": {"String": _APART}, "content": ""}
-# How the class of the characters that preprocess_text strips begins, whatever Unicode's version.
+# Begins the class of the characters that preprocess_text strips, whatever Unicode's version.
 _COMBINING = "[\u0300-\u034e"
 
 

@@ -153,7 +153,7 @@ class SentencePiece:
     def origins(self, text: str) -> np.ndarray:
         """Returns for each character of a normalised text the index of its origin in the raw."""
         is_space = np.array([char.isspace() for char in text], bool)
-        # Of white space, the first character after a word stays where another word follows.
+        # Between two words the first character of white space stays.
         kept = ~is_space
         kept[1:] |= is_space[1:] & ~is_space[:-1]
         kept[len(text.rstrip()) :] = False
@@ -213,7 +213,7 @@ class SentencePiece:
                 "piece tells whether it starts a word: give a model that begins words with it"
             )
         starts = find_in_sentencepiece(self.pieces, letters)
-        # Of the bytes of a character only the first may start a word.
+        # Only the first byte of a character may start a word.
         starts[[self.ids[p] for p, byte in self._bytes.items() if 0x80 <= byte < 0xC0]] = False
         return starts
 

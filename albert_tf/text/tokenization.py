@@ -18,7 +18,7 @@ from albert_tf.text.sentence_piece import SentencePiece
 from albert_tf.text.word_piece import WordPiece
 from albert_tf.text.words import find_in_words
 
-# How many characters of a long text to read per piece wanted, and the factor if that is too few.
+# Characters of a long text to read per piece wanted, and the factor if that is too few.
 CHARACTERS_PER_PIECE, GROWTH = 8, 4
 # If only some pieces are wanted, a longer word is cut here, and the text with it. The best split of
 # a word may depend on its very last character, however far away, and SentencePiece takes quadratic

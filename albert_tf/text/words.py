@@ -26,7 +26,7 @@ _END = 0x40000
 
 
 class Kind(enum.IntEnum):
-    """What a character is to the splitting into words."""
+    """The kinds of characters that the splitting into words distinguishes."""
 
     LETTER = 0
     SPACE = 1
@@ -116,7 +116,7 @@ def find_in_words(words: Sequence[str], places: Sequence[int]) -> np.ndarray:
         words white space is not counted.
     """
     ends = np.cumsum([sum(map(len, word.split())) for word in words])
-    # Of several pieces at one place all but the last are empty.
+    # Where several pieces are at one place, all but the last are empty.
     return np.isin(places, [0, *ends]) & (np.diff(places, prepend=-1) > 0)
 
 
@@ -125,7 +125,7 @@ def find_in_words(words: Sequence[str], places: Sequence[int]) -> np.ndarray:
 
 # SentencePiece's symbol for a space.
 SPACE_MARK = "▁"
-# How a WordPiece piece begins that continues a word.
+# Begins a WordPiece piece that continues a word.
 CONTINUATION_MARK = "##"
 # Start a word when alone, continue one together with letters. The release omits ' < = and >.
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')

@@ -82,7 +82,7 @@ def begin(directory: str, devices: Devices, resumes: bool) -> None:
             if files.exists(path):
                 tf.io.gfile.remove(path)
     devices.wait_for_all()
-    # Who does not see it would wait for its checkpoints for ever.
+    # A worker that does not see the run would wait for its checkpoints for ever.
     if devices.any_process(not checkpoint.read_list(directory)):
         raise ValueError(
             f"not all workers see the run that the chief has begun in {directory}: give all the "
@@ -119,7 +119,7 @@ def evaluate_saved(
     last_step, count = trainer.devices.of_chief(trial.last_step), 0
     saved = checkpoint.listed(directory)
     for prefix in saved:
-        # Those that an earlier start has evaluated, or the caller leaves out.
+        # Skip what an earlier start has evaluated, or the caller leaves out.
         number = checkpoint.step_of(prefix)
         if number <= last_step or not counts(number):
             continue

@@ -1,4 +1,4 @@
-"""What the Trainer knows of a task, and of devices, of which each framework has a class."""
+"""The interfaces through which the Trainer knows a task, and the devices of each framework."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Devices(abc.ABC):
 
     @property
     def input_context(self) -> tf.distribute.InputContext:
-        """Which part of the input this process feeds to its replicas."""
+        """The part of the input that this process feeds to its replicas."""
         import tensorflow as tf
 
         return tf.distribute.InputContext(self.num_processes, self.process, self.num_replicas)

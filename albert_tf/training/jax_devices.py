@@ -42,7 +42,8 @@ _SAME, _DIVIDED = PartitionSpec(), PartitionSpec(_AXIS)
 _STEPS_AHEAD = 2
 # JAX's messages when another process no longer answers.
 _LOST = re.compile(r"Gloo|Connection|[Cc]oordination|heartbeat|UNAVAILABLE|DEADLINE_EXCEEDED")
-# How they begin: where NumPy takes an array that was never computed, they are ValueErrors.
+# Prefixes of JAX's errors. NumPy re-raises them as ValueErrors when it reads an array whose
+# computation failed.
 _JAXS = re.compile(r"(UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED): ")
 
 
@@ -189,7 +190,7 @@ class JaxDevices(Devices):
         """
         if error is None or self.num_processes == 1:
             return
-        atexit.register(os._exit, 1)  # What was registered last is called first.
+        atexit.register(os._exit, 1)  # Registered last, it is called first.
         is_jaxs = isinstance(error, jax.errors.JaxRuntimeError) or _JAXS.match(str(error))
         if is_jaxs and _LOST.search(str(error)):
             cause = str(error).partition("\n")[0]

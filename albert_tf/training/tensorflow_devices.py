@@ -31,7 +31,7 @@ from albert_tf.training.interfaces import (
 )
 from albert_tf.types import Features
 
-# How TensorFlow's messages name a worker that no longer answers; more follows a device's name.
+# Names a worker that no longer answers in TensorFlow's messages; more follows a device's name.
 _LOST_WORKER = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)\b(?!/device)")
 
 
@@ -46,9 +46,9 @@ def create_strategy(
     """Chooses a strategy for the machine.
 
     A TPU if asked for, by its name or grpc address ("local" on a TPU VM) and, where Google Cloud
-    does not tell them, its zone and project; it must have `num_tpu_cores` cores, if given. Else all
-    workers of TF_CONFIG, if it names more than one; else all GPUs of this machine (or all logical
-    CPUs, if several are configured); else its one device.
+    does not tell them, its zone and project; it must have `num_tpu_cores` cores, if given.
+    Otherwise all workers of TF_CONFIG, if it names more than one; else all GPUs of this machine (or
+    all logical CPUs, if several are configured); else its one device.
     """
     if use_tpu:
         if tf_config.num_workers() > 1:  # Each would train alone, and write the same files.
@@ -103,7 +103,7 @@ def _tpu_strategy(
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         strategy = tf.distribute.TPUStrategy(resolver)
-    # Of many kinds: Google's packages, which find a TPU by its name, have their own.
+    # Any kind: Google's packages, which find a TPU by its name, raise errors of their own.
     except Exception as error:
         reason = files.reason(error)
         raise ValueError(

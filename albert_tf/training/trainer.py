@@ -181,9 +181,9 @@ class Trainer:
         step_seconds = None
         with StopSignals() as signals, self._writer, progress:
             while not (is_over or is_stopped):
-                # How many steps the devices run before the host looks again: up to the next
-                # checkpoint, but for seconds only. The first of a length alone: it is compiled,
-                # which tells nothing of the time that a step takes.
+                # The devices run up to the next checkpoint before the host looks again, but for
+                # seconds only. The first step of a length runs alone: it is compiled, which tells
+                # nothing of the time that a step takes.
                 count = min(steps_per_loop, save_steps - step % save_steps, num_train_steps - step)
                 quick = int(_LOOP_SECONDS / step_seconds) if step_seconds else 1
                 known = iterators.count_known(step, min(count, max(1, quick)))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import collections
 import dataclasses
 
-# What programs should do.
+# Outcomes that are right.
 ACCEPTED = "accepted"
 REFUSED = "refused"
 STOPPED = "stopped"
 FINISHED = "finished"
-# What they should not, whatever the input.
+# Outcomes that are wrong, whatever the input.
 TRACEBACK = "traceback"
 NAMELESS = "nameless"
 HANG = "hang"

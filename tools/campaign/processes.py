@@ -100,7 +100,7 @@ class Running:
 
     @property
     def log(self) -> str:
-        """What it has printed."""
+        """The text that it has printed."""
         return self._log_file.read_text(errors="replace").partition(_BEGUN)[2]
 
     def wait_until(
@@ -172,7 +172,7 @@ def judge(run: Running, exit_code: int | None, sent: int | None = None) -> Outco
         return Outcome(outcomes.HANG, last)
     if sent == signal.SIGINT:
         log = _IGNORED.sub("", log)
-        # What Python does after the script's end is not the script's.
+        # The script is not to blame for what Python does after its end.
         exit_code = 0 if ended else exit_code
     if "Traceback (most recent call last)" in log:
         return Outcome(outcomes.TRACEBACK, last)

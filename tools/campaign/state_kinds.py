@@ -168,7 +168,7 @@ def _read_unfinished(folder: pathlib.Path) -> Any:
     return found
 
 
-# What has no checksum, and is renamed when it is whole: another number in it can't be known.
+# For files without a checksum, renamed when whole: a changed number in them can't be noticed.
 _NO_NUMBERS = (mutators.truncate, mutators.empty, mutators.cut, mutators.append, mutators.insert)
 KINDS = (
     Kind(

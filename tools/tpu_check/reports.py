@@ -138,7 +138,7 @@ def refusal(message: str) -> ValueError:
         return DoesNotFitError(f"needs {used[1]} of {used[2]}")
     first, *rest = filter(None, message.splitlines())
     reason = " ".join([first, *rest[:1]]) if first.endswith(":") else first
-    # What does not fit into a core's own fast memory, vmem, is no smaller batch's concern.
+    # A smaller batch does not help where a core's own fast memory, vmem, is too small.
     is_hbms = "RESOURCE_EXHAUSTED" in reason and "Vmem" not in reason
     return (DoesNotFitError if is_hbms else ValueError)(reason)
 
