@@ -30,7 +30,6 @@ from albert_tf.generator import documents, examples, workers
 from albert_tf.generator.documents import sample_sentences
 from albert_tf.generator.report import Report, report_path, write_plots
 from albert_tf.generator.settings import GeneratorSettings
-from albert_tf.records.masking import MaskingSettings
 from albert_tf.storage import files
 from albert_tf.text.tokenization import Tokenizer, describe_fit
 from albert_tf.text.vocabulary import FORM, Vocabulary, find_form, keep_beside_records
@@ -118,6 +117,15 @@ def make_recipe(settings: GeneratorSettings, tokenizer: Tokenizer) -> examples.R
     """Returns how examples are made; warns if tokens are left unmasked for want of room."""
     is_dynamic = settings.masking == "dynamic"
     one_pass = is_dynamic and "dupe_factor" not in settings.given
+    masks = None
+    if not is_dynamic:
+        share, length = settings.masked_lm_prob, settings.max_seq_length
+        masks = settings.masks(tokenizer, share, settings.max_predictions_per_seq, length)
+        shortfall = masks.shortfall(length)
+        if shortfall and settings.max_examples_per_row > 1:
+            shortfall += ", and let packing fill the rows: the examples of a row share them"
+        if shortfall:
+            logging.warning("%s", shortfall)
     return examples.Recipe(
         pairs=examples.PairSettings(
             max_seq_length=settings.max_seq_length,
@@ -125,24 +133,13 @@ def make_recipe(settings: GeneratorSettings, tokenizer: Tokenizer) -> examples.R
             random_next_sentence=settings.random_next_sentence,
             single_segment=settings.single_segment,
         ),
-        masking=None if is_dynamic else _read_masking(settings, tokenizer),
+        masking=masks,
         dupe_factor=1 if one_pass else settings.dupe_factor,
         random_seed=settings.random_seed,
         word_starts=settings.word_starts,
         word_separator=settings.word_separator,
         max_examples_per_row=settings.max_examples_per_row,
     )
-
-
-def _read_masking(settings: GeneratorSettings, tokenizer: Tokenizer) -> MaskingSettings:
-    share, length = settings.masked_lm_prob, settings.max_seq_length
-    masks = settings.masks(tokenizer, share, settings.max_predictions_per_seq, length)
-    shortfall = masks.shortfall(length)
-    if shortfall and settings.max_examples_per_row > 1:
-        shortfall += ", and let packing fill the rows: the examples of a row share them"
-    if shortfall:
-        logging.warning("%s", shortfall)
-    return masks
 
 
 def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:

@@ -111,13 +111,6 @@ def open_text(path: str, settings: TextSettings) -> TextFile | ParquetText:
     return TextFile(path, on_error)
 
 
-def check_text(path: str, settings: TextSettings) -> None:
-    """Checks that a file can be opened, and that a .parquet file has the column of the text."""
-    with open_text(path, settings) as file:
-        if isinstance(file, ParquetText):
-            file.check(settings.text_field)
-
-
 def _parse_lines(file: TextFile, split: Splitter, name: str) -> Iterator[Sentences]:
     for line in file.lines():
         yield Sentences(split(line), not line)
@@ -245,8 +238,10 @@ def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Doc
     Differs: the end of a file ends a document; the release joins it to the next file's first one.
     """
     parser = make_parser(settings)
-    for path in files:
-        check_text(path, settings)  # Before the work begins.
+    for path in files:  # Before the work begins.
+        with open_text(path, settings) as file:
+            if isinstance(file, ParquetText):
+                file.check(settings.text_field)
     return _read_all(files, parser, settings)
 
 
@@ -352,7 +347,12 @@ def cut_blocks(
         reached = min(place.position * num_shards // total, num_shards - 1)
         region = min(shard + 1, reached)
         if region < reached and not is_warned:
-            _warn_of_long_document(place.documents, num_shards)
+            logging.warning(
+                "document %d fills more than one of the %d output files: each should hold many "
+                "documents, and if the last hold none, the run fails at its end: write fewer files",
+                place.documents,
+                num_shards,
+            )
             is_warned = True
         # A block ends with its shard, or when it is full.
         if block and (region != shard or chars >= block_chars):
@@ -371,12 +371,3 @@ def cut_blocks(
         )
     if block:
         yield TextBlock(shard, first_document, block, place)
-
-
-def _warn_of_long_document(number: int, num_shards: int) -> None:
-    logging.warning(
-        "document %d fills more than one of the %d output files: each should hold many documents, "
-        "and if the last hold none, the run fails at its end: write fewer files",
-        number,
-        num_shards,
-    )

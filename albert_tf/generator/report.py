@@ -408,9 +408,9 @@ def _name(axes, title: str, x: str, y: str) -> None:
 
 
 def _as_percent(axis) -> None:
-    from matplotlib.ticker import FuncFormatter
+    from matplotlib.ticker import PercentFormatter
 
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    axis.set_major_formatter(PercentFormatter(1, symbol=" %"))
 
 
 def _percent(value: float) -> str:

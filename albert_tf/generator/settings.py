@@ -268,12 +268,6 @@ class GeneratorSettings(NgramSettings, TextSettings):
                 "`max_examples_per_row` packs masked examples, but with `masking=dynamic` they "
                 "are not masked yet: leave one of them out"
             )
-        separator = self.word_separator
-        if separator is not None and (not separator or "\n" in separator):
-            raise ValueError(
-                "`word_separator` must be one or more characters that separate words within a "
-                f"line, got {separator!r}"
-            )
 
     def of_the_records(self) -> dict[str, Any]:
         """Returns the settings that the records depend on; files are named by their content."""

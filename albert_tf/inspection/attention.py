@@ -49,8 +49,6 @@ def of_text(
             f"`text` has more than {longest} pieces, special ones included (the config's "
             "max_position_embeddings): shorten it"
         )
-    if len(ids) == 2:
-        raise ValueError("`text` has no piece: give some text")
     features = {name: value[None] for name, value in row.items()}
     return tokenizer.convert_ids_to_tokens(ids), probabilities(model, features)[:, 0]
 

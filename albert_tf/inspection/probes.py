@@ -67,8 +67,6 @@ class Labelled:
                 f"expected at least {_FEWEST_ROWS} rows for a probe, got {len(self.rows)} of "
                 "`input_file`: give more, or raise `max_examples`"
             )
-        if len(set(self.labels)) < 2:
-            raise ValueError("`input_file` has only one label: a probe needs at least two")
 
 
 def _of_rows(
@@ -190,15 +188,11 @@ def held_out(data: Labelled, seed: int) -> np.ndarray:
     """Returns which labels are held out, `<bool>[N]`: of a fifth of the groups, drawn by a seed."""
     groups = np.arange(len(data.rows)) if data.groups is None else data.groups
     names = np.random.default_rng(seed).permutation(np.unique(groups))
-    if len(names) < _HELD_OUT:
-        raise ValueError(
-            f"`group_column` has {len(names)} values, expected at least {_HELD_OUT}, of which one "
-            "is held out: name another column, or leave it out"
-        )
     found = np.isin(groups[data.row_numbers], names[: len(names) // _HELD_OUT])
     if not found.any() or len(set(data.labels[~found])) < 2:
         raise ValueError(
-            "`input_file` has too few labels for a probe: give more rows, or raise `max_examples`"
+            "`input_file` has too few labels, or groups, for a probe: give more rows, or raise "
+            "`max_examples`"
         )
     return found
 

@@ -53,14 +53,11 @@ def test_the_command_writes_probabilities_and_figure(stored, tmp_path, caplog):
     np.testing.assert_allclose(probabilities, expected[:, 0], rtol=0, atol=tolerances.INSPECTED)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("word " * 20, "--text has more than 19 pieces"), (" ", "--text has no piece")],
-)
-def test_bad_input_is_one_line(stored, tmp_path, text, message):
+def test_bad_input_is_one_line(stored, tmp_path):
     out = tmp_path / "out"
-    with pytest.raises(SystemExit, match=message):
-        run_main(commands.attention, [f"--model={stored}", f"--output_dir={out}", f"--text={text}"])
+    given = [f"--model={stored}", f"--output_dir={out}", f"--text={'word ' * 20}"]
+    with pytest.raises(SystemExit, match="--text has more than 19 pieces"):
+        run_main(commands.attention, given)
     with pytest.raises(SystemExit, match="--model: expected 1 model, got 2"):
         run_main(commands.attention, [f"--model={stored},b", f"--output_dir={out}", "--text=a"])
     assert not out.exists()

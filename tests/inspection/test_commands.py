@@ -43,7 +43,7 @@ def test_too_few_labels_are_found_before_a_model_is_loaded(stored, tmp_path, mon
     path = tmp_path / "table.tsv"
     path.write_text("text\tlabel\n" + "a long day\tearly\n" * 19 + "a day\tlate\n")
     given = ["--task=table", f"--input_file={path}", f"--output_dir={tmp_path / 'out'}"]
-    with pytest.raises(SystemExit, match="too few labels for a probe"):
+    with pytest.raises(SystemExit, match="too few labels, or groups"):
         run_main(commands.probes, [f"--model={stored}", f"--seed={seed}", *given])
 
 
