@@ -413,42 +413,37 @@ def build_compact_examples(
     Returns:
       The features of records.compact_spec, [B, ...]; lists where lengths differ.
     """
-    segments = _gather_segments(block, instances, recipe.pairs.max_seq_length)
-    sizes = segments.lengths.sum(1).tolist()
+    token_ids, lengths, word_starts = _gather_segments(
+        block, instances, recipe.pairs.max_seq_length
+    )
+    sizes = lengths.sum(1).tolist()
 
     def cut(rows: np.ndarray) -> list[np.ndarray]:
         return [row[:size] for row, size in zip(rows, sizes, strict=True)]
 
     row_format = np.array(_row_format(recipe, tokenizer), np.int32)
     return {
-        "token_ids": cut(segments.token_ids),
-        "segment_lengths": segments.lengths,
-        "word_starts": cut(segments.word_starts),
+        "token_ids": cut(token_ids),
+        "segment_lengths": lengths,
+        "word_starts": cut(word_starts),
         "sentence_order_labels": instances.pairs[:, SegmentPair._fields.index("label")],
         "row_format": np.tile(row_format, (len(sizes), 1)),
     }
 
 
-class _Segments(NamedTuple):
-    """Tokens of A, then of B, of a batch.
+def _gather_segments(
+    block: TokenBlock, instances: Instances, max_seq_length: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the tokens of A, then of B, of a batch, as Rows.lay_out takes them.
 
-    Attributes:
-      token_ids: <int32>[B, S - 3].
-      lengths: <int32>[B, 2], tokens of A and of B.
-      word_starts: <bool>[B, S - 3], which tokens start a word.
+    They are ids <int32>[B, S - 3], the lengths of A and B <int32>[B, 2], and which tokens start a
+    word <bool>[B, S - 3].
     """
-
-    token_ids: np.ndarray
-    lengths: np.ndarray
-    word_starts: np.ndarray
-
-
-def _gather_segments(block: TokenBlock, instances: Instances, max_seq_length: int) -> _Segments:
     pairs = SegmentPair(*instances.pairs.T[..., None])
     length_a = pairs.a_end - pairs.a_begin
     columns = np.arange(max_seq_length - NUM_SPECIALS)
     begins = np.where(columns < length_a, pairs.a_begin, pairs.b_begin - length_a)
-    return _Segments(
+    return (
         block.tokens.take(begins + columns, mode="clip"),
         np.concatenate([length_a, pairs.b_end - pairs.b_begin], axis=1),
         block.word_starts.take(begins + columns, mode="clip"),

@@ -42,6 +42,9 @@ class TextSource:
         self.errors = errors
         self.number = 0
 
+    def __enter__(self) -> Any:
+        return self
+
     @property
     def here(self) -> str:
         """The path and line, or row, to begin an error message with."""
@@ -76,9 +79,6 @@ class ParquetText(TextSource):
         super().__init__(path, errors)
         self._size = files.size(path)
         self._file = ParquetFile(path)
-
-    def __enter__(self) -> ParquetText:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self._file.__exit__(*exception)
@@ -125,9 +125,6 @@ class TextFile(TextSource):
             widest = zstd.DecompressionParameter.window_log_max
             raw = zstd.ZstdFile(self._stored, options={widest: widest.bounds()[1]})
         self._text = raw if raw is self._stored else io.BufferedReader(raw, _BUFFER_BYTES)
-
-    def __enter__(self) -> TextFile:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self._stored.close()

@@ -333,29 +333,16 @@ def _draw_lengths(axes, report: Report) -> None:
     axes.set_yscale("log")
     axes.tick_params(which="minor", left=False)
     mean = report.output_tokens / report.instances
-    axes.axvline(mean, color=_MARK, linewidth=1.2)
-    axes.annotate(
-        f"mean {mean:.0f}",
-        (mean, 0.95),
-        xycoords=("data", "axes fraction"),
-        xytext=(-5, 0),
-        textcoords="offset points",
-        ha="right",
-        color=_MARK,
-        fontsize=9,
-    )
+    axes.axvline(mean, color=_MARK, linewidth=1.2, label=f"mean {mean:.0f}")
+    axes.legend(loc="upper left", frameon=False, labelcolor=_MARK, fontsize=9)
     _name(axes, "Length of instances", "tokens", f"share of instances, bin width {width}")
     _as_percent(axes.yaxis)
 
 
 def _draw_ngrams(axes, report: Report) -> None:
     total = sum(report.ngram_histogram.values())
-    _name(axes, "Masked n-grams", "words in a run of masked words", "share of runs")
-    if not total:
-        text = "no masks in these records"
-        axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", color=_MUTED)
-        axes.set(xticks=[], yticks=[])
-        return
+    title = "Masked n-grams" if total else "Masked n-grams: none in these records"
+    _name(axes, title, "words in a run of masked words", "share of runs")
     shares = np.zeros(_LONGEST_RUN)
     for n, count in report.ngram_histogram.items():
         shares[min(n, _LONGEST_RUN) - 1] += count / total
@@ -365,6 +352,7 @@ def _draw_ngrams(axes, report: Report) -> None:
         bars, [_percent(share) if share >= 0.01 else "" for share in shares], fontsize=8, padding=2
     )
     axes.margins(y=0.12)
+    axes.set_ylim(bottom=0)
     _as_percent(axes.yaxis)
 
 
@@ -408,9 +396,9 @@ def _name(axes, title: str, x: str, y: str) -> None:
 
 
 def _as_percent(axis) -> None:
-    from matplotlib.ticker import PercentFormatter
+    from matplotlib.ticker import FuncFormatter
 
-    axis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
 
 
 def _percent(value: float) -> str:

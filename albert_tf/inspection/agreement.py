@@ -13,31 +13,18 @@ from albert_tf.tasks import sequence_features
 from albert_tf.text.tokenization import Tokenizer
 
 # Singular and plural.
-_NOUNS = (
-    ("officer", "officers"),
-    ("citizen", "citizens"),
-    ("farmer", "farmers"),
-    ("judge", "judges"),
-    ("state", "states"),
-    ("nation", "nations"),
-    ("school", "schools"),
-    ("bank", "banks"),
-    ("ship", "ships"),
-    ("road", "roads"),
-    ("law", "laws"),
-    ("report", "reports"),
-)
+_NOUNS = [
+    (noun, f"{noun}s")
+    for noun in (
+        *("officer", "citizen", "farmer", "judge", "state", "nation"),
+        *("school", "bank", "ship", "road", "law", "report"),
+    )
+]
 # Singular, plural, and how the sentence goes on.
 _VERBS = (
-    ("is", "are", "old"),
-    ("was", "were", "here"),
-    ("has", "have", "a name"),
-    ("does", "do", "not help"),
-    ("needs", "need", "help"),
-    ("gives", "give", "us hope"),
-    ("makes", "make", "a change"),
-    ("seems", "seem", "good"),
-    ("comes", "come", "first"),
+    *(("is", "are", "old"), ("was", "were", "here"), ("has", "have", "a name")),
+    *(("does", "do", "not help"), ("needs", "need", "help"), ("gives", "give", "us hope")),
+    *(("makes", "make", "a change"), ("seems", "seem", "good"), ("comes", "come", "first")),
     ("remains", "remain", "the same"),
 )
 _BETWEEN = ("near", "with")

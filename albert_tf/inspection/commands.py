@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # --help needs no TensorFlow.
 _MODELS, _INPUT = "Models and output", "What they are inspected on"
 _models = functools.partial(setting, group=_MODELS)
 _input = functools.partial(setting, group=_INPUT)
+_run = functools.partial(setting, group="Run")
 _LENGTH = 128
 _LENGTH_HELP = (
     "Maximum length of a row in tokens; for records, the length they were made with; by default "
@@ -143,20 +144,17 @@ class SizesSettings(Settings):
         "Print a table of the parameters of the paper's ALBERT and BERT models instead.",
         group="Model",
     )
-    train_batch_size: int = setting(
-        4096, "Number of sequences per step. 4096 is the paper's.", group="Run", interval=POSITIVE
+    train_batch_size: int = _run(
+        4096, "Number of sequences per step. 4096 is the paper's.", interval=POSITIVE
     )
-    max_seq_length: int = setting(
-        512, "Number of tokens per sequence. 512 is the paper's.", group="Run", interval=POSITIVE
+    max_seq_length: int = _run(
+        512, "Number of tokens per sequence. 512 is the paper's.", interval=POSITIVE
     )
-    max_predictions_per_seq: int = setting(
-        20,
-        "Number of masked tokens per sequence. 20 is the release's.",
-        group="Run",
-        interval=POSITIVE,
+    max_predictions_per_seq: int = _run(
+        20, "Number of masked tokens per sequence. 20 is the release's.", interval=POSITIVE
     )
-    num_train_steps: int = setting(
-        125000, "Number of training steps. 125000 is the paper's.", group="Run", interval=POSITIVE
+    num_train_steps: int = _run(
+        125000, "Number of training steps. 125000 is the paper's.", interval=POSITIVE
     )
 
     def __post_init__(self) -> None:
