@@ -42,11 +42,12 @@ class HitsSettings(FinetuningSettings):
 def hits(settings: HitsSettings) -> dict[str, Any]:
     """Returns the right answers of the best checkpoint, as written to --measures_file."""
     from albert_tf.cli import finetune
+    from albert_tf.cli.run_directory import RunDirectory
     from albert_tf.tasks import table
 
     if settings.document_column and not settings.eval_file:
         raise ValueError("`document_column` is a column of `eval_file`: set both")
-    classes = finetune.find_classes(settings, settings.output_dir, None)
+    classes = finetune.find_classes(settings, RunDirectory(settings.output_dir))
     task = finetune.make_task(settings, classes=classes)
     metrics, documents = {}, {}
     if _METRIC in task.metric_names:

@@ -14,6 +14,7 @@ from absl import logging
 
 from albert_tf.cli import run_directory
 from albert_tf.cli.finetune_settings import FinetuningSettings
+from albert_tf.cli.run_directory import RunDirectory
 from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.console import errors, log
 from albert_tf.conversion import kinds
@@ -29,7 +30,7 @@ from albert_tf.tasks.supervised_run import Split, SupervisedRun, write_predictio
 from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
-from albert_tf.training import evaluation, length_buckets
+from albert_tf.training import length_buckets
 from albert_tf.training.interfaces import Devices
 from albert_tf.training.trainer import NonFiniteLossError
 
@@ -60,9 +61,9 @@ def main(settings: FinetuningSettings) -> None:
             run.predict_best()
         if settings.export_dir and run.trainer.devices.is_chief:
             export(settings, run)
-        if settings.do_train and run.trainer.devices.is_chief:
-            path = checkpoint.to_use(settings.output_dir, settings.do_eval)
-            run_directory.log_end(path, run.task, run.task.served_as, settings.export_dir)
+        if settings.do_train:
+            served_as = run.task.served_as
+            run_directory.log_end(run.trainer, settings.do_eval, served_as, settings.export_dir)
 
 
 def prepare(
@@ -72,95 +73,61 @@ def prepare(
 
     The run holds the output directory until `held` closes.
     """
-    # Weights: 1. from the newest checkpoint of the run in output_dir (or, without training, its
-    # best), 2. from init_checkpoint, 3. random.
-    if settings.do_train:
-        run_directory.check_fresh_or_own(settings.output_dir)
-    stored = find_stored(settings)
-    initial = None if stored else find_initial_weights(settings)
-    settings = run_directory.follow_run(settings, stored or initial)
-    config = load_config(settings, stored or initial)
-    run_directory.check_same_model(config, settings.output_dir)
-    run_directory.check_positions(config, settings.max_seq_length)
+    # The directory's run, the weights, settings and model with which it begins.
+    directory, settings, config = RunDirectory.open(settings, find_initial_weights)
+    config = with_dropout(settings, config)
 
     # Devices come before any other TensorFlow operation: workers can't be connected later.
     devices = held.enter_context(settings.create_devices())
-    batch_sizes = [size for does, size in SPLITS.values() if getattr(settings, does)]
-    batch_sizes += ["predict_batch_size"] if settings.do_train and settings.teacher else []
-    settings.check_batch_sizes(devices, *{*batch_sizes} - {"train_batch_size"})
+    settings.check_batch_sizes(devices)
 
-    # The task, which must be that of the weights, and its examples.
-    words = find_vocabulary(settings, stored, initial)
+    # The data, which must be what task and model expect, and the same for all workers.
+    words = find_vocabulary(settings, directory.initial)
     words.check(config)
     vocabulary.check_kept(words, settings.output_dir)
-    classes = find_classes(settings, stored, initial)
-    task = make_task(settings, config, words.tokenizer, classes)
-    check_same_task(settings, task, stored if settings.do_train else stored or initial)
-    if settings.export_dir:
-        check_exportable(settings, task, words)
-    learns = settings.do_train and settings.teacher
-    teacher = make_teacher(settings, task) if learns else None
+    task = make_task(settings, config, words.tokenizer, find_classes(settings, directory))
+    check_same_task(settings, task, directory)
+    teacher = make_teacher(settings, task) if settings.do_train and settings.teacher else None
     examples = read_examples(settings, task)
     if settings.do_train:
         settings = settings.with_steps(len(examples["train"]))
         if settings.class_weights:
             task.weigh_classes(settings.class_weights, examples["train"])
-    digests = {name: feature_table.examples_digest(split) for name, split in examples.items()}
-    shared = {"config": config.to_dict(), "classes": task.classes}
-    shared |= {name: digests.get(name) for name in SPLITS}
-    run_directory.check_workers_agree(devices, {**settings.record(), **shared})
-    if settings.export_dir and not is_exported(settings):
-        files.check_free(settings.export_dir)
-        files.check_literal(settings.export_dir)
+    if settings.export_dir:
+        check_exportable(settings, task, words)
+    data = {name: feature_table.examples_digest(split) for name, split in examples.items()}
+    shared = {**settings.record(), "config": config.to_dict(), "classes": task.classes}
+    run_directory.check_workers_agree(devices, {**shared, **dict.fromkeys(SPLITS), **data})
     if devices.is_chief:
-        run_directory.make_output_dir(settings.output_dir)
-        held.enter_context(files.hold(settings.output_dir))
+        directory.hold(held, "run")
     rates = *(getattr(config, name) for name in DROPOUT_FIELDS), settings.dropout_prob
     text = "%s with %d replica(s); dropout: hidden %g, attention %g, head %g"
     logging.info(text, devices.name, devices.num_replicas, *rates)
 
-    # The model and its weights; then the features, in which a teacher has a part.
-    trainer = settings.make_trainer(task, devices)
-    run = SupervisedRun(task, trainer, initial)
-    if settings.do_train:
-        resumes = trainer.initialise(initial)
-        if devices.num_processes > 1:
-            run_directory.check_workers_agree(devices, {"initial weights": trainer.digest()})
-    else:
+    # The model, its weights, and features. Then the directory is this run's.
+    run = SupervisedRun(task, settings.make_trainer(task, devices), directory.initial)
+    if not settings.do_train:
         run.restore_best()
-    for name, part in examples.items():
-        run.splits[name] = make_split(settings, task, devices, name, part, run.splits)
-    if teacher:
-        folder = os.path.dirname(settings.feature_prefix(is_training=True))
-        run.splits["train"] = teacher.teach(devices, run.splits["train"], folder)
-
-    # From here on the directory is this run's.
-    if settings.do_train:
-        evaluation.begin(settings.output_dir, devices, resumes)
-        if devices.is_chief:
-            vocabulary.keep(words, settings.output_dir)
-            if task.class_names:
-                labels_file.write(settings.output_dir, task.class_names)
-            data = {name: found for name, found in digests.items() if name != "test"}
-            made_for = TaskRecord(**task.record(settings.task_name))
-            run_directory.record_run(settings, config, data, resumes, made_for)
+        make_splits(settings, run, examples)
+        return settings, run
+    resumes = directory.initialise(run.trainer)
+    make_splits(settings, run, examples, teacher)
+    about = words, task.class_names, made_for(settings, task)
+    data.pop("test", None)  # A later run may predict others.
+    directory.begin(devices, resumes, settings, config, data, *about)
     return settings, run
 
 
-# --- the run in a directory -----------------------------------------------------------------
-
-
-def find_stored(settings: FinetuningSettings) -> str | None:
-    """Returns the checkpoint in output_dir to begin with: for training, never a best."""
-    newest = checkpoint.latest(settings.output_dir)
-    return newest if settings.do_train else newest or checkpoint.best(settings.output_dir)
-
-
 def find_initial_weights(settings: FinetuningSettings) -> str | None:
-    """Returns the weights that are named, on this machine; None to begin with random ones."""
+    """Returns the weights to begin with, on this machine; None for random ones."""
+    # Without training, the best checkpoint may be all that is left of a run.
+    if not settings.do_train and (best := checkpoint.best(settings.output_dir)):
+        return best
+    # 2. init_checkpoint.
     if named := settings.init_checkpoint or settings.albert_hub_module_handle:
         files.check_not_url(named)
         return hub.local(named)
+    # 3. Random ones.
     if not settings.from_scratch:
         raise ValueError(
             f"no weights to start from: {settings.output_dir} contains no checkpoint; set "
@@ -174,67 +141,62 @@ def find_initial_weights(settings: FinetuningSettings) -> str | None:
     return None
 
 
-def load_config(settings: FinetuningSettings, path: str | None) -> AlbertConfig:
-    """Reads the config that is named, or the one beside the weights; applies dropout rates."""
-    config = run_directory.load_config(settings, path)
+def with_dropout(settings: FinetuningSettings, config: AlbertConfig) -> AlbertConfig:
+    """Returns the config with the dropout rates that the settings have."""
     rates = {name: getattr(settings, name) for name in DROPOUT_FIELDS}
     given = {name: rate for name, rate in rates.items() if rate is not None}
     return dataclasses.replace(config, **given)
 
 
-def find_vocabulary(
-    settings: FinetuningSettings, stored: str | None, initial: str | None
-) -> Vocabulary:
+def find_vocabulary(settings: FinetuningSettings, initial: str | None) -> Vocabulary:
     """Reads the vocabulary that is named, or the one beside the weights."""
-    asked = given_form(settings)
+    for path in filter(None, (initial, settings.output_dir)):
+        if found := vocabulary.find(path, *vocabulary_arguments(settings)):
+            logging.info("vocabulary: %s", found.path)
+            return found
+    raise ValueError(
+        "no vocabulary: set `spm_model_file`, or `vocab_file` for a WordPiece one, or put it "
+        "beside the weights of `init_checkpoint`"
+    )
+
+
+def vocabulary_arguments(settings: FinetuningSettings) -> list[Any]:
+    """Returns `vocabulary.find`'s arguments: files, case and accents; None where not given."""
     # The release prefers the SentencePiece model if both are named.
-    named = settings.spm_model_file or settings.vocab_file
-    if named:
-        is_word_piece = not settings.spm_model_file
-        # Its case is that of the weights.
-        weights = stored or initial or settings.output_dir
-        form = vocabulary.find_form((weights, named), is_word_piece, *asked)
-        return Vocabulary.read(named, is_word_piece, *form)
-    found = vocabulary.find(initial, None, None, *asked) if initial else None
-    found = found or vocabulary.find(settings.output_dir, None, None, *asked)
-    if found is None:
-        raise ValueError(
-            "no vocabulary: set `spm_model_file`, or `vocab_file` for a WordPiece one, or put it "
-            "beside the weights of `init_checkpoint`"
-        )
-    logging.info("vocabulary: %s", found.path)
-    return found
+    spm_model_file = settings.spm_model_file
+    form = [getattr(settings, n) if n in settings.given else None for n in vocabulary.FORM]
+    return [spm_model_file, None if spm_model_file else settings.vocab_file, *form]
 
 
-def given_form(settings: FinetuningSettings) -> list[bool | None]:
-    """Returns `do_lower_case` and `keep_accents`; None for what is not given."""
-    given = settings.given
-    return [getattr(settings, name) if name in given else None for name in vocabulary.FORM]
-
-
-def find_classes(
-    settings: FinetuningSettings, stored: str | None, initial: str | None
-) -> tuple[str, ...] | None:
+def find_classes(settings: FinetuningSettings, directory: RunDirectory) -> tuple[str, ...] | None:
     """Returns the classes trained on before; None for those of the task or of the training file."""
     if not settings.row.find_classes:
         return None
-    has_own = files.exists(os.path.join(settings.output_dir, labels_file.LABELS_FILE))
+    has_own = files.exists(os.path.join(directory.path, labels_file.LABELS_FILE))
     if settings.do_train:
-        return labels_file.read(settings.output_dir) if stored and has_own else None
-    beside = None if stored or has_own else initial
-    return (labels_file.stored(beside) if beside else ()) or labels_file.read(settings.output_dir)
+        return labels_file.read(directory.path) if directory.stored and has_own else None
+    beside = None if has_own else directory.initial
+    return (labels_file.stored(beside) if beside else ()) or labels_file.read(directory.path)
 
 
-def check_same_task(settings: FinetuningSettings, task: SupervisedTask, path: str | None) -> None:
-    """Checks that stored weights are of the same task.
+def made_for(settings: FinetuningSettings, task: SupervisedTask) -> TaskRecord:
+    """Returns what the model is for, for run.json."""
+    return TaskRecord(**task.record(settings.task_name))
+
+
+def check_same_task(
+    settings: FinetuningSettings, task: SupervisedTask, directory: RunDirectory
+) -> None:
+    """Checks that stored weights are of the same task; a training may begin with another task's.
 
     Without training the same kind of task is enough, but not two of GLUE's: mismnli and ax read
     MNLI's weights.
     """
+    path = directory.stored or (None if settings.do_train else directory.initial)
     before = kinds.find(path) if path else None
     if not (before and before.name):  # The release wrote no record.
         return
-    now = TaskRecord(**task.record(settings.task_name))
+    now = made_for(settings, task)
     if settings.do_train:
         kind = before.problem_type or now.problem_type
         is_another = (before.name, kind) != (now.name, now.problem_type)
@@ -304,6 +266,21 @@ def read_examples(settings: FinetuningSettings, task: SupervisedTask) -> dict[st
         for split, (does, _) in SPLITS.items()
         if getattr(settings, does)
     }
+
+
+def make_splits(
+    settings: FinetuningSettings,
+    run: SupervisedRun,
+    examples: Mapping[str, list[Any]],
+    teacher: Teacher | None = None,
+) -> None:
+    """Makes the features of each split; a teacher adds to those to train on."""
+    task, devices, splits = run.task, run.trainer.devices, run.splits
+    for name, part in examples.items():
+        splits[name] = make_split(settings, task, devices, name, part, splits)
+    if teacher:
+        folder = os.path.dirname(settings.feature_prefix(is_training=True))
+        splits["train"] = teacher.teach(devices, splits["train"], folder)
 
 
 def make_split(
@@ -397,7 +374,7 @@ def combine(settings: FinetuningSettings) -> None:
 
 
 def check_exportable(settings: FinetuningSettings, task: SupervisedTask, words: Vocabulary) -> None:
-    """Checks before training what an export needs."""
+    """Checks before training what an export needs, and that its directory is free."""
     # Not at the top: the script also runs without tensorflow_text.
     try:
         from albert_tf.serving import graph_tokenizer
@@ -409,6 +386,9 @@ def check_exportable(settings: FinetuningSettings, task: SupervisedTask, words: 
         ) from error
     graph_tokenizer.build(words)
     task.serving_options(settings.threshold)
+    if not is_exported(settings):
+        files.check_free(settings.export_dir)
+        files.check_literal(settings.export_dir)
 
 
 def is_exported(settings: FinetuningSettings) -> bool:
@@ -437,13 +417,7 @@ def export(settings: FinetuningSettings, run: SupervisedRun) -> None:
 
     evaluates = settings.do_eval or not settings.do_train
     path = checkpoint.to_use(settings.output_dir, evaluates) or run.initial_weights
-    stored = Stored(
-        path,
-        settings.albert_config_file,
-        settings.spm_model_file,
-        None if settings.spm_model_file else settings.vocab_file,
-        *given_form(settings),
-    )
+    stored = Stored(path, settings.albert_config_file, *vocabulary_arguments(settings))
     options = run.task.serving_options(settings.threshold)
     served = served_tasks.serve(run.task.served_as, stored, options, run.task.classes)
     saved_model.save(served, settings.export_dir)

@@ -355,6 +355,12 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         return self.train_step, self.warmup_step
 
     @property
+    def evaluation_batch_sizes(self) -> Sequence[str]:
+        teaches = self.do_train and self.teacher  # In batches of predict_batch_size.
+        used = {"eval_batch_size": self.do_eval, "predict_batch_size": self.do_predict or teaches}
+        return [name for name, does in used.items() if does]
+
+    @property
     def threshold(self) -> float | None:
         """The threshold to export; None for the default."""
         return None if math.isnan(self.threshold_to_export) else self.threshold_to_export

@@ -13,6 +13,7 @@ from absl import logging
 from albert_tf import conversion
 from albert_tf.cli import run_directory
 from albert_tf.cli.pretraining_settings import PretrainingSettings
+from albert_tf.cli.run_directory import RunDirectory
 from albert_tf.config import AlbertConfig
 from albert_tf.console import errors, log
 from albert_tf.conversion import layouts
@@ -50,9 +51,8 @@ def main(settings: PretrainingSettings) -> None:
                     return
                 last = functools.partial(last_step, settings)
                 evaluation.evaluate_checkpoints(trainer, input_fn, last)
-        if finished and trainer.devices.is_chief:
-            path = checkpoint.to_use(settings.output_dir, settings.do_eval)
-            run_directory.log_end(path, trainer.task, "fill_mask")
+        if finished:
+            run_directory.log_end(trainer, settings.do_eval, "fill_mask")
 
 
 def prepare(
@@ -60,84 +60,63 @@ def prepare(
 ) -> tuple[PretrainingSettings, Trainer, Records, str | None]:
     """Makes all that a run needs, checked: its settings, a Trainer, its records, and weights.
 
-    A Trainer that trains has its weights. The weights are those of `find_weights`. The run holds
-    the output directory until `held` closes.
+    A Trainer that trains has its weights; those that are returned are to be evaluated alone. The
+    run holds the output directory until `held` closes.
     """
-    # Which weights, which model, and whose run the directory holds.
+    # The directory's run, the weights, settings and model with which it begins.
     if settings.output_dir is None:
-        directory = held.enter_context(tempfile.TemporaryDirectory())
-        settings = dataclasses.replace(settings, output_dir=directory)
-    if settings.do_train:
-        run_directory.check_fresh_or_own(settings.output_dir)
-    weights = find_weights(settings)
-    config = run_directory.load_config(settings, weights or checkpoint.latest(settings.output_dir))
-    run_directory.check_same_model(config, settings.output_dir)
-    settings = run_directory.follow_run(settings, weights or settings.output_dir)
-    run_directory.check_positions(config, settings.max_seq_length)
-    if weights:
-        layout = layouts.find(weights)
-        if settings.do_train:
-            # Loading tells which groups are missing.
-            free = ("num_hidden_layers", "num_hidden_groups")
-            layouts.check_config(config, layout, weights, free, replace=True)
-        elif not any(name.startswith(SENTENCE_ORDER_HEAD) for name in layout.head_shapes(weights)):
-            logging.info("%s has no sentence-order head: masked LM alone is evaluated", weights)
-            settings = dataclasses.replace(settings, sentence_order_weight=0.0)
+        folder = held.enter_context(tempfile.TemporaryDirectory())
+        settings = dataclasses.replace(settings, output_dir=folder)
+    directory, settings, config = RunDirectory.open(settings, find_initial_weights)
+    settings = check_weights(settings, config, directory.initial)
     paths = input_files.find_files(settings.input_file)
 
     # Devices come before any other TensorFlow operation: workers can't be connected later.
     devices = held.enter_context(settings.create_devices())
-    evaluations = ["eval_batch_size"] if settings.do_eval else []
-    settings.check_batch_sizes(devices, *evaluations)
+    settings.check_batch_sizes(devices)
+
+    # The data, which must be what settings and config expect, and the same for all workers.
     if devices.is_chief:
         run_directory.make_output_dir(settings.output_dir)
-        # Another process may evaluate beside training.
-        for does, work in ((settings.do_train, "run"), (settings.do_eval, "evaluation")):
-            if does:
-                held.enter_context(files.hold(settings.output_dir, work))
-
-    # The records, which must be what settings and config expect, and the same for all workers.
-    # The chief makes the directory of the cache: other workers may be earlier.
-    has_cache = devices.is_chief or files.is_dir(settings.output_dir)
+    has_cache = files.is_dir(settings.output_dir)  # Other workers may be earlier than the chief.
     cache = os.path.join(settings.output_dir, "input_files.json") if has_cache else None
     records = check_records(settings, paths, config, cache)
-    words = find_vocabulary(paths, weights) if settings.do_train else None
+    words = find_vocabulary(paths, directory.initial) if settings.do_train else None
     if words:
         words.check(config)
         vocabulary.check_kept(words, settings.output_dir)
     data = {"records": records.digest()}
     shared = {**settings.record(), "config": config.to_dict(), **data}
     run_directory.check_workers_agree(devices, shared)
+    if devices.is_chief:
+        # Another process may evaluate beside training.
+        activities = {"run": settings.do_train, "evaluation": settings.do_eval}
+        directory.hold(held, *(name for name, does in activities.items() if does))
     text = "%d records in %d files; %s with %d replica(s)"
     logging.info(text, sum(records.counts), len(paths), devices.name, devices.num_replicas)
 
+    # The model and its weights; from then on the directory is this run's.
     trainer = make_trainer(settings, config, devices)
     if settings.do_train:
         # The paper's deeper models were started from shallower ones.
-        resumes = trainer.initialise(weights, settings.init_from_group0, any_depth=True)
-        if devices.num_processes > 1:
-            run_directory.check_workers_agree(devices, {"initial weights": trainer.digest()})
-        evaluation.begin(settings.output_dir, devices, resumes)
-        if devices.is_chief:
-            if words:
-                vocabulary.keep(words, settings.output_dir)
-            run_directory.record_run(settings, config, data, resumes)
-    return settings, trainer, records, weights
+        depth = {"expand_group0": settings.init_from_group0, "any_depth": True}
+        resumes = directory.initialise(trainer, **depth)
+        directory.begin(devices, resumes, settings, config, data, words)
+    return settings, trainer, records, directory.initial
 
 
-def find_weights(settings: PretrainingSettings) -> str | None:
+def find_initial_weights(settings: PretrainingSettings) -> str | None:
     """Returns the weights to start from, or to evaluate alone, on this machine.
 
-    None is the run in output_dir, whose checkpoints are evaluated as they come, or random weights.
+    None is random ones, or those of a run in output_dir, which are evaluated as they come.
     """
-    # 1. The run in output_dir; without training, also one that has no checkpoint yet.
-    find = checkpoint.latest if settings.do_train else checkpoint.read_list
-    if find(settings.output_dir):
+    # Without training a run in output_dir may have no checkpoint yet.
+    if not settings.do_train and checkpoint.read_list(settings.output_dir):
         return None
     # 2. init_checkpoint.
     if settings.init_checkpoint:
         return hub.local(settings.init_checkpoint)
-    # 3. Without training, what was converted, or unpacked, into output_dir.
+    # 3. Random ones; without training, what was converted, or unpacked, into output_dir.
     if settings.do_train:
         return None
     try:
@@ -145,6 +124,23 @@ def find_weights(settings: PretrainingSettings) -> str | None:
     except FileNotFoundError:
         return None
     return settings.output_dir
+
+
+def check_weights(
+    settings: PretrainingSettings, config: AlbertConfig, weights: str | None
+) -> PretrainingSettings:
+    """Checks initial weights; returns the settings, without a loss for a head that they lack."""
+    if weights is None:
+        return settings
+    layout = layouts.find(weights)
+    if settings.do_train:
+        # Loading tells which groups are missing.
+        free = ("num_hidden_layers", "num_hidden_groups")
+        layouts.check_config(config, layout, weights, free, replace=True)
+    elif not any(name.startswith(SENTENCE_ORDER_HEAD) for name in layout.head_shapes(weights)):
+        logging.info("%s has no sentence-order head: masked LM alone is evaluated", weights)
+        return dataclasses.replace(settings, sentence_order_weight=0.0)
+    return settings
 
 
 def find_vocabulary(paths: list[str], weights: str | None) -> Vocabulary | None:

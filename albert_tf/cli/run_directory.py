@@ -1,15 +1,16 @@
-"""A run's directory: what a command takes from it, what may not be there, and its record."""
+"""A run's directory: what a command takes from it, what may not be there, and what it writes."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import shlex
 import sys
 import uuid
 import zlib
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tensorflow as tf
 from absl import logging
@@ -18,76 +19,138 @@ from albert_tf import conversion
 from albert_tf.cli.training_settings import TrainingSettings
 from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
 from albert_tf.console import log
-from albert_tf.conversion import layouts
+from albert_tf.conversion import labels, layouts
 from albert_tf.storage import checkpoint, eval_results, files
 from albert_tf.storage.run_record import RunRecord, TaskRecord, find_run
 from albert_tf.text import vocabulary
-from albert_tf.training.interfaces import Devices, Task
+from albert_tf.text.vocabulary import Vocabulary
+from albert_tf.training import evaluation
+from albert_tf.training.interfaces import Devices
 from albert_tf.training.progress import four_digits
+from albert_tf.training.trainer import Trainer
 
-AnySettings = TypeVar("AnySettings", bound=TrainingSettings)
+if TYPE_CHECKING:
+    from albert_tf.cli.finetune_settings import FinetuningSettings
+    from albert_tf.cli.pretraining_settings import PretrainingSettings
+
+AnySettings = TypeVar("AnySettings", "FinetuningSettings", "PretrainingSettings")
 
 
-def follow_run(settings: AnySettings, path: str | None) -> AnySettings:
-    """Returns the settings of the run that made stored weights, except those given now.
+@dataclasses.dataclass(frozen=True)
+class RunDirectory:
+    """The directory of a run, and the weights with which a command begins there.
 
-    A training goes on only from a checkpoint in `output_dir`; else it begins anew.
-
-    `path` is of the weights or their directory; None for random ones.
+    Attributes:
+      path: The directory.
+      stored: The newest checkpoint of the run that it holds.
+      initial: The weights to begin with if it holds none; None for random ones.
     """
-    begins = settings.do_train and not checkpoint.latest(settings.output_dir)
-    run = find_run(path) if path and not begins else None
+
+    path: str
+    stored: str | None = None
+    initial: str | None = None
+
+    @classmethod
+    def open(
+        cls, settings: AnySettings, find_initial: Callable[[AnySettings], str | None]
+    ) -> tuple[RunDirectory, AnySettings, AlbertConfig]:
+        """Returns a run's directory, its settings, and the config of its model; nothing is written.
+
+        Settings that are not given are those of the run that made the weights. `find_initial`
+        returns `initial`; it is only called if the directory has no checkpoint.
+        """
+        path = settings.output_dir
+        if settings.do_train:
+            check_fresh_or_own(path)
+        # 1. The run in the directory. If it has no checkpoint: 2. init_checkpoint, 3. random ones.
+        stored = checkpoint.latest(path)
+        initial = None if stored else find_initial(settings)
+        weights = stored or initial
+        if settings.albert_config_file:
+            config = AlbertConfig.from_json_file(settings.albert_config_file)
+        elif weights:
+            config = conversion.load_config(weights)
+        else:
+            raise ValueError(
+                "no config: set `albert_config_file`, or an `init_checkpoint` with one beside it"
+            )
+        if stored:
+            _check_same_model(config, path)
+        # A training from other weights is a new run, with settings of its own.
+        if stored or not settings.do_train:
+            settings = follow_run(settings, initial or path)
+        if settings.max_seq_length > config.max_position_embeddings:
+            raise ValueError(
+                f"`max_seq_length` {settings.max_seq_length} exceeds the config's "
+                f"max_position_embeddings ({config.max_position_embeddings}): lower it to that"
+            )
+        return cls(path, stored, initial), settings, config
+
+    def hold(self, held: contextlib.ExitStack, *activities: str) -> None:
+        """Makes the directory and reserves it for these activities until `held` closes."""
+        make_output_dir(self.path)
+        for activity in activities:
+            held.enter_context(files.hold(self.path, activity))
+
+    def initialise(self, trainer: Trainer, **options: bool) -> bool:
+        """Does what Trainer.initialise does; checks that all workers then have the same weights."""
+        resumes = trainer.initialise(self.initial, **options)
+        if trainer.devices.num_processes > 1:
+            check_workers_agree(trainer.devices, {"initial weights": trainer.digest()})
+        return resumes
+
+    def begin(
+        self,
+        devices: Devices,
+        resumes: bool,
+        settings: TrainingSettings,
+        config: AlbertConfig,
+        data: Mapping[str, str],
+        kept: Vocabulary | None = None,
+        classes: Sequence[str] = (),
+        task: TaskRecord | None = None,
+    ) -> None:
+        """Begins or resumes a training here: from now on the directory is its own.
+
+        Every worker calls it. The chief writes what later commands go by: vocabulary, class names,
+        config and run.json. `data` are digests of what this start reads; others stay as they are.
+        """
+        evaluation.begin(self.path, devices, resumes)
+        if not devices.is_chief:
+            return
+        if kept:
+            vocabulary.keep(kept, self.path)
+        if classes:
+            labels.write(self.path, classes)
+        before = find_run(self.path) if resumes else None
+        data = {**(before.data if before else {}), **data}
+        files.replace(os.path.join(self.path, CONFIG_FILE), config.to_json())
+        command = shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])  # As typed in a shell.
+        RunRecord(settings.record(), config.to_dict(), data, task, command).write(self.path)
+
+
+def follow_run(settings: AnySettings, path: str) -> AnySettings:
+    """Returns the settings of the run in a directory or beside weights, except those given now."""
+    run = find_run(path)
     return settings.following(run.settings) if run else settings
 
 
-def load_config(settings: TrainingSettings, path: str | None) -> AlbertConfig:
-    """Reads the config that is named, or else the one beside weights."""
-    if settings.albert_config_file:
-        return AlbertConfig.from_json_file(settings.albert_config_file)
-    if path is None:
-        raise ValueError(
-            "no config: set `albert_config_file`, or an `init_checkpoint` with a config beside it"
-        )
-    return conversion.load_config(path)
-
-
-def record_run(
-    settings: TrainingSettings,
-    config: AlbertConfig,
-    data: Mapping[str, str],
-    resumes: bool,
-    task: TaskRecord | None = None,
-) -> None:
-    """Writes config and run.json, by which later commands go: a training begins or goes on.
-
-    Args:
-      settings: Those that it goes by.
-      config: The model's.
-      data: Digests of the data that it reads; if it resumes, those that it doesn't read now stay.
-      resumes: Whether the run is in the directory.
-      task: What a fine-tuned model is for.
-    """
-    before = find_run(settings.output_dir) if resumes else None
-    data = {**(before.data if before else {}), **data}
-    files.replace(os.path.join(settings.output_dir, CONFIG_FILE), config.to_json())
-    command = shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])  # As typed in a shell.
-    run = RunRecord(settings.record(), config.to_dict(), data, task, command)
-    run.write(settings.output_dir)
-
-
-def log_end(path: str, task: Task, served_as: str, exported: str | None = None) -> None:
+def log_end(trainer: Trainer, evaluates: bool, served_as: str, exported: str | None = None) -> None:
     """Logs a run's checkpoint to use, its score, and a command that answers with it.
 
     `served_as` is which of serving's tasks does; `exported` is where it was exported to, if it was.
     """
-    directory = os.path.dirname(path)
-    score = eval_results.of_checkpoint(path).get(task.key_metric)
-    said = "" if score is None else f" | {task.key_metric} {four_digits(score)}"
+    if not trainer.devices.is_chief:
+        return
+    directory, key_metric = trainer.output_dir, trainer.task.key_metric
+    path = checkpoint.to_use(directory, evaluates)
+    score = eval_results.of_checkpoint(path).get(key_metric)
+    said = "" if score is None else f" | {key_metric} {four_digits(score)}"
     if path == checkpoint.best(directory):
         said = f", of step {eval_results.Trial.read(directory).best_step}{said}"
     logging.info("checkpoint to use: %s%s", path, said)
     following = log.command("tensorboard", logdir=directory)
-    with contextlib.suppress(ValueError):  # Of several vocabularies none is taken.
+    with contextlib.suppress(ValueError):  # The directory contains several vocabularies.
         if exported:
             following = log.command("albert-predict", model=exported)
         elif vocabulary.find(directory):
@@ -95,10 +158,10 @@ def log_end(path: str, task: Task, served_as: str, exported: str | None = None) 
     logging.info("next: %s", following)
 
 
-def check_same_model(config: AlbertConfig, output_dir: str) -> None:
-    """Checks that the run in output_dir has the same config; dropout may change."""
-    stored = os.path.join(output_dir, CONFIG_FILE)
-    if not checkpoint.latest(output_dir) or not files.exists(stored):
+def _check_same_model(config: AlbertConfig, directory: str) -> None:
+    """Checks that the run in a directory has the same config; dropout may change."""
+    stored = os.path.join(directory, CONFIG_FILE)
+    if not files.exists(stored):
         return
     before = AlbertConfig.from_json_file(stored)
     changed = [
@@ -109,15 +172,6 @@ def check_same_model(config: AlbertConfig, output_dir: str) -> None:
         raise ValueError(
             f"`output_dir` holds a run of another model ({'; '.join(changed)}): give another "
             "directory, or the config that the run was started with"
-        )
-
-
-def check_positions(config: AlbertConfig, max_seq_length: int) -> None:
-    """Raises ValueError if the model hasn't a position for each piece of a sequence."""
-    if max_seq_length > config.max_position_embeddings:
-        raise ValueError(
-            f"`max_seq_length` {max_seq_length} exceeds the config's max_position_embeddings "
-            f"({config.max_position_embeddings}): lower it to that"
         )
 
 
@@ -159,8 +213,8 @@ def make_output_dir(path: str) -> None:
 def check_workers_agree(devices: Devices, parts: Mapping[str, Any]) -> None:
     """Checks that all workers were given the same; every worker calls it, with the same names.
 
-    Else they would train different models, or wait for each other for ever. `parts` is what they
-    must have in common, by name; plain JSON.
+    Workers that differ would train different models, or wait for each other for ever. `parts` is
+    what they must have in common, by name; plain JSON.
     """
     numbers = [zlib.crc32(repr(part).encode()) for part in parts.values()]
     means = devices.mean_over_processes(*numbers)
@@ -171,8 +225,8 @@ def check_workers_agree(devices: Devices, parts: Mapping[str, Any]) -> None:
     ]
     if not different:
         return
-    # Whoever ended now could take the answer away from a worker that still waits for it. That the
-    # others have ended is no news.
+    # Wait until every worker has the answer: one that exits first would break the collective
+    # operation for the others. Here an error only says that some have ended.
     with contextlib.suppress(Exception):
         devices.wait_for_all()
     raise ValueError(

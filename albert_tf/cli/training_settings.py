@@ -222,13 +222,15 @@ class TrainingSettings(Settings):
         )
         return TensorFlowDevices(strategy)
 
-    def check_batch_sizes(self, devices: Devices, *evaluations: str) -> None:
-        """Checks that batches can be split evenly over the devices.
+    @property
+    def evaluation_batch_sizes(self) -> Sequence[str]:
+        """The names of the batch sizes that are used besides the training's."""
+        raise NotImplementedError
 
-        `evaluations` are the names of the batch sizes that are used besides the training's.
-        """
+    def check_batch_sizes(self, devices: Devices) -> None:
+        """Checks that batches can be split evenly over the devices."""
         replicas, parts = devices.num_replicas, self.gradient_accumulation_steps
-        sizes = [(name, replicas, "") for name in evaluations]
+        sizes = [(name, replicas, "") for name in self.evaluation_batch_sizes]
         if self.do_train:
             in_parts = f" with {parts} part(s) each" if parts > 1 else ""
             sizes.append(("train_batch_size", replicas * parts, in_parts))

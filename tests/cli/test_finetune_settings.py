@@ -12,6 +12,7 @@ import pytest
 
 from albert_tf.cli import finetune
 from albert_tf.cli.finetune_settings import FinetuningSettings
+from albert_tf.config import AlbertConfig
 from albert_tf.storage import checkpoint
 from albert_tf.storage.run_record import find_run
 from albert_tf.tasks.supervised_run import SupervisedRun
@@ -72,7 +73,8 @@ def received(monkeypatch, tmp_path):
         monkeypatch.setattr(finetune, "Teacher", functools.partial(tiny.arguments, real_teacher))
         create = functools.partial(tiny.arguments, real_optimizer)
         monkeypatch.setattr(optimizers, "create_optimizer", create)
-        found.task = finetune.make_task(settings, finetune.load_config(settings, None))
+        model = AlbertConfig.from_json_file(config)
+        found.task = finetune.make_task(settings, finetune.with_dropout(settings, model))
         found.task.tokenizer = SimpleNamespace(digest="")
         found.options = found.task.options
         found.Trainer = settings.make_trainer(found.task, None)

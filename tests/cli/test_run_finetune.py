@@ -17,6 +17,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf.cli import finetune
+from albert_tf.cli.run_directory import RunDirectory
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import named_weights
 from albert_tf.storage import checkpoint
@@ -226,18 +227,18 @@ def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
         runs.main([*command, "--do_train", "--train_step=3"])
 
 
-def test_a_fresh_run_takes_the_config_beside_its_weights(mrpc, tmp_path):
-    """Not that of a best checkpoint which another run left in output_dir."""
+def test_without_training_the_best_checkpoint_of_the_directory_comes_first(mrpc, tmp_path):
+    """Even if no list has it, and other weights are named."""
     out = tmp_path / "out"
     out.mkdir()
     held = {"global_step": np.int64(3), "weights": np.zeros(20_000, np.float32)}
     checkpoint.write(str(out / "model.ckpt-best"), held)
     runs.write_config(out, num_hidden_layers=7).rename(out / "albert_config.json")
     changes = {"from_scratch": None, "init_checkpoint": mrpc / "out", "albert_config_file": None}
-    for flag, layers in {"do_train": 1, "do_predict": 7}.items():
-        found = runs.parse(runs.command("mrpc", tmp_path, **changes, **{flag: True}))
-        weights = finetune.find_stored(found) or finetune.find_initial_weights(found)
-        assert finetune.load_config(found, weights).num_hidden_layers == layers
+    given = runs.parse(runs.command("mrpc", tmp_path, **changes, do_predict=True))
+    directory, _, config = RunDirectory.open(given, finetune.find_initial_weights)
+    assert directory == RunDirectory(str(out), None, f"{out}/model.ckpt-best")
+    assert config.num_hidden_layers == 7
 
 
 def test_the_vocabulary_beside_the_weights_is_found(tmp_path):
@@ -249,7 +250,7 @@ def test_the_vocabulary_beside_the_weights_is_found(tmp_path):
 
     def found(*flags: str) -> tuple[str, bool, bool]:
         given = runs.parse([*runs.command("mrpc", tmp_path, **changes), "--do_train", *flags])
-        words = finetune.find_vocabulary(given, None, given.init_checkpoint)
+        words = finetune.find_vocabulary(given, given.init_checkpoint)
         return words.path, *words.form
 
     other = str(runs.GOLDEN / "spm/en_small.model")
