@@ -85,6 +85,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
     albert_hub_module_handle: str | None = _model(
         None,
         "Directory of an unpacked TF-Hub module to start from; otherwise like init_checkpoint.",
+        rare=True,
     )
     from_scratch: bool = _model(
         False,
@@ -141,16 +142,18 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         None,
         "Directory in which features are stored for later runs. By default features/ in "
         "output_dir.",
+        rare=True,
     )
     train_feature_file: str | None = _features(
-        None, "Path prefix of the stored features to train on. By default in cached_dir."
+        None, "Path prefix of the stored features to train on. By default in cached_dir.", rare=True
     )
     predict_feature_file: str | None = _features(
         None,
         "Path prefix of the stored features to evaluate and predict. By default in cached_dir.",
+        rare=True,
     )
     predict_feature_left_file: str | None = _features(
-        None, "No effect: accepted for the release's command lines."
+        None, "No effect: accepted for the release's command lines.", rare=True
     )
 
     # --- training ----------------------------------------------------------------------------
@@ -273,9 +276,10 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         "of the second one to be the answer; for multilabel, the minimum probability of a label "
         '(0.5 by default); for squad_v2, the null odds (score of "no answer") at or above which '
         "it gives no answer (0 by default). By default (nan), of two classes the likelier one.",
+        rare=True,
     )
     use_einsum: bool = setting(
-        True, "No effect: accepted for the release's command lines.", group=SPEED
+        True, "No effect: accepted for the release's command lines.", group=SPEED, rare=True
     )
 
     @classmethod

@@ -112,11 +112,13 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
         "Step at which the warm-up starts. Before it the learning rate is negative, as in the "
         "release.",
         interval=NATURAL,
+        rare=True,
     )
     poly_power: float = _training(
         1.0,
         "Exponent of the learning rate's polynomial decay. 1, the release's, is linear.",
         interval="(0, inf)",
+        rare=True,
     )
     sentence_order_weight: float = _training(
         1.0,

@@ -23,7 +23,7 @@ BACKENDS = ("tensorflow", "jax")
 _model = functools.partial(setting, group=MODEL)
 _training = functools.partial(setting, group=TRAINING)
 _speed = functools.partial(setting, group=SPEED)
-_tpu = functools.partial(setting, group=TPU, per_command=True)
+_tpu = functools.partial(setting, group=TPU, per_command=True, rare=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,6 +150,7 @@ class TrainingSettings(Settings):
         False,
         "Run on a TPU. If false, run on all GPUs of this machine, or on its CPU; TF_CONFIG adds "
         "other machines.",
+        rare=False,
     )
     tpu_name: str | None = _tpu(
         None,

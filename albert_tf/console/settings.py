@@ -45,6 +45,7 @@ def setting(
     alias: str | None = None,
     per_command: bool = False,
     repeated: bool = False,
+    rare: bool = False,
 ) -> Any:
     """Returns a field of a Settings class.
 
@@ -59,6 +60,7 @@ def setting(
       per_command: Whether it belongs to a command, not to the run that it works on, so that a
         later command doesn't take it from the run's record: what to do, and on which machine.
       repeated: Whether a list's flag is given once for each element, not with commas.
+      rare: Whether --help leaves it out; --helpfull lists it.
     """
     metadata = {
         "help": help,
@@ -68,6 +70,7 @@ def setting(
         "alias": alias,
         "per_command": per_command,
         "repeated": repeated,
+        "rare": rare,
     }
     return dataclasses.field(default=default, metadata=metadata)
 
@@ -291,10 +294,10 @@ class _HelpFlag(flags.BooleanFlag):
 
 
 def help_text(cls: type[Settings], doc: str) -> str:
-    """Returns what --help shows: what the script does, and its flags in groups."""
+    """Returns what --help shows: what the script does, and its flags in groups, but rare ones."""
     values = FlagValues()
     define_flags(cls, values)
-    fields = cls.flags()
+    fields = [field for field in cls.flags() if not field.metadata["rare"]]
     used = [field.metadata["group"] for field in fields]
     headings = [*(heading for heading in cls.headings if heading in used), *used]
     lines = [doc.rstrip()]

@@ -253,7 +253,8 @@ TASK, FEATURES, SQUAD = "Task and data", "Features", "SQuAD"
 
 _task = functools.partial(setting, group=TASK)
 _feature = functools.partial(setting, group=FEATURES)
-_squad = functools.partial(setting, group=SQUAD, interval=POSITIVE)
+_race = functools.partial(setting, False, group=TASK, rare=True)
+_squad = functools.partial(setting, group=SQUAD, interval=POSITIVE, rare=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -283,6 +284,7 @@ class SquadSettings(Settings):
         128,
         "Distance in tokens between the starts of successive windows on a long paragraph or text. "
         "Those on texts overlap only if it is less than max_seq_length - 2. 128 is the release's.",
+        rare=False,
     )
     max_query_length: int = _squad(
         64, "Maximum length of a question in tokens; longer is truncated. 64 is the release's."
@@ -337,8 +339,8 @@ class TaskSettings(table.TableSettings, SquadSettings):
         "File with the examples to predict, in the format of train_file. A table needs no labels "
         "here.",
     )
-    high_only: bool = _task(False, "Read only RACE's level high. By default both levels.")
-    middle_only: bool = _task(False, "Read only RACE's level middle. By default both levels.")
+    high_only: bool = _race("Read only RACE's level high. By default both levels.")
+    middle_only: bool = _race("Read only RACE's level middle. By default both levels.")
 
     # --- how text becomes features ----------------------------------------------------------
 
@@ -360,6 +362,7 @@ class TaskSettings(table.TableSettings, SquadSettings):
         "Maximum length of a question with one of its options in tokens, for race and choice. 128 "
         "is the release's.",
         interval=POSITIVE,
+        rare=True,
     )
 
     @property

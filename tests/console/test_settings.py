@@ -26,6 +26,7 @@ class Example(Settings):
     seed: int | None = setting(None, "A seed.", group="Numbers", interval="[0, 4294967295]")
     any_number: int = setting(0, "Any number.", group="Numbers", interval="(-inf, inf)")
     rate: float = setting(0.5, "A rate.", group="Numbers", interval="[0, 1)")
+    old: int = setting(1, "Of old.", group="Numbers", rare=True)
     fast: bool = setting(True, "Fast.", group="Numbers")
 
     def __post_init__(self) -> None:
@@ -96,6 +97,11 @@ def test_help_lists_groups_bounds_and_defaults():
     assert "    (default: 7; a positive integer)\n" in text and "Texts:\n  --name: A" in text
     assert "    (must be given)\n" in text and "    (one of a, b)\n  --words: Words.\n" in text
     assert "  --[no]fast: Fast.\n    (default: true)\n" in text and "  --in: Where.\n" in text
+
+
+def test_a_rare_flag_parses_but_is_not_in_help():
+    assert parse("--name=x", "--old=3").old == 3 and "old" in Example.names()
+    assert "--old" not in settings.help_text(Example, "")
 
 
 def test_a_flag_file_is_read_and_the_command_line_wins(tmp_path):
