@@ -304,7 +304,7 @@ def make_split(
     if count == 1:
         return Split(examples, features, batch_size, (longest,))
 
-    # Where XLA compiles all of a step, a length must spare more than that takes, in all its reads.
+    # If XLA compiles the whole step, a length must save more time than compiling for it takes.
     if devices.static_shapes or settings.jit_compile:
         price = length_buckets.compile_price(task.options.config, devices.on_cpu)
     if is_training:

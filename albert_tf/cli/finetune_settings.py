@@ -1,7 +1,7 @@
 """The settings of run_finetune.py: those of the release's four scripts, and a few more.
 
-Those are run_classifier.py, run_race.py, run_squad_v1.py and run_squad_v2.py. Where a task's script
-has another default than run_classifier.py, the task's row in albert_tf.tasks.registry has it.
+The four are run_classifier.py, run_race.py, run_squad_v1.py and run_squad_v2.py. Where a task's
+script has another default than run_classifier.py, its row in albert_tf.tasks.registry has that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from albert_tf.training import length_buckets
 
 _LOSS, _EVALUATION, _EXPORT = "Loss", "Evaluation and prediction", "Export"
 _RECIPES = config.shipped_recipes("finetuning")
-# Of the settings in a pair only one can be given.
+# At most one setting of each pair may be given.
 _EXCLUSIVE = (
     ("num_train_epochs", "train_step"),
     ("warmup_proportion", "warmup_step"),
@@ -291,7 +291,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         values["task_name"] = values["task_name"].lower()
         defaults: dict[str, Any] = {}
         if values["task_name"] in TASKS:
-            # What other defaults depend on.
+            # Some defaults depend on other settings.
             known: Any = types.SimpleNamespace(**{f.name: f.default for f in cls.flags()} | values)
             row = TASKS[values["task_name"]]
             defaults = (row.variant(known) if row.variant else row).defaults_for(known)

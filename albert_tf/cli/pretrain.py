@@ -32,7 +32,7 @@ from albert_tf.training.interfaces import Devices, InputFn
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
-# Seed of an evaluation's masks: the same for every `random_seed`.
+# The seed of an evaluation's masks, the same for every `random_seed`.
 _EVALUATION_SEED = -1
 
 
@@ -165,8 +165,8 @@ class Records:
       files: TFRecord files.
       indexes: Where their records are.
       spec: What a record holds.
-      row_format: Of records without masks; else None.
-      masks: How those are masked; else None.
+      row_format: The layout of rows without masks; None if the records have masks.
+      masks: How such rows are masked; None if the records have masks.
     """
 
     files: list[str]
@@ -183,7 +183,7 @@ class Records:
     def digest(self) -> str:
         """Returns a digest of all that decides the order of the records."""
         names = list(map(os.path.basename, self.files))
-        remote = sum(map(files.is_remote, self.files))  # They have another order.
+        remote = sum(map(files.is_remote, self.files))  # Remote files are read in another order.
         return digest([names, self.counts, remote])
 
     def masking(self, seed: int) -> DynamicMasking | None:
@@ -276,7 +276,7 @@ def train(settings: PretrainingSettings, trainer: Trainer, records: Records) -> 
 def last_step(settings: PretrainingSettings) -> int:
     """Returns the last step of the run in output_dir as it was last started, or an earlier one.
 
-    It is 0 if no run has begun there: what is there is all that comes.
+    It is 0 if no run has begun there: no more checkpoints will come.
     """
     run = find_run(settings.output_dir)
     last = run.settings.get("num_train_steps", 0) if run else 0

@@ -180,7 +180,7 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
         if not self.do_train and not self.do_eval:
             raise ValueError("nothing to do: set `do_train` or `do_eval`")
         if not self.do_train and tf_config.num_workers() > 1:
-            # The processes that train would take it for one of them.
+            # The training processes would mistake it for one of their own.
             raise ValueError(
                 "`do_eval` without `do_train` runs in a single process: unset TF_CONFIG"
             )

@@ -176,7 +176,7 @@ def parse(
         flags.DEFINE_flag(flags.Flag(flags.ArgumentParser(), None, "flagfile", None, ""), values)
     try:
         rest = values(argv)
-        if implied := cls.implied(values):  # What is given comes last, and wins.
+        if implied := cls.implied(values):  # The last value wins: the one given.
             rest = values([argv[0], *implied, *argv[1:]])
         given = {
             field.name: values[_flag(field)].value
@@ -294,7 +294,7 @@ class _HelpFlag(flags.BooleanFlag):
 
 
 def help_text(cls: type[Settings], doc: str) -> str:
-    """Returns what --help shows: what the script does, and its flags in groups, but rare ones."""
+    """Returns the text of --help: what the script does, and its flags in groups, but rare ones."""
     values = FlagValues()
     define_flags(cls, values)
     fields = [field for field in cls.flags() if not field.metadata["rare"]]
