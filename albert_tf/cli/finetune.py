@@ -69,52 +69,42 @@ def main(settings: FinetuningSettings) -> None:
 def prepare(
     settings: FinetuningSettings, held: contextlib.ExitStack
 ) -> tuple[FinetuningSettings, SupervisedRun]:
-    """Makes all that a run needs, checked: its settings, and a SupervisedRun with its weights.
-
-    The run holds the output directory until `held` closes.
-    """
+    """Makes what a run needs until `held` closes: settings, and a SupervisedRun with weights."""
     # The directory's run, the weights, settings and model with which it begins.
     directory, settings, config = RunDirectory.open(settings, find_initial_weights)
     config = with_dropout(settings, config)
 
     # Devices come before any other TensorFlow operation: workers can't be connected later.
     devices = held.enter_context(settings.create_devices())
-    settings.check_batch_sizes(devices)
+    settings.check_batch_sizes(
+        devices, eval_batch_size=settings.do_eval, predict_batch_size=settings.predicts
+    )
 
     # The data, which must be what task and model expect, and the same for all workers.
-    words = find_vocabulary(settings, directory.initial)
-    words.check(config)
-    vocabulary.check_kept(words, settings.output_dir)
+    words = find_vocabulary(settings, directory, config)
     task = make_task(settings, config, words.tokenizer, find_classes(settings, directory))
     check_same_task(settings, task, directory)
-    teacher = make_teacher(settings, task) if settings.do_train and settings.teacher else None
+    teacher = make_teacher(settings, task)
     examples = read_examples(settings, task)
     if settings.do_train:
         settings = settings.with_steps(len(examples["train"]))
-        if settings.class_weights:
-            task.weigh_classes(settings.class_weights, examples["train"])
-    if settings.export_dir:
-        check_exportable(settings, task, words)
+    check_exportable(settings, task, words)
     data = {name: feature_table.examples_digest(split) for name, split in examples.items()}
     shared = {**settings.record(), "config": config.to_dict(), "classes": task.classes}
     run_directory.check_workers_agree(devices, {**shared, **dict.fromkeys(SPLITS), **data})
-    if devices.is_chief:
-        directory.hold(held, "run")
-    rates = *(getattr(config, name) for name in DROPOUT_FIELDS), settings.dropout_prob
-    text = "%s with %d replica(s); dropout: hidden %g, attention %g, head %g"
-    logging.info(text, devices.name, devices.num_replicas, *rates)
+    directory.hold(devices, held, run=True)
+    logging.info("%s with %d replica(s)", devices.name, devices.num_replicas)
 
-    # The model, its weights, and features. Then the directory is this run's.
+    # The model, its weights and features; from then on the directory is this run's.
     run = SupervisedRun(task, settings.make_trainer(task, devices), directory.initial)
+    resumes = settings.do_train and directory.initialise(run.trainer)
     if not settings.do_train:
         run.restore_best()
-        make_splits(settings, run, examples)
-        return settings, run
-    resumes = directory.initialise(run.trainer)
     make_splits(settings, run, examples, teacher)
-    about = words, task.class_names, made_for(settings, task)
-    data.pop("test", None)  # A later run may predict others.
-    directory.begin(devices, resumes, settings, config, data, *about)
+    if settings.do_train:
+        about = words, task.class_names, made_for(settings, task)
+        data.pop("test", None)  # A later run may predict others.
+        directory.begin(devices, resumes, settings, config, data, *about)
     return settings, run
 
 
@@ -142,17 +132,24 @@ def find_initial_weights(settings: FinetuningSettings) -> str | None:
 
 
 def with_dropout(settings: FinetuningSettings, config: AlbertConfig) -> AlbertConfig:
-    """Returns the config with the dropout rates that the settings have."""
+    """Returns the config with the dropout rates that the settings have, and logs them."""
     rates = {name: getattr(settings, name) for name in DROPOUT_FIELDS}
     given = {name: rate for name, rate in rates.items() if rate is not None}
-    return dataclasses.replace(config, **given)
+    config = dataclasses.replace(config, **given)
+    both = config.hidden_dropout_prob, config.attention_probs_dropout_prob
+    logging.info("dropout: hidden %g, attention %g, head %g", *both, settings.dropout_prob)
+    return config
 
 
-def find_vocabulary(settings: FinetuningSettings, initial: str | None) -> Vocabulary:
+def find_vocabulary(
+    settings: FinetuningSettings, directory: RunDirectory, config: AlbertConfig
+) -> Vocabulary:
     """Reads the vocabulary that is named, or the one beside the weights."""
-    for path in filter(None, (initial, settings.output_dir)):
+    for path in filter(None, (directory.initial, directory.path)):
         if found := vocabulary.find(path, *vocabulary_arguments(settings)):
             logging.info("vocabulary: %s", found.path)
+            found.check(config)
+            vocabulary.check_kept(found, directory.path)
             return found
     raise ValueError(
         "no vocabulary: set `spm_model_file`, or `vocab_file` for a WordPiece one, or put it "
@@ -260,19 +257,22 @@ def make_task(
 
 
 def read_examples(settings: FinetuningSettings, task: SupervisedTask) -> dict[str, list[Any]]:
-    """Reads the examples of the splits that are asked for."""
-    return {
+    """Reads the examples of the splits that are asked for; weighs the classes to train on."""
+    examples = {
         split: settings.row.read(settings, split, task)
         for split, (does, _) in SPLITS.items()
         if getattr(settings, does)
     }
+    if settings.do_train and settings.class_weights:
+        task.weigh_classes(settings.class_weights, examples["train"])
+    return examples
 
 
 def make_splits(
     settings: FinetuningSettings,
     run: SupervisedRun,
     examples: Mapping[str, list[Any]],
-    teacher: Teacher | None = None,
+    teacher: Teacher | None,
 ) -> None:
     """Makes the features of each split; a teacher adds to those to train on."""
     task, devices, splits = run.task, run.trainer.devices, run.splits
@@ -325,8 +325,10 @@ def make_split(
     return Split(examples, features, batch_size, lengths)
 
 
-def make_teacher(settings: FinetuningSettings, task: SupervisedTask) -> Teacher:
-    """Returns the teacher; the task then learns from it."""
+def make_teacher(settings: FinetuningSettings, task: SupervisedTask) -> Teacher | None:
+    """Returns the teacher, if there is one; the task then learns from it."""
+    if not (settings.do_train and settings.teacher):
+        return None
     distillation = Distillation(settings.distillation_weight, settings.temperature)
     path = hub.local(settings.teacher)
     return Teacher(path, task, distillation, settings.predict_batch_size, settings.task_name)
@@ -350,7 +352,8 @@ def train(settings: FinetuningSettings, run: SupervisedRun) -> bool:
 def combine(settings: FinetuningSettings) -> None:
     """Averages the predictions of several runs, with the settings of the first."""
     first, *others = settings.ensemble_dirs
-    settings = run_directory.follow_run(dataclasses.replace(settings, do_train=False), first)
+    if run := find_run(first):
+        settings = dataclasses.replace(settings, do_train=False).following(run.settings)
     classes = labels_file.read(first) if settings.row.find_classes else None
     for other in others if classes else ():
         found = labels_file.read(other)
@@ -375,6 +378,8 @@ def combine(settings: FinetuningSettings) -> None:
 
 def check_exportable(settings: FinetuningSettings, task: SupervisedTask, words: Vocabulary) -> None:
     """Checks before training what an export needs, and that its directory is free."""
+    if not settings.export_dir:
+        return
     # Not at the top: the script also runs without tensorflow_text.
     try:
         from albert_tf.serving import graph_tokenizer
@@ -393,19 +398,15 @@ def check_exportable(settings: FinetuningSettings, task: SupervisedTask, words: 
 
 def is_exported(settings: FinetuningSettings) -> bool:
     """Whether the run is over, and has made its export, which appears complete or not at all."""
-    newest = checkpoint.latest(settings.output_dir)
-    is_trained = not settings.do_train or (
-        newest is not None
-        and (
-            checkpoint.step_of(newest) >= settings.train_step
-            or eval_results.is_over(
-                settings.output_dir,
-                settings.early_stopping_patience,
-                settings.save_checkpoints_steps,
-            )
-        )
-    )
-    return is_trained and files.exists(os.path.join(settings.export_dir, "saved_model.pb"))
+    if settings.do_train:
+        newest = checkpoint.latest(settings.output_dir)
+        ends_early = settings.early_stopping_patience, settings.save_checkpoints_steps
+        if not newest or (
+            checkpoint.step_of(newest) < settings.train_step
+            and not eval_results.is_over(settings.output_dir, *ends_early)
+        ):
+            return False
+    return files.exists(os.path.join(settings.export_dir, "saved_model.pb"))
 
 
 def export(settings: FinetuningSettings, run: SupervisedRun) -> None:

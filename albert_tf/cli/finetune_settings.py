@@ -35,6 +35,7 @@ _EXCLUSIVE = (
 
 _model = functools.partial(setting, group=MODEL)
 _features = functools.partial(setting, group=FEATURES)
+_stored = functools.partial(setting, group=FEATURES, rare=True)
 _training = functools.partial(setting, group=TRAINING)
 _loss = functools.partial(setting, group=_LOSS)
 _evaluation = functools.partial(setting, group=_EVALUATION)
@@ -138,22 +139,20 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         "default for squad_v1, whose loss depends on padding.",
         interval=POSITIVE,
     )
-    cached_dir: str | None = _features(
+    cached_dir: str | None = _stored(
         None,
         "Directory in which features are stored for later runs. By default features/ in "
         "output_dir.",
-        rare=True,
     )
-    train_feature_file: str | None = _features(
-        None, "Path prefix of the stored features to train on. By default in cached_dir.", rare=True
+    train_feature_file: str | None = _stored(
+        None, "Path prefix of the stored features to train on. By default in cached_dir."
     )
-    predict_feature_file: str | None = _features(
+    predict_feature_file: str | None = _stored(
         None,
         "Path prefix of the stored features to evaluate and predict. By default in cached_dir.",
-        rare=True,
     )
-    predict_feature_left_file: str | None = _features(
-        None, "No effect: accepted for the release's command lines.", rare=True
+    predict_feature_left_file: str | None = _stored(
+        None, "No effect: accepted for the release's command lines."
     )
 
     # --- training ----------------------------------------------------------------------------
@@ -359,10 +358,9 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         return self.train_step, self.warmup_step
 
     @property
-    def evaluation_batch_sizes(self) -> Sequence[str]:
-        teaches = self.do_train and self.teacher  # In batches of predict_batch_size.
-        used = {"eval_batch_size": self.do_eval, "predict_batch_size": self.do_predict or teaches}
-        return [name for name, does in used.items() if does]
+    def predicts(self) -> bool:
+        """Whether a model predicts, on the test set or as a teacher."""
+        return self.do_predict or bool(self.do_train and self.teacher)
 
     @property
     def threshold(self) -> float | None:

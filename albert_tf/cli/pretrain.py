@@ -58,10 +58,9 @@ def main(settings: PretrainingSettings) -> None:
 def prepare(
     settings: PretrainingSettings, held: contextlib.ExitStack
 ) -> tuple[PretrainingSettings, Trainer, Records, str | None]:
-    """Makes all that a run needs, checked: its settings, a Trainer, its records, and weights.
+    """Makes what a run needs until `held` closes: its settings, a Trainer, records, and weights.
 
-    A Trainer that trains has its weights; those that are returned are to be evaluated alone. The
-    run holds the output directory until `held` closes.
+    A Trainer that trains has its weights; those that are returned are to be evaluated alone.
     """
     # The directory's run, the weights, settings and model with which it begins.
     if settings.output_dir is None:
@@ -73,7 +72,7 @@ def prepare(
 
     # Devices come before any other TensorFlow operation: workers can't be connected later.
     devices = held.enter_context(settings.create_devices())
-    settings.check_batch_sizes(devices)
+    settings.check_batch_sizes(devices, eval_batch_size=settings.do_eval)
 
     # The data, which must be what settings and config expect, and the same for all workers.
     if devices.is_chief:
@@ -81,17 +80,12 @@ def prepare(
     has_cache = files.is_dir(settings.output_dir)  # Other workers may be earlier than the chief.
     cache = os.path.join(settings.output_dir, "input_files.json") if has_cache else None
     records = check_records(settings, paths, config, cache)
-    words = find_vocabulary(paths, directory.initial) if settings.do_train else None
-    if words:
-        words.check(config)
-        vocabulary.check_kept(words, settings.output_dir)
+    words = find_vocabulary(paths, directory, config) if settings.do_train else None
     data = {"records": records.digest()}
     shared = {**settings.record(), "config": config.to_dict(), **data}
     run_directory.check_workers_agree(devices, shared)
-    if devices.is_chief:
-        # Another process may evaluate beside training.
-        activities = {"run": settings.do_train, "evaluation": settings.do_eval}
-        directory.hold(held, *(name for name, does in activities.items() if does))
+    # Another process may evaluate beside training.
+    directory.hold(devices, held, run=settings.do_train, evaluation=settings.do_eval)
     text = "%d records in %d files; %s with %d replica(s)"
     logging.info(text, sum(records.counts), len(paths), devices.name, devices.num_replicas)
 
@@ -143,15 +137,19 @@ def check_weights(
     return settings
 
 
-def find_vocabulary(paths: list[str], weights: str | None) -> Vocabulary | None:
+def find_vocabulary(
+    paths: list[str], directory: RunDirectory, config: AlbertConfig
+) -> Vocabulary | None:
     """Returns the vocabulary to keep: the one beside the records, or else beside the weights."""
-    if found := vocabulary.find_beside_records(paths):
-        return found
+    found, weights = vocabulary.find_beside_records(paths), directory.initial
     try:
-        return vocabulary.find(weights) if weights else None
+        found = found or (vocabulary.find(weights) if weights else None)
     except ValueError as error:  # Pre-training itself needs none.
         logging.warning("no vocabulary is kept with the checkpoints: %s", error)
-        return None
+    if found:
+        found.check(config)
+        vocabulary.check_kept(found, directory.path)
+    return found
 
 
 # --- records --------------------------------------------------------------------------------

@@ -203,10 +203,6 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
         return self.num_train_steps, self.num_warmup_steps, *shape
 
     @property
-    def evaluation_batch_sizes(self) -> Sequence[str]:
-        return ["eval_batch_size"] if self.do_eval else []
-
-    @property
     def has_dynamic_masks(self) -> bool:
         """Whether masks are drawn during training."""
         return self.masking == "dynamic" or (self.masking is None and self.masked_lm_budget > 0)

@@ -10,13 +10,14 @@ import sys
 import uuid
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import tensorflow as tf
 from absl import logging
 
 from albert_tf import conversion
-from albert_tf.cli.training_settings import TrainingSettings
+from albert_tf.cli.finetune_settings import FinetuningSettings
+from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
 from albert_tf.console import log
 from albert_tf.conversion import labels, layouts
@@ -29,11 +30,7 @@ from albert_tf.training.interfaces import Devices
 from albert_tf.training.progress import four_digits
 from albert_tf.training.trainer import Trainer
 
-if TYPE_CHECKING:
-    from albert_tf.cli.finetune_settings import FinetuningSettings
-    from albert_tf.cli.pretraining_settings import PretrainingSettings
-
-AnySettings = TypeVar("AnySettings", "FinetuningSettings", "PretrainingSettings")
+AnySettings = TypeVar("AnySettings", FinetuningSettings, PretrainingSettings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +74,9 @@ class RunDirectory:
         if stored:
             _check_same_model(config, path)
         # A training from other weights is a new run, with settings of its own.
-        if stored or not settings.do_train:
-            settings = follow_run(settings, initial or path)
+        goes_on = stored or not settings.do_train
+        if goes_on and (run := find_run(initial or path)):
+            settings = settings.following(run.settings)
         if settings.max_seq_length > config.max_position_embeddings:
             raise ValueError(
                 f"`max_seq_length` {settings.max_seq_length} exceeds the config's "
@@ -86,11 +84,12 @@ class RunDirectory:
             )
         return cls(path, stored, initial), settings, config
 
-    def hold(self, held: contextlib.ExitStack, *activities: str) -> None:
-        """Makes the directory and reserves it for these activities until `held` closes."""
-        make_output_dir(self.path)
-        for activity in activities:
-            held.enter_context(files.hold(self.path, activity))
+    def hold(self, devices: Devices, held: contextlib.ExitStack, **activities: bool) -> None:
+        """The chief makes the directory, and reserves it for activities until `held` closes."""
+        if devices.is_chief:
+            make_output_dir(self.path)
+            for name in (name for name, is_done in activities.items() if is_done):
+                held.enter_context(files.hold(self.path, name))
 
     def initialise(self, trainer: Trainer, **options: bool) -> bool:
         """Does what Trainer.initialise does; checks that all workers then have the same weights."""
@@ -103,7 +102,7 @@ class RunDirectory:
         self,
         devices: Devices,
         resumes: bool,
-        settings: TrainingSettings,
+        settings: AnySettings,
         config: AlbertConfig,
         data: Mapping[str, str],
         kept: Vocabulary | None = None,
@@ -127,12 +126,6 @@ class RunDirectory:
         files.replace(os.path.join(self.path, CONFIG_FILE), config.to_json())
         command = shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])  # As typed in a shell.
         RunRecord(settings.record(), config.to_dict(), data, task, command).write(self.path)
-
-
-def follow_run(settings: AnySettings, path: str) -> AnySettings:
-    """Returns the settings of the run in a directory or beside weights, except those given now."""
-    run = find_run(path)
-    return settings.following(run.settings) if run else settings
 
 
 def log_end(trainer: Trainer, evaluates: bool, served_as: str, exported: str | None = None) -> None:

@@ -223,15 +223,13 @@ class TrainingSettings(Settings):
         )
         return TensorFlowDevices(strategy)
 
-    @property
-    def evaluation_batch_sizes(self) -> Sequence[str]:
-        """The names of the batch sizes that are used besides the training's."""
-        raise NotImplementedError
+    def check_batch_sizes(self, devices: Devices, **used: bool) -> None:
+        """Checks that batches can be split evenly over the devices.
 
-    def check_batch_sizes(self, devices: Devices) -> None:
-        """Checks that batches can be split evenly over the devices."""
+        `used` says which batch sizes are used besides the training's.
+        """
         replicas, parts = devices.num_replicas, self.gradient_accumulation_steps
-        sizes = [(name, replicas, "") for name in self.evaluation_batch_sizes]
+        sizes = [(name, replicas, "") for name, is_used in used.items() if is_used]
         if self.do_train:
             in_parts = f" with {parts} part(s) each" if parts > 1 else ""
             sizes.append(("train_batch_size", replicas * parts, in_parts))

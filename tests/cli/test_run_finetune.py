@@ -18,6 +18,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.cli import finetune
 from albert_tf.cli.run_directory import RunDirectory
+from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import named_weights
 from albert_tf.storage import checkpoint
@@ -250,9 +251,11 @@ def test_the_vocabulary_beside_the_weights_is_found(tmp_path):
 
     def found(*flags: str) -> tuple[str, bool, bool]:
         given = runs.parse([*runs.command("mrpc", tmp_path, **changes), "--do_train", *flags])
-        words = finetune.find_vocabulary(given, given.init_checkpoint)
+        directory = RunDirectory(given.output_dir, None, given.init_checkpoint)
+        words = finetune.find_vocabulary(given, directory, config)
         return words.path, *words.form
 
+    config = AlbertConfig.from_json_file(runs.write_config(tmp_path))
     other = str(runs.GOLDEN / "spm/en_small.model")
     assert found() == (str(weights / "spiece.model"), False, False)
     assert found("--do_lower_case") == (str(weights / "spiece.model"), True, False)

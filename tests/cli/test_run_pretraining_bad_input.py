@@ -183,7 +183,7 @@ TWO_WORKERS = types.SimpleNamespace(num_replicas=2, num_processes=2)
 def test_what_two_workers_cannot_do(folder, changes, message):
     settings = runs.parse(runs.command(folder, **changes))
     with pytest.raises(ValueError, match=message):
-        settings.check_batch_sizes(TWO_WORKERS)
+        settings.check_batch_sizes(TWO_WORKERS, eval_batch_size=settings.do_eval)
 
 
 def test_several_workers_that_only_evaluate_are_refused_before_they_connect(folder, monkeypatch):
