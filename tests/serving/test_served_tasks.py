@@ -132,6 +132,25 @@ def model_of(num_labels: int, kind: type = albert_tf.AlbertForSequenceClassifica
     return kind(config, num_labels=num_labels)
 
 
+def test_labels_and_lengths_are_those_of_the_preprocessor(vocabulary):
+    lengths = {"max_qa_length": 7, "max_query_length": 6, "doc_stride": 5}
+    preprocess = albert_tf.Preprocessor(vocabulary, 15, ("war", "art", "law"), **lengths)
+    config = tiny.config(num_hidden_layers=1, vocab_size=6000)
+    lengths["max_seq_length"] = 15
+    for model in (
+        model_of(3),
+        model_of(3, albert_tf.AlbertForTokenClassification),
+        albert_tf.AlbertForMultipleChoice(config),
+        albert_tf.AlbertForQuestionAnswering(config),
+        albert_tf.AlbertForQuestionAnsweringV2(config),
+        albert_tf.AlbertForPreTraining(config),
+    ):
+        served = served_tasks.serve_fitted(model, preprocess, {})
+        own = {name: n for name, n in lengths.items() if hasattr(served, name)}
+        assert {name: getattr(served, name) for name in own} == own
+        assert served.labels == (preprocess.labels if served.takes_labels else ())
+
+
 def test_a_subclass_is_served(preprocess):
     served = served_tasks.serve_fitted(model_of(3, Own), preprocess, {})
     assert served.task == "classify" and served.labels == ("0", "1", "2")
