@@ -26,6 +26,7 @@ SQUAD = {
     "max_seq_length": 61,
     "doc_stride": 20,
     "max_query_length": 12,
+    "max_answer_length": 4,
     "n_best_size": 5,
     "start_n_top": 3,
     "end_n_top": 2,
@@ -99,4 +100,7 @@ def check_answers(out: pathlib.Path, version: str) -> None:
     nbest = json.loads((out / "nbest_predictions.json").read_text())
     assert list(texts) == list(nbest) == [example.qas_id for example in examples]
     assert all(0 < len(entries) <= 5 for entries in nbest.values())
+    # A word has a piece or more.
+    longest = max(len(entry["text"].split()) for entries in nbest.values() for entry in entries)
+    assert 1 < longest <= SQUAD["max_answer_length"]
     assert (out / "null_odds.json").exists() == (version == "v2")

@@ -88,6 +88,30 @@ def test_an_export_has_the_tasks_order(expected, tmp_path):
     np.testing.assert_allclose(answers["probabilities"], probabilities, atol=tolerances.SUBLAYER)
 
 
+def test_an_export_reads_text_as_given(tmp_path, monkeypatch):
+    weights, saved = write(tmp_path / "weights", NAMED), []
+    monkeypatch.setattr("albert_tf.serving.saved_model.save", lambda *given: saved.append(given))
+    form = {"do_lower_case": False, "keep_accents": True}
+    runs.main(command("mnli", tmp_path, weights, export_dir=tmp_path / "exported", **form))
+    ((served, _),) = saved
+    assert served.vocabulary.form == (False, True) and served.labels == CLASSES
+
+
+def test_a_student_learns_the_same_whatever_the_order_of_its_teachers_classes(tmp_path):
+    """Three classes in a cycle: the inverse of their order is another one."""
+    learned = []
+    for name, labels, order in (("own", CLASSES, range(3)), ("other", NAMED, ORDER)):
+        teacher = write(tmp_path / name, labels, order)
+        shutil.copy(runs.GOLDEN / "spm/en_small.model", teacher / "spiece.model")
+        (tmp_path / f"{name}_student").mkdir()
+        changes = {"do_train": True, "train_step": 1, "warmup_step": None, "teacher": teacher}
+        changes |= {"distillation_weight": 1.0, "output_dir": tmp_path / name / "out"}
+        runs.main(runs.command("mnli", tmp_path / f"{name}_student", **changes))
+        learned.append(checkpoint.read(str(tmp_path / name / "out" / "model.ckpt-1")))
+    for name, value in learned[0].items():
+        np.testing.assert_allclose(learned[1][name], value, atol=1e-6, err_msg=name)
+
+
 def test_classes_of_the_output_directory_are_put_into_order(expected, tmp_path):
     out = write(tmp_path / "out", NAMED)
     given = {"from_scratch": None, "albert_config_file": None, "do_predict": True}

@@ -75,12 +75,31 @@ def test_texts_with_several_labels_in_windows(tmp_path):
     assert {name: options[name] for name in windows} == windows
 
 
+def test_choices_are_as_many_as_their_columns_and_cut_anew(tmp_path):
+    endings = f"{TEXTS[0]},{TEXTS[1]},{TEXTS[2]}"
+    (tmp_path / "train.csv").write_text(f"text,c,b,a,label\nthe end,{endings},1\n")
+    files = {"train_file": tmp_path / "train.csv", "predict_file": tmp_path / "train.csv"}
+    changes = {"data_dir": None, "choice_columns": "c,b,a", "train_step": 1, "max_seq_length": 23}
+    changes["albert_config_file"] = runs.write_config(tmp_path, initializer_range=1.0)
+    command = runs.command("choice", tmp_path, **files, **changes, train_batch_size=1)
+    runs.main([*command, "--do_train", "--do_predict", "--max_qa_length=9"])
+    out = tmp_path / "out"
+    served = served_tasks.serve("choose", Stored(str(out / "model.ckpt-1")), {})
+    assert (served.max_seq_length, served.num_choices, served.max_qa_length) == (23, 3, 9)
+    before = np.loadtxt(out / "test_results.tsv")
+    # Features that are stored for another length are of no use.
+    runs.main([*command, "--do_predict", "--max_qa_length=3"])
+    assert np.abs(np.loadtxt(out / "test_results.tsv") - before).max() > 10 * tolerances.OUTPUT
+
+
 # --- weights of classes, the key metric, early stopping -----------------------------------------
 
 
 def test_a_run_without_progress_ends_early_and_goes_on_with_its_count(tmp_path, caplog):
     """At this rate nothing changes: the first evaluation is the best, and two more are enough."""
     files = write_table(tmp_path, ("a", "b", "a", "a"))
+    files["eval_file"] = tmp_path / "dev.csv"  # Its classes weigh nothing.
+    files["eval_file"].write_text("text,label\nthe cat,b\na dog,b\nthe end,a\n")
     changes = {"learning_rate": 1e-12, "key_metric": "macro_f1", "class_weights": "balanced"}
     changes |= {"early_stopping_patience": 2, "export_dir": tmp_path / "exported"}
     command = runs.command("classification", tmp_path, **files, **changes)

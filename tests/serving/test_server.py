@@ -67,7 +67,9 @@ class Score(Capitals):
     names = ("text_a", "text_b")
 
     def __call__(self, first, second):
-        return {"score": np.array([len(a + b) for a, b in zip(first, second, strict=True)], "f4")}
+        return {
+            "score": np.array([len(a + 2 * b) for a, b in zip(first, second, strict=True)], "f4")
+        }
 
 
 def settings_of(**values):
@@ -80,6 +82,7 @@ def client():
         "capitals": {"2": Predictor(Capitals()), "11": Predictor(Capitals())},
         "endings": {"1": Predictor(Endings())},
         "score": {"1": Predictor(Score())},
+        "two": {"2": Predictor(Score()), "11": Predictor(Endings())},
     }
     limits = {"max_body_bytes": 5000, "max_text_length": 300, "max_instances": 4}
     app = create_app(models, settings_of(**limits, max_batch_size=3))
@@ -95,7 +98,7 @@ def ask(client, name, content):
 
 ANNA = {"entities": ["Anna", "Rome"], "probabilities": [0.5, 0.5], "length": 12}
 NOBODY = {"entities": ["", ""], "probabilities": [0, 0], "length": 0}
-PAIR = {"text_a": "a", "text_b": "bc"}
+PAIR, SWAPPED = {"text_a": "a", "text_b": "bc"}, {"text_b": "", "text_a": ""}
 CHOICE = {"context": "c", "endings": ["one", "three"]}
 
 
@@ -115,8 +118,14 @@ CHOICE = {"context": "c", "endings": ["one", "three"]}
             {"inputs": ["Anna in Rome"], "signature_name": "serving_default"},
             {"outputs": {name: [value] for name, value in ANNA.items()}},
         ),
-        ("score", {"instances": [PAIR, PAIR]}, {"predictions": [3, 3]}),
-        ("score", {"inputs": {"text_b": ["bc"], "text_a": ["é"]}}, {"outputs": [3]}),
+        ("score", {"instances": [PAIR, {**SWAPPED, **PAIR}]}, {"predictions": [5, 5]}),
+        ("score", {"inputs": {"text_b": ["bc"], "text_a": ["é"]}}, {"outputs": [5]}),
+        (
+            "two",
+            {"instances": [CHOICE]},
+            {"predictions": [{"probabilities": [3, 5], "choice": 1}]},
+        ),
+        ("two/versions/2", {"instances": [PAIR]}, {"predictions": [5]}),
         (
             "endings",
             {"instances": [CHOICE]},
@@ -279,6 +288,13 @@ def test_one_bad_text_harms_no_other():
 def test_a_full_queue_refuses():
     found = answers(Capitals(), [[["a"]] * 3, [["b"]] * 3], max_queue=5)
     assert found[0] is not None and found[1] is None
+
+
+def test_a_request_for_more_than_a_queue_holds_is_to_come_again():
+    app = create_app({"score": {"1": Predictor(Score())}}, settings_of(max_queue=1))
+    with testclient.TestClient(app) as client:
+        status, answer = ask(client, "score", {"instances": [PAIR] * 2})
+    assert (status, answer) == (503, {"error": "too many texts wait: ask again later"})
 
 
 def test_models_are_found(tmp_path):

@@ -299,7 +299,10 @@ def test_weights_beside_the_labels_of_a_dataset(preprocess):
 def test_what_it_is_saved_with_it_comes_back_with(weights, tmp_path):
     """Beside a model of Keras, in albert-export and albert-predict too; and after conversion."""
     given = {"max_seq_length": 16, "max_qa_length": 9, "max_query_length": 6, "doc_stride": 5}
-    preprocess = albert_tf.Preprocessor.from_weights(weights, labels=("bad", "good"), **given)
+    form = {"do_lower_case": False, "keep_accents": True}
+    preprocess = albert_tf.Preprocessor.from_weights(
+        weights, labels=("bad", "good"), **given, **form
+    )
     model = albert_tf.AlbertForSequenceClassification.from_weights(weights, num_labels=2)
     model.compile(loss=keras.losses.BinaryCrossentropy(from_logits=True))
     preprocess.save(tmp_path / "there")
@@ -308,6 +311,7 @@ def test_what_it_is_saved_with_it_comes_back_with(weights, tmp_path):
     for folder in (tmp_path / "there", tmp_path / "hf"):
         found = albert_tf.Preprocessor.from_weights(folder)
         assert found.reading == given and found.labels == ("bad", "good")
+        assert found.vocabulary.form == (False, True)
         served = served_tasks.serve("classify", Stored(str(folder)), {})
         assert (served.max_seq_length, served.multilabel) == (16, True)
     assert albert_tf.Preprocessor.from_weights(folder, 12).reading == {
