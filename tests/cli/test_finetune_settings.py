@@ -12,6 +12,7 @@ import pytest
 
 from albert_tf.cli import finetune
 from albert_tf.cli.finetune_settings import FinetuningSettings
+from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.config import AlbertConfig
 from albert_tf.storage import checkpoint
 from albert_tf.storage.run_record import find_run
@@ -162,10 +163,24 @@ def test_steps_are_recorded_as_numbers_of_steps(tmp_path):
     assert now.following(settings).with_steps(num_examples=9).train_step == 6
 
 
-def test_what_begins_follows_no_record(tmp_path):
+def test_what_begins_follows_no_record(mrpc, tmp_path):
     """A run.json without a checkpoint is of a run that never came to one."""
     out = tmp_path / "out"
     out.mkdir()
     tiny.fine_tuned("mrpc", optimizer="lamb").write(str(out))
-    runs.main(runs.command("mrpc", tmp_path, do_train=True, train_step=1))
-    assert find_run(str(out)).settings["optimizer"] == "adamw"
+    # That of the weights to start from is another run's.
+    start = {"init_checkpoint": mrpc / "out", "from_scratch": None, "learning_rate": None}
+    runs.main(runs.command("mrpc", tmp_path, do_train=True, train_step=1, **start))
+    settings = find_run(str(out)).settings
+    assert (settings["optimizer"], settings["learning_rate"]) == ("adamw", 5e-5)
+
+
+def test_what_a_later_command_does_not_take_from_a_run():
+    """All else would be another run: other batches, another loss, another best checkpoint."""
+    both = {"output_dir", "recipe", "do_train", "do_eval", "backend", "shard_optimizer_state"}
+    both |= {"use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores"}
+    fine_tuning = {"albert_config_file", "from_scratch", "spm_model_file", "vocab_file"}
+    fine_tuning |= {"do_lower_case", "keep_accents", "do_predict", "ensemble_dirs"}
+    fine_tuning |= {"export_dir", "threshold_to_export"}
+    for cls, own in ((PretrainingSettings, set()), (FinetuningSettings, fine_tuning)):
+        assert {f.name for f in cls.flags() if f.metadata["per_command"]} == both | own

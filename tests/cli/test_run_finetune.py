@@ -27,8 +27,9 @@ from albert_tf.tasks.glue import TextExample, read_glue
 from albert_tf.training import length_buckets
 from albert_tf.training.evaluation import Trial
 from albert_tf.training.progress import ProgressLog
+from albert_tf.training.trainer import Trainer
 from tests import finetune_runs as runs
-from tests import tolerances
+from tests import tiny, tolerances
 
 
 def test_what_is_given_replaces_a_tasks_default():
@@ -119,6 +120,15 @@ def test_a_finished_run_says_that_its_export_is_there(mrpc, exported, caplog):
         with pytest.raises(SystemExit, match="already exists: give a new"):
             runs.main([*command, other])
     assert {path: path.stat().st_mtime_ns for path in directory.rglob("*")} == before
+
+
+def test_a_run_that_was_stopped_neither_predicts_nor_exports(mrpc, tmp_path, monkeypatch):
+    out, exported = shutil.copytree(mrpc / "out", tmp_path / "out"), tmp_path / "exported"
+    (out / "test_results.tsv").unlink()
+    monkeypatch.setattr(Trainer, "train", lambda *_, **__: False)
+    changes = {"do_train": True, "do_eval": True, "do_predict": True, "export_dir": exported}
+    runs.main(runs.command("mrpc", tmp_path, train_step=9, **changes))
+    assert not (out / "test_results.tsv").exists() and not exported.exists()
 
 
 def test_best_is_the_best_evaluated(mrpc):
@@ -288,7 +298,7 @@ def test_an_ensemble_averages_probabilities(mrpc, tmp_path):
 
 
 def test_an_ensemble_of_a_table_takes_the_classes_of_its_runs(tmp_path):
-    (tmp_path / "test.csv").write_text("text\nd\n")
+    (tmp_path / "test.csv").write_text("words\nd\n")
     stored = {"a": [0.125, 0.875], "b": [0.5, 0.5]}
     for name, row in stored.items():
         (tmp_path / name).mkdir()
@@ -301,6 +311,8 @@ def test_an_ensemble_of_a_table_takes_the_classes_of_its_runs(tmp_path):
         "classification", tmp_path, data_dir=None, predict_file=tmp_path / "test.csv"
     )
     command += ["--do_predict", f"--ensemble_dirs={tmp_path}/a,{tmp_path}/b"]
+    # The column's name is known from the first one.
+    tiny.fine_tuned("classification", text_column="words").write(str(tmp_path / "a"))
     runs.main(command)
     assert (tmp_path / "out/predictions.tsv").read_text().splitlines()[1:] == ["2\tpos"]
     assert np.loadtxt(tmp_path / "out/test_results.tsv").tolist() == [0.3125, 0.6875]

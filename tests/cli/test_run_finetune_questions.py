@@ -11,7 +11,7 @@ import pytest
 from albert_tf.conversion import layouts
 from albert_tf.conversion.convert import convert
 from albert_tf.conversion.stored import Stored
-from albert_tf.serving import predict, served_tasks
+from albert_tf.serving import exported_files, predict, served_tasks
 from albert_tf.storage import checkpoint, eval_results
 from albert_tf.tasks.squad_text import read_squad
 from tests import finetune_runs as runs
@@ -137,6 +137,8 @@ def test_a_linear_head_learns_that_there_is_no_answer_and_goes_to_hugging_face_a
         is_answered = odds[qas_id] < scores["best_f1_thresh"]
         assert text == (nbest[qas_id][0]["text"] if is_answered else ""), qas_id
     # The export answers alike, but for its own threshold.
+    options = exported_files.read_description(str(tmp_path / "1" / "serving.json"))[2]
+    assert options["null_threshold"] == 0.5
     served = predict.load_exported(str(tmp_path / "1"))
     kept = [each for each in examples if not each.qas_id.startswith("P-Mismatch")]
     found = served.outputs([[each.question, each.paragraph] for each in kept])
@@ -184,7 +186,12 @@ def test_the_file_to_evaluate_on_says_from_which_null_odds_there_is_no_answer(tm
     runs.main([*command, "--do_train"])
     check(out)
     assert "best_f1_thresh = 0.0\n" in (out / "test_scores.txt").read_text()
-    # A later command knows it from eval_results.jsonl.
+    mean = tmp_path / "mean"
+    runs.main([*command, f"--ensemble_dirs={out},{out}", f"--output_dir={mean}"])
+    check(mean)
+    # A later command knows it from eval_results.jsonl, which had better not be the last's.
+    worse = eval_results.Evaluation(2, "f1", {"f1": 0.0, "best_f1_thresh": -1e9})
+    eval_results.add(str(out), worse, [])
     new = write_lines(tmp_path / "new.jsonl", plain)
     later = [*command, "--do_eval=false", "--eval_file=", f"--predict_file={new}"]
     runs.main(later)

@@ -332,6 +332,14 @@ def test_weights_are_evaluated_once(folder, copy, waits_for_nothing, caplog, hel
     assert ("sentence_order" in caplog.text) == (held != "huggingface")
 
 
+def test_weights_are_evaluated_with_the_settings_of_their_run(folder, copy, caplog):
+    none = dict.fromkeys(["output_dir", "albert_config_file", "max_seq_length", "num_train_steps"])
+    with caplog.at_level("INFO", logger="absl"):
+        runs.main(runs.command(folder, **none, init_checkpoint=copy, do_eval=True))
+    loss = four_digits(eval_results.read_last(copy)["masked_lm_loss"])
+    assert f"masked_lm_loss {loss}" in caplog.text
+
+
 def test_weights_without_a_masked_lm_head_are_not_evaluated(folder, copy):
     convert(str(copy), "tf1", str(copy.parent / "bare"), drop=["cls/"])
     changes = {"output_dir": None, "init_checkpoint": copy.parent / "bare", "do_eval": True}

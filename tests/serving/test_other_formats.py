@@ -132,6 +132,8 @@ def test_onnx_int8(served, tmp_path):
     # In a loop, some weights also stay in 32 bits.
     weights = sum(weight.shape.num_elements() for weight in served.weights)
     assert path.stat().st_size < 3.5 * weights
+    # An answer of 8 bits depends on the texts beside it, so that a server asks for each alone.
+    assert predict.load_exported(path).depends_on_batch
 
 
 @pytest.mark.peers

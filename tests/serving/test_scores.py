@@ -149,7 +149,7 @@ def test_each_question_of_squad_1_has_an_answer(served, tmp_path):
         served["answer_v1"].evaluation(path, COLUMNS)
 
 
-def test_the_command_reports_both(golden, tmp_path, capsys, caplog):
+def test_the_command_reports_both(golden, tmp_path, capsys, caplog, monkeypatch):
     (tmp_path / "spm.model").write_bytes((golden / "spm" / "en_small.model").read_bytes())
     config = goldens.config("base", vocab_size=6000, num_hidden_layers=1)
     model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=2))
@@ -173,3 +173,18 @@ def test_the_command_reports_both(golden, tmp_path, capsys, caplog):
     assert table["eval_accuracy"][1] == pytest.approx(np.mean(right), abs=1e-4)
     for before, after in table.values():
         assert before == pytest.approx(after, abs=2e-4)
+    # The score after is that of the file.
+    monkeypatch.setattr(predict, "load_exported", lambda path: Wrong())
+    arguments[-1] = str(tmp_path / "again")
+    run_main(export_command.main, [*arguments, "--eval_file", dev])
+    _, accuracy, *_ = capsys.readouterr().out.splitlines()
+    assert float(accuracy.split()[1]) == table["eval_accuracy"][0] != 0
+    assert float(accuracy.split()[2]) == 0
+
+
+class Wrong:
+    """What gives each text of the file the other label."""
+
+    def outputs(self, rows):
+        others = [[float(int(text[-1]) % 2), 1.0 - int(text[-1]) % 2] for (text,) in rows]
+        return {"probabilities": np.array(others)}

@@ -96,10 +96,11 @@ def of_script(script, count=500):
     ]
 
 
-def trained(**options):
-    """Returns a SentencePiece model of all scripts."""
+def trained(texts=None, **options):
+    """Returns a SentencePiece model, by default of all scripts."""
     model = io.BytesIO()
-    texts = (preprocess_text(text) for script in SCRIPTS for text in of_script(script))
+    texts = texts or (text for script in SCRIPTS for text in of_script(script))
+    texts = map(preprocess_text, texts)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=texts,
         model_writer=model,
@@ -170,6 +171,20 @@ def test_ids_of_ten_scripts(options, tmp_path):
     if not options:
         for lower in (True, False):
             assert_same_ids(path, [*texts, *ODD], lower=lower, keep_accents=lower)
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("rules", ["nmt_nfkc", "identity"])  # The former drops a space mark.
+def test_pieces_of_a_digit_and_a_comma(rules, tmp_path):
+    """They are split, whatever the digit, and with the space before them or without."""
+    rng, words = random.Random(0), ["1,", "\u0663,", "21,", "\u0663\u0663,", "x1,y", "word"]
+    texts = [" ".join(rng.choices(words, k=8)) for _ in range(300)]
+    path = tmp_path / "spiece.model"
+    options = {"split_by_unicode_script": False, "split_by_number": False}
+    path.write_bytes(trained(texts, normalization_rule_name=rules, **options))
+    pieces = Tokenizer(path).convert_ids_to_tokens(range(Tokenizer(path).vocab_size))
+    assert {"\u25811,", "\u2581\u0663,", "\u0663,"} <= {*pieces}
+    assert_same_ids(path, texts)
 
 
 @pytest.mark.peers
@@ -256,6 +271,46 @@ def test_answers_are_ours(name, vocabulary, tmp_path, monkeypatch):
     for row, of_page in zip(rows, found, strict=True):
         (expected,) = predictor([row])
         assert_alike(as_predicted(of_page, row), dict(expected))
+
+
+# A model whose outputs are all 0, so that every comparison is between equals.
+ZEROS = """
+const { Model } = await import(process.argv[2] + "/model.js");
+const pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"];
+const words = new TextEncoder().encode(pieces.join("\\n"));
+const form = { wordPiece: true, lower: true, keepAccents: false };
+for (const [task, names, labels, options] of JSON.parse(process.argv[3])) {
+  const run = async ({ input_ids: { dims } }) => Object.fromEntries(names.map((name) => {
+    const shape = [dims[0], labels.length || dims[1]];
+    return [name, { data: new Float32Array(shape[0] * shape[1]), dims: shape }];
+  }));
+  class Tensor { constructor(type, data, dims) { Object.assign(this, { data, dims }); } }
+  const ort = { Tensor, InferenceSession: { create: async () => ({ run }) } };
+  const page = { task, tokenizer: form, labels, options };
+  const model = await Model.create(page, ort, words, words);
+  console.log(JSON.stringify(await model.answer(["a", "a"].slice(0, task === "classify" ? 1 : 2))));
+}
+"""
+
+
+@pytest.mark.peers
+def test_what_equals_a_threshold_has_reached_it(tmp_path):
+    size = {"max_seq_length": 8}
+    spans = {**size, "max_query_length": 2, "doc_stride": 2, "n_best_size": 8}
+    spans |= {"max_answer_length": 2, "null_threshold": 0.0}
+    names = ["start_logits", "end_logits"]
+    asked = [
+        ["classify", ["logits"], ["no", "yes"], {**size, "threshold": 0.5}],
+        ["classify", ["logits"], ["one", "two"], {**size, "multilabel": True}],
+        ["classify", ["logits"], ["one", "two"], {**size, "multilabel": True, "threshold": 0.5}],
+        ["answer_v2", names, [], spans],
+        ["answer_v2", names, [], {**spans, "null_threshold": 0.5}],
+    ]
+    (tmp_path / "zeros.mjs").write_text(ZEROS)
+    out = run_node(tmp_path / "zeros.mjs", PAGE.as_uri(), json.dumps(asked))
+    no, both, too, none, some = map(json.loads, out.splitlines())
+    assert (no["label"], both["label"], too["label"]) == ("yes", "one|two", "one|two")
+    assert (none["answer"], none["null_odds"], some["answer"]) == ("", 0, "a")
 
 
 @pytest.mark.peers

@@ -284,6 +284,9 @@ def test_a_directory_without_a_list_means_its_best(tmp_path):
     checkpoint.copy_to_best(save(tmp_path, 3))
     os.remove(tmp_path / "checkpoint")
     assert checkpoint.resolve(str(tmp_path)) == str(tmp_path / "model.ckpt-best")
+    newest = save(tmp_path, 8)
+    assert checkpoint.resolve(str(tmp_path)) == newest
+    check(str(tmp_path), values(8))
 
 
 @pytest.fixture

@@ -86,6 +86,18 @@ def test_accents_of_word_pieces(tmp_path):
         ) == [piece]
     words = vocabulary.Vocabulary.read(str(path), True, True, True)
     vocabulary.write_hugging_face(words, str(tmp_path), 512)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    special = {
+        f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")
+    }
+    assert config == {
+        **special,
+        "do_lower_case": True,
+        "strip_accents": False,
+        "model_max_length": 512,
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        "tokenizer_class": "PreTrainedTokenizerFast",
+    }
     assert vocabulary.find(str(tmp_path)).form == (True, True)
     (tmp_path / "vocab.txt").unlink()
     assert vocabulary.find(str(tmp_path)).form == (True, True)
