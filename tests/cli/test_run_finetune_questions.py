@@ -189,7 +189,7 @@ def test_the_file_to_evaluate_on_says_from_which_null_odds_there_is_no_answer(tm
     mean = tmp_path / "mean"
     runs.main([*command, f"--ensemble_dirs={out},{out}", f"--output_dir={mean}"])
     check(mean)
-    # A later command knows it from eval_results.jsonl, which had better not be the last's.
+    # A later command knows that of the best from eval_results.jsonl, not of the last evaluation.
     worse = eval_results.Evaluation(2, "f1", {"f1": 0.0, "best_f1_thresh": -1e9})
     eval_results.add(str(out), worse, [])
     new = write_lines(tmp_path / "new.jsonl", plain)
