@@ -20,8 +20,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from albert_tf.console import errors, quiet
 from albert_tf.console.settings import REQUIRED, Settings, run_script, setting
-from albert_tf.generator import sotu
 from albert_tf.storage import files
+from experiments import sotu
 
 _text = functools.partial(setting, group="Text")
 

