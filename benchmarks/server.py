@@ -49,6 +49,7 @@ def export(folder: str, config_name: str) -> None:
 
     import albert_tf
     from albert_tf import export as exports
+    from albert_tf.answers.classify import Classify
     from albert_tf.serving import other_formats
     from albert_tf.text.vocabulary import Vocabulary
 
@@ -63,7 +64,8 @@ def export(folder: str, config_name: str) -> None:
     for weight in model.weights:
         weight.assign_add(noise.normal(0, 0.05, weight.shape))
     vocabulary = Vocabulary.read(str(Path(folder, "vocab.txt")), is_word_piece=True)
-    served = exports.Classifier(model, vocabulary, ("a", "b", "c"))
+    kind = Classify(labels=("a", "b", "c"), max_seq_length=config.max_position_embeddings)
+    served = exports.Classifier(model, vocabulary, kind)
     for name in FORMATS:
         directory = str(Path(folder, name))
         if name == "saved_model":

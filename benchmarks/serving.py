@@ -75,11 +75,12 @@ def build_model():
 def prepare(folder: str) -> None:
     """Writes the model as a SavedModel and, if installed, for onnxruntime, also in 8 bits."""
     from albert_tf import export
+    from albert_tf.answers.classify import Classify
     from albert_tf.serving import other_formats
     from albert_tf.text.vocabulary import Vocabulary
 
     vocabulary = Vocabulary.read(_vocabulary(folder), is_word_piece=True)
-    served = export.Classifier(build_model(), vocabulary, ("no", "yes"))
+    served = export.Classifier(build_model(), vocabulary, Classify(labels=("no", "yes")))
     export.save(served, os.path.join(folder, "saved_model"))
     try:
         for name in ONNX_FORMATS:

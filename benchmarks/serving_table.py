@@ -85,7 +85,7 @@ _OPENVINO = (
     + """
 import glob
 import openvino
-from albert_tf.tasks.sequence_features import pair_features
+from albert_tf.answers.rows import pair_features
 from albert_tf.text import vocabulary
 tokenizer = vocabulary.find(folder).tokenizer
 model = openvino.Core().compile_model(*glob.glob(folder + "/*.onnx"), "CPU")
@@ -229,6 +229,7 @@ def export(model: str, folder: Path, formats: set[str]) -> None:
 
     import albert_tf
     from albert_tf import export
+    from albert_tf.answers.classify import Classify
     from albert_tf.conversion import convert
     from albert_tf.serving import other_formats, transformers_onnx, web_page
     from albert_tf.text.vocabulary import Vocabulary
@@ -242,7 +243,7 @@ def export(model: str, folder: Path, formats: set[str]) -> None:
     noise = np.random.default_rng(0)  # With biases of zero a converter would leave them out.
     for weight in classifier.weights:
         weight.assign_add(noise.normal(0, 0.01, weight.shape))
-    served = export.Classifier(classifier, vocabulary, ("no", "yes"))
+    served = export.Classifier(classifier, vocabulary, Classify(labels=("no", "yes")))
     for name in formats:
         if name == "saved_model":
             export.save(served, folder / name)

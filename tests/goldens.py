@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 import albert_tf
-from albert_tf.tasks.squad_text import SquadSpan
 from albert_tf.training.optimizers import create_optimizer
 from tests import tolerances
 
@@ -140,18 +139,22 @@ def squad_rows(golden: pathlib.Path, version: str, split: str) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def squad_windows(golden: pathlib.Path, version: str) -> list[SquadSpan]:
-    """Returns what the stored windows of a dev set show of their paragraphs."""
-    return [
-        SquadSpan(
-            example_index=row["example_index"],
-            doc_offset=row["tokens"].index("[SEP]") + 1,
-            char_starts=np.array(row["tok_start_to_orig_index"]),
-            char_ends=np.array(row["tok_end_to_orig_index"]),
-            is_max_context=np.array([best for _, best in row["token_is_max_context"]]),
-        )
-        for row in squad_rows(golden, version, "dev")
-    ]
+def squad_windows(golden: pathlib.Path, version: str) -> list[tuple[int, dict[str, Any]]]:
+    """Returns the question of each stored window of a dev set, and what it shows of its context."""
+    return [(row["example_index"], _window(row)) for row in squad_rows(golden, version, "dev")]
+
+
+def _window(row: dict) -> dict[str, Any]:
+    offset = row["tokens"].index("[SEP]") + 1
+    places = {
+        "char_starts": row["tok_start_to_orig_index"],
+        "char_ends": row["tok_end_to_orig_index"],
+        "is_max_context": [best for _, best in row["token_is_max_context"]],
+    }
+    return {
+        "doc_offset": offset,
+        **{n: np.array([0] * offset + [*v, 0]) for n, v in places.items()},
+    }
 
 
 def squad_answers(golden: pathlib.Path, name: str) -> Any:

@@ -1,62 +1,141 @@
-"""Small models of each task, as they are served, and lines for them to answer."""
+"""Small models of each kind, as they are served; texts for them, and how answers are compared."""
 
+import pathlib
+import types
+
+import numpy as np
 import pytest
 
-import albert_tf
-from albert_tf import export
-from tests import goldens, tolerances
+from albert_tf.answers.choose import Choose
+from albert_tf.answers.classify import Classify
+from albert_tf.answers.fill import Fill
+from albert_tf.answers.span import BeamSpan, Span, SpanOrNone
+from albert_tf.answers.tag import Tag
+from albert_tf.conversion.stored_model import model_class
+from albert_tf.serving import predict, served_tasks
+from albert_tf.storage.run_record import RunRecord, TaskRecord
+from tests import goldens, tiny, tolerances
 from tests.tiny import randomise
 
 # Of several windows; the random models find answers in it.
 LONG = " ".join(
     f"In {1900 + i} a ship number {i} left the harbour of town {chr(65 + i)}." for i in range(12)
 )
-# A task -> its model, the class that serves it with options, and lines to answer.
+# A task -> its kind, of which hardly an option has its default, and lines to answer.
 TASKS = {
     "classify": (
-        lambda config: albert_tf.AlbertForSequenceClassification(config, num_labels=2),
-        lambda *model: export.Classifier(
-            *model, ("no", "yes"), pairs=True, threshold=0.25, max_seq_length=16
-        ),
+        Classify(labels=("no", "yes"), pairs=True, threshold=0.25, max_seq_length=16),
         f"a cat\ta dog\none\t\n{LONG}\t{LONG}\n",
     ),
     "tag": (
-        lambda config: albert_tf.AlbertForTokenClassification(config, num_labels=3),
-        lambda *model: export.Tagger(*model, ("O", "B-PER", "I-PER"), max_seq_length=16),
+        Tag(labels=("O", "B-PER", "I-PER"), max_seq_length=16),
         f"The Cat sat\n{LONG}\n",
     ),
     "choose": (
-        albert_tf.AlbertForMultipleChoice,
-        lambda *model: export.Chooser(*model, num_choices=3, max_qa_length=9),
+        Choose(num_choices=3, max_qa_length=9, max_seq_length=47),
         "a story\tone\ttwo\na story\tone\ttwo\tthree\n",
     ),
     "answer_v1": (
-        albert_tf.AlbertForQuestionAnswering,
-        lambda *model: export.QuestionAnswerer(
-            *model, max_seq_length=32, max_query_length=12, doc_stride=8
-        ),
+        Span(max_seq_length=32, max_query_length=12, doc_stride=8),
         f"who?\tThe Cat sat\nwhere?\t{LONG}\nwho?\t\n",
     ),
     "answer_v2": (
-        lambda config: albert_tf.AlbertForQuestionAnsweringV2(config, start_n_top=3, end_n_top=4),
-        lambda *model: export.QuestionAnswerer(
-            *model, max_seq_length=32, max_query_length=12, null_threshold=0.5
+        BeamSpan(
+            max_seq_length=32,
+            max_query_length=12,
+            null_threshold=0.5,
+            start_n_top=3,
+            end_n_top=4,
         ),
         f"who?\tThe Cat sat\nwhere?\t{LONG}\nwho?\t\n",
     ),
     "fill_mask": (
-        albert_tf.AlbertForPreTraining,
-        lambda *model: export.MaskFiller(*model, top_k=2, without=("swapped",)),
+        Fill(top_k=2, without=("swapped",), max_seq_length=64),
         "the [MASK] of [MASK].\nno gap\na cat\tthe dog\n",
     ),
 }
 
+THREE = ("one", "two", "three")
+# A name -> a kind: those of TASKS, and others that differ from them in more than a number.
+KINDS = {
+    **{task: kind for task, (kind, _) in TASKS.items()},
+    "linear": SpanOrNone(max_seq_length=32, max_query_length=12, doc_stride=8, n_best_size=6),
+    "wide": BeamSpan(max_seq_length=40, max_query_length=12, start_n_top=40),
+    "words": Tag(labels=("ADJ", "NOUN", "X"), max_seq_length=16),
+    "labels": Classify(labels=THREE, max_seq_length=32),
+    "multilabel": Classify(labels=THREE, multilabel=True, max_seq_length=16),
+    "least": Classify(labels=THREE, multilabel=True, threshold=0.3, max_seq_length=16),
+    "regression": Classify(max_seq_length=16),
+    "mean": Classify(labels=THREE, windows="mean", doc_stride=9, max_seq_length=16),
+    "max": Classify(labels=THREE, multilabel=True, windows="max", doc_stride=5, max_seq_length=16),
+    "mean_number": Classify(windows="mean", max_seq_length=16),
+    "max_number": Classify(windows="max", doc_stride=7, max_seq_length=16),
+}
+# Accents, digits before commas, other scripts, white space, marks alone, nothing.
+ODD = [
+    *("In 1990, Zoë's café — 3,000 ℃ ﬁsh!", "  two\t spaces \n", "", "\u0301", "中文字 ΟΔΟΣ हिन्दी"),
+    *("the [MASK]ing [MASK] of[MASK]", "[MASK]", "😀 emoji's a\u00a0b", "\0x\0"),
+    *("[MASK]\u3000dog [MASK]\vdog", LONG.replace(" ", ""), LONG),
+]
 
-def make(task, vocabulary):
-    """Returns what serves a task, with random weights."""
-    config = goldens.config("base", vocab_size=vocabulary.tokenizer.vocab_size, num_hidden_layers=1)
-    model_class, serve, _ = TASKS[task]
-    return serve(randomise(model_class(config)), vocabulary)
+
+def rows_of(kind):
+    """Returns rows of odd texts, as many as a kind takes."""
+    count = len(kind.text_names) + 2 * kind.takes_many
+    rows = [[ODD[(i + k * 3) % len(ODD)] for k in range(count)] for i in range(len(ODD))]
+    if "question" not in kind.text_names:
+        return rows
+    # In the last but one the release finds no places.
+    contexts = (LONG, f"😀 {LONG} " * 3, "  the" + " " * 300 + "bridge", "a cat")
+    return rows + [["who?", context] for context in contexts]
+
+
+def model(kind, config):
+    """Returns a model of a kind with random weights."""
+    return randomise(model_class(type(kind))(config, **kind.model_arguments))
+
+
+def config_for(vocabulary, **changes):
+    """Returns a small config, by default of one layer."""
+    size = vocabulary.tokenizer.vocab_size
+    return goldens.config("base", vocab_size=size, **{"num_hidden_layers": 1, **changes})
+
+
+def make(kind, vocabulary, **changes):
+    """Returns what serves a kind, or that of a name, with random weights."""
+    kind = KINDS[kind] if isinstance(kind, str) else kind
+    return served_tasks.in_graph(model(kind, config_for(vocabulary, **changes)), vocabulary, kind)
+
+
+def store(folder, kind, vocabulary):
+    """Writes a model of a kind as a run does, with all that lies beside it; returns the prefix."""
+    stored = tiny.store(folder, model(kind, config_for(vocabulary)), getattr(kind, "labels", ()))
+    (folder / "spm.model").write_bytes(pathlib.Path(vocabulary.path).read_bytes())
+    RunRecord({}, {}, task=TaskRecord(kind.task_name, kind.to_json())).write(str(folder))
+    return stored
+
+
+def in_graph(served):
+    """Returns what answers raw texts with a model's signature for them."""
+    exported = types.SimpleNamespace(signatures={"serving_default": served.text_signature()})
+    return predict.Predictor(served.kind, predict.Signature(served.kind, exported))
+
+
+def assert_same_outputs(found, expected):
+    """Compares what is found in rows; a batch's may be filled up with "" and 0."""
+    assert len(found) == len(expected)
+    for row, right in zip(found, expected, strict=True):
+        assert set(row) == set(right)
+        for name, value in right.items():
+            value, whole = np.asarray(value), np.asarray(row[name])
+            places = (..., *map(slice, value.shape))
+            part = whole[places]
+            assert np.count_nonzero(part) == np.count_nonzero(whole), name
+            if value.dtype.kind in "OU":
+                assert part.tolist() == value.tolist(), name
+            else:
+                assert (part.shape, part.dtype) == (value.shape, value.dtype), name
+                np.testing.assert_allclose(part, value, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
 def assert_alike(found, expected):

@@ -1,6 +1,6 @@
-"""docs/architecture.md names what is there.
+"""docs/architecture.md names what is there; few files know of a kind.
 
-Can't see: whether what it says of a function is true.
+Can't see: whether what it says of a function is true; kinds that are told apart by what they have.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import re
 
 import pytest
 
+from albert_tf.answers.kinds import KINDS
+from albert_tf.serving import served_tasks
+
 ROOT = pathlib.Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
-WALKS = TEXT[TEXT.index("## Walks") : TEXT.index("## Decisions")]
+WALKS = TEXT[TEXT.index("## Walks") : TEXT.index("## The paper's sections")]
 # `file.py` or `file.py:name`, from albert_tf/.
 NAMED = re.compile(r"`([\w/]+\.py)(?::(\w+))?`")
 
@@ -45,3 +48,44 @@ def test_walks_open_few_files():
     found = {walk.split("**")[0]: {file for file, _ in NAMED.findall(walk)} for walk in walks}
     for title, limit in most.items():
         assert not limit or len(found[title]) <= int(limit[1]), title
+
+
+def _named(path: pathlib.Path) -> tuple[set[str], set[str]]:
+    """Returns the names in a file's code, and its strings but for docstrings."""
+    tree = ast.parse(path.read_text())
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    docs = {ast.get_docstring(n, clean=False) for n in ast.walk(tree) if isinstance(n, documented)}
+    nodes = list(ast.walk(tree))
+    of = {ast.Name: "id", ast.Attribute: "attr", ast.alias: "name", ast.keyword: "arg"}
+    of |= {ast.arg: "arg", ast.ClassDef: "name", ast.AnnAssign: "target"}
+    names = {str(getattr(n, attribute)) for n in nodes if (attribute := of.get(type(n)))}
+    return names, {n.value for n in nodes if isinstance(n, ast.Constant)} - docs
+
+
+# But for the lists of public names.
+PUBLIC = ("__init__.py", "export.py")
+FILES = {
+    str(path.relative_to(ROOT / "albert_tf")): _named(path)
+    for path in (ROOT / "albert_tf").rglob("*.py")
+    if path.relative_to(ROOT / "albert_tf").as_posix() not in PUBLIC
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_few_files_name_a_kind(kind):
+    """Its class, its model's, its graph's, or its name as a string; pre-training has a model."""
+    graphs = {
+        graph.__name__ for graph in served_tasks._GRAPHS if issubclass(kind, graph.kind_class)
+    }
+    classes = {kind.__name__, *graphs} | ({kind.model} if kind.title != KINDS[0].title else set())
+    found = [
+        file
+        for file, (names, strings) in FILES.items()
+        if (names | strings) & classes or kind.task in strings
+    ]
+    assert len(found) <= 9, found
+
+
+def test_few_files_know_an_option():
+    found = [f for f, (names, strings) in FILES.items() if "doc_stride" in names | strings]
+    assert len(found) <= 7, found  # And serving/web/model.js.

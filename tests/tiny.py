@@ -1,19 +1,27 @@
 """Tiny models, their weights and files, and flags: what most tests begin with."""
 
+from __future__ import annotations
+
 import inspect
 import pathlib
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 
 from albert_tf import conversion
+from albert_tf.answers.classify import MULTI_LABEL, REGRESSION
 from albert_tf.config import AlbertConfig
 from albert_tf.console import settings
 from albert_tf.conversion import labels as labels_file
 from albert_tf.storage import checkpoint
 from albert_tf.storage.run_record import RunRecord, TaskRecord
+from albert_tf.tasks.registry import TaskSettings
+from albert_tf.text.tokenization import Tokenizer
+
+if TYPE_CHECKING:
+    from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 
 # Axes of which none can pass for another.
 CONFIG = {
@@ -62,12 +70,25 @@ def store(
 def fine_tuned(
     name: str, problem_type: str = "", reading: Mapping[str, Any] | None = None, **settings: Any
 ) -> RunRecord:
-    """Returns the record of a run that fine-tuned a model for a task."""
-    heads = {"race": "AlbertForMultipleChoice", "choice": "AlbertForMultipleChoice"}
-    heads |= {"token_classification": "AlbertForTokenClassification"}
-    architecture = "AlbertForSequenceClassification" if problem_type else heads.get(name, "")
-    task = TaskRecord(name, architecture, problem_type, reading=reading or {})
+    """Returns the record of a run that fine-tuned a model for a task, and how it read texts."""
+    tasks = {"race": "choose", "choice": "choose", "token_classification": "tag"}
+    of_task = "classify" if problem_type else tasks.get(name)
+    known = {"task": of_task} if of_task else {}
+    known |= {REGRESSION: {"labels": []}, MULTI_LABEL: {"multilabel": True}}.get(problem_type, {})
+    task = TaskRecord(name, {**known, **(reading or {})})
     return RunRecord(settings, {}, task=task, command="finetune" if settings else "")
+
+
+def task(
+    name: str,
+    tokenizer: Tokenizer | None = None,
+    classes: Sequence[str] | None = None,
+    options: ModelOptions | None = None,
+    **given: Any,
+) -> SupervisedTask:
+    """Returns the task of a name and settings, with classes as they were trained on."""
+    of_task = TaskSettings(task_name=name, **given)
+    return of_task.row.make(of_task, options, tokenizer, classes)
 
 
 def write(path: pathlib.Path, content: str | bytes) -> str:

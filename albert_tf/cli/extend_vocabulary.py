@@ -69,7 +69,7 @@ def main(settings: ExtensionSettings) -> None:
 
 def _extend(settings: ExtensionSettings) -> str:
     from albert_tf.conversion import convert
-    from albert_tf.conversion.stored import Stored, add_pieces, read
+    from albert_tf.conversion.stored_model import Stored, add_pieces, read
     from albert_tf.generator import sentencepiece
     from albert_tf.text import vocabulary
     from albert_tf.text.sentence_piece import ExtensibleModel

@@ -19,9 +19,9 @@ from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.console import errors, log
 from albert_tf.conversion import kinds
 from albert_tf.conversion import labels as labels_file
-from albert_tf.conversion.stored import Stored
+from albert_tf.conversion.stored_model import Stored
 from albert_tf.storage import checkpoint, eval_results, files, hub
-from albert_tf.storage.run_record import TaskRecord, find_run
+from albert_tf.storage.run_record import find_run
 from albert_tf.tasks import feature_table, glue
 from albert_tf.tasks.distillation import Teacher
 from albert_tf.tasks.losses import Distillation
@@ -62,7 +62,7 @@ def main(settings: FinetuningSettings) -> None:
         if settings.export_dir and run.trainer.devices.is_chief:
             export(settings, run)
         if settings.do_train:
-            served_as = run.task.served_as
+            served_as = run.task.kind.task
             run_directory.log_end(run.trainer, settings.do_eval, served_as, settings.export_dir)
 
 
@@ -102,7 +102,7 @@ def prepare(
         run.restore_best()
     make_splits(settings, run, examples, teacher)
     if settings.do_train:
-        about = words, task.class_names, made_for(settings, task)
+        about = words, getattr(task.kind, "labels", ()), task.record(settings.task_name)
         data.pop("test", None)  # A later run may predict others.
         directory.begin(devices, resumes, settings, config, data, *about)
     return settings, run
@@ -176,11 +176,6 @@ def find_classes(settings: FinetuningSettings, directory: RunDirectory) -> tuple
     return (labels_file.stored(beside) if beside else ()) or labels_file.read(directory.path)
 
 
-def made_for(settings: FinetuningSettings, task: SupervisedTask) -> TaskRecord:
-    """Returns what the model is for, for run.json."""
-    return TaskRecord(**task.record(settings.task_name))
-
-
 def check_same_task(
     settings: FinetuningSettings, task: SupervisedTask, directory: RunDirectory
 ) -> None:
@@ -193,14 +188,15 @@ def check_same_task(
     before = kinds.find(path) if path else None
     if not (before and before.name):  # The release wrote no record.
         return
-    now = made_for(settings, task)
+    now = task.record(settings.task_name)
+    types = [kinds.problem_type(each) for each in (before, now)]
     if settings.do_train:
-        kind = before.problem_type or now.problem_type
-        is_another = (before.name, kind) != (now.name, now.problem_type)
+        is_another = before.name != now.name or (types[0] or types[1]) != types[1]
     else:
         is_another = kinds.is_another(before, now) or glue.are_two(before.name, now.name)
     if is_another:
-        texts = [", ".join(filter(None, (each.name, each.problem_type))) for each in (before, now)]
+        names = zip((before.name, now.name), types, strict=True)
+        texts = [", ".join(filter(None, each)) for each in names]
         raise ValueError(
             f"{path} was trained for another task ({texts[0]} before, {texts[1]} now): set "
             f"`task_name={before.name}`, or give another `output_dir`, and `init_checkpoint` for "
@@ -248,11 +244,6 @@ def make_task(
                 f"{', '.join(task.metric_names)}, not {settings.key_metric!r}"
             )
         task.key_metric = settings.key_metric
-    if task.least_length > settings.max_seq_length:
-        raise ValueError(
-            f"`start_n_top` and `end_n_top` must be at most {settings.max_seq_length} "
-            f"(`max_seq_length`), not {task.least_length}"
-        )
     return task
 
 
@@ -321,7 +312,7 @@ def make_split(
         if len(split.static_lengths) <= usual and padding < price:
             return Split(examples, features, batch_size, tuple(allowed.tolist()))
     found = length_buckets.choose_static_lengths(rows, longest, count, price)
-    lengths = tuple(sorted({max(length, task.least_length) for length in found}))
+    lengths = tuple(sorted({max(length, task.kind.least_length) for length in found}))
     return Split(examples, features, batch_size, lengths)
 
 
@@ -390,7 +381,7 @@ def check_exportable(settings: FinetuningSettings, task: SupervisedTask, words: 
             "machine"
         ) from error
     graph_tokenizer.build(words)
-    task.serving_options(settings.threshold)
+    task.kind.with_threshold(settings.threshold)
     if not is_exported(settings):
         files.check_free(settings.export_dir)
         files.check_literal(settings.export_dir)
@@ -419,8 +410,8 @@ def export(settings: FinetuningSettings, run: SupervisedRun) -> None:
     evaluates = settings.do_eval or not settings.do_train
     path = checkpoint.to_use(settings.output_dir, evaluates) or run.initial_weights
     stored = Stored(path, settings.albert_config_file, *vocabulary_arguments(settings))
-    options = run.task.serving_options(settings.threshold)
-    served = served_tasks.serve(run.task.served_as, stored, options, run.task.classes)
+    kind = run.task.kind.with_threshold(settings.threshold)
+    served = served_tasks.serve(kind.task, stored, kind.options(), run.task.classes)
     saved_model.save(served, settings.export_dir)
     logging.info("exported %s to %s", path, settings.export_dir)
     if hint := saved_model.hint(settings.export_dir):

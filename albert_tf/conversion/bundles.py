@@ -11,7 +11,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.config import CONFIG_FILE, AlbertConfig
-from albert_tf.conversion import names, values
+from albert_tf.conversion import arrays, names
 from albert_tf.storage import checkpoint, files, protobuf
 
 LOOKED_FOR = (
@@ -86,11 +86,11 @@ def weights_of(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.nda
         name: value
         for name, value in tensors.items()
         # An optimizer's slot is called after its weight: output_bias/adam_m, /momentum.
-        if values.is_float(value)
+        if arrays.is_float(value)
         and name.rpartition("/")[0] not in tensors
         and not name.startswith(names.OPTIMIZER)
     }
-    weights = values.as_float32(weights, path)
+    weights = arrays.as_float32(weights, path)
     return _fold_albert_zh(weights, path) if _is_albert_zh(weights) else weights
 
 
@@ -112,7 +112,7 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
     named: dict[str, np.ndarray] = {}
     for name, key in variables:
         value = tensors.get(key)
-        if not values.is_float(value):
+        if not arrays.is_float(value):
             continue
         name = name.removesuffix(":0")
         name = _GARDEN_NAMES.backward(name) or names.tf1_name(name)
@@ -122,8 +122,8 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
                 f"{path} contains two variables named {name}: expected a single ALBERT model"
             )
         named[name] = value
-    joined = {name: values.without_head_axis(name, value) for name, value in named.items()}
-    return values.without_identity(joined, path)
+    joined = {name: arrays.without_head_axis(name, value) for name, value in named.items()}
+    return arrays.without_identity(joined, path)
 
 
 # --- albert_zh ---------------------------------------------------------------------------------

@@ -11,18 +11,15 @@ import numpy as np
 from absl import logging
 
 from albert_tf import conversion
+from albert_tf.answers.kind import Labelled
+from albert_tf.answers.kinds import KINDS
 from albert_tf.config import CONFIG_FILE
 from albert_tf.conversion import bundles, huggingface, kerashub, kinds, labels, layouts, model_card
-from albert_tf.conversion.names import (
-    CLASSIFIER_HEAD,
-    POOLER,
-    PRETRAINING_HEADS,
-    SPAN_HEAD,
-    SQUAD_V2_HEADS,
-)
-from albert_tf.conversion.stored import Stored, StoredModel, read
-from albert_tf.model import albert, finetuning, heads
+from albert_tf.conversion.names import CLASSIFIER_HEAD, POOLER
+from albert_tf.conversion.stored_model import Stored, StoredModel, model_class, read
+from albert_tf.model import albert
 from albert_tf.storage import files
+from albert_tf.storage.run_record import TaskRecord
 from albert_tf.text import vocabulary
 
 
@@ -75,14 +72,14 @@ def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:
     if labels.find(directory, source.num_labels) != source.labels:
         lost.append(f"labels ({', '.join(source.labels)})")
     if source.task and source.num_labels:
-        before, after = (kinds.kind(task, source.num_labels) for task in (source.task, kept))
+        before, after = (kinds.meaning(task, source.num_labels) for task in (source.task, kept))
         lost += [f"kind of classifier ({before})"] if after != before else []
     if source.num_labels and kinds.classifier_dropout(directory) != source.classifier_dropout:
         lost.append(f"classifier_dropout_prob ({source.classifier_dropout})")
     if huggingface.is_exact_gelu(files.directory_of(source.path)):
         lost.append("hidden_act gelu (exact in Hugging Face, the tanh approximation here)")
-    reading = source.task.reading if source.task else {}
-    if reading and (kept is None or kept.reading != reading):
+    reading, read = (_reading(task) for task in (source.task, kept))
+    if reading and read != reading:
         lost.append(f"how texts were read ({', '.join(reading)})")
     if layout == "kerashub" and source.vocabulary:  # Its tokenizer takes text as it is.
         lower, keeps = source.vocabulary.form
@@ -90,6 +87,12 @@ def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:
         rules.append("splitting of commas after digits")
         lost.append(f"how raw text is normalised ({', '.join(rules)})")
     return lost
+
+
+def _reading(task: TaskRecord | None) -> dict[str, Any]:
+    """Returns what a record says of how texts are read, not what for."""
+    known = task.kind.items() if task else ()
+    return {name: value for name, value in known if name not in ("task", "labels", "multilabel")}
 
 
 def _refuse_loss(source: StoredModel, what: str, pooler: bool, parts: Collection[str]) -> None:
@@ -135,14 +138,17 @@ def _write_hugging_face(
     directory: str, source: StoredModel, architecture: str | None, license: str | None
 ) -> str:
     known = huggingface.ARCHITECTURES
-    if source.heads >= set(SQUAD_V2_HEADS) and architecture in (None, "AlbertForQuestionAnswering"):
-        raise ValueError(
-            f"Hugging Face has no model with the heads of squad_v2 ({', '.join(SQUAD_V2_HEADS)}): "
-            f"train with `span_head=linear`; or leave out heads of {source.path} with `drop`"
-        )
+    for kind in KINDS:
+        if not kind.is_hugging_face and source.heads >= {*kind.heads}:
+            raise ValueError(
+                f"Hugging Face has no model with the heads of {kind.task_name} "
+                f"({', '.join(kind.heads)}): train with `span_head=linear`; or leave out heads of "
+                f"{source.path} with `drop`"
+            )
     # The class: as named, as its task says, or the one with exactly these heads.
-    if architecture is None and source.task and source.num_labels:
-        architecture = source.task.architecture or None
+    trained = kinds.kind_of(source.task)
+    if architecture is None and trained and source.num_labels:
+        architecture = trained.model
     if architecture is None:
         fitting = [name for name, (_, parts, _) in known.items() if set(parts) == source.heads]
         if not fitting:
@@ -155,21 +161,22 @@ def _write_hugging_face(
         raise ValueError(f"`architecture` must be one of {', '.join(known)}, not {architecture!r}")
     _refuse_loss(source, architecture, *known[architecture][:2])
     count = source.num_labels
-    if architecture == "AlbertForMultipleChoice" and count != 1:
+    alike = kinds.ALIKE.get(architecture)
+    if alike and not issubclass(alike, Labelled) and count != 1:
         raise ValueError(f"{architecture} has one output per choice, but {source.path} has {count}")
 
     # Weights and config, the vocabulary, the model card, and the run's record.
     config, words, named = source.config, source.vocabulary, source.labels
     tokenizer = words.tokenizer if words else None
-    kind = kinds.problem_type(source.task, count)
+    problem = kinds.problem_type(source.task, count) * kinds.has_problem_type(architecture)
     dropout = source.classifier_dropout
     huggingface.write(
-        directory, config, source.weights, architecture, tokenizer, named, kind, dropout
+        directory, config, source.weights, architecture, tokenizer, named, problem, dropout
     )
     if words:
         vocabulary.write_hugging_face(words, directory, config.max_position_embeddings)
     model_card.write(directory, source.path, source.run, architecture, config, named, license)
-    if source.run and source.run.task.architecture in ("", architecture):
+    if source.run and (trained is None or trained.model == architecture):
         source.run.write(directory)
     return f"Hugging Face's {architecture}"
 
@@ -214,27 +221,23 @@ def _write_keras(directory: str, source: StoredModel) -> str:
 
 def _model(source: StoredModel) -> keras.Model:
     """Makes our model that has exactly the stored weights."""
+    if not source.heads:
+        return albert.AlbertModel(source.config)
+    fitting = [kind for kind in KINDS if source.heads == {*kind.heads}]
+    if not fitting:
+        raise ValueError(
+            f"no model of albert_tf has exactly {', '.join(sorted(source.heads))}: leave out "
+            "heads with `drop`"
+        )
     # The weights of a classifier's head don't tell what it reads.
+    trained = kinds.kind_of(source.task)
+    kind = trained if trained in fitting else fitting[0]
+    arguments: dict[str, Any] = {}
     if source.heads == {CLASSIFIER_HEAD}:
-        name = kinds.kind(source.task, source.num_labels)
-        rate = source.classifier_dropout
-        if name == "AlbertForMultipleChoice":
-            return finetuning.AlbertForMultipleChoice(source.config, classifier_dropout_prob=rate)
-        model_class = getattr(finetuning, name, finetuning.AlbertForSequenceClassification)
-        return model_class(source.config, source.num_labels, classifier_dropout_prob=rate)
-    classes = {
-        (): albert.AlbertModel,
-        PRETRAINING_HEADS: heads.AlbertForPreTraining,
-        (SPAN_HEAD,): finetuning.AlbertForQuestionAnswering,
-        SQUAD_V2_HEADS: finetuning.AlbertForQuestionAnsweringV2,
-    }
-    for parts, model_class in classes.items():
-        if source.heads == set(parts):
-            return model_class(source.config)
-    raise ValueError(
-        f"no model of albert_tf has exactly {', '.join(sorted(source.heads))}: leave out "
-        "heads with `drop`"
-    )
+        arguments["classifier_dropout_prob"] = source.classifier_dropout
+    if issubclass(kind, Labelled):
+        arguments["num_labels"] = source.num_labels
+    return model_class(kind)(source.config, **arguments)
 
 
 _WRITERS: dict[str, Callable[..., str]] = {

@@ -12,8 +12,10 @@ import safetensors
 import safetensors.numpy
 from absl import logging
 
+from albert_tf.answers.kind import Labelled
+from albert_tf.answers.kinds import KINDS
 from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
-from albert_tf.conversion import names, values
+from albert_tf.conversion import arrays, names
 from albert_tf.storage import files, text_files
 from albert_tf.text.tokenization import Tokenizer
 
@@ -63,17 +65,17 @@ _DEFAULT_LABEL = "LABEL_{}"
 # Fixed in the release's code.
 CLASSIFIER_DROPOUT = 0.1
 # Those that name their classes.
-_WITH_LABELS = ("AlbertForSequenceClassification", "AlbertForTokenClassification")
+_WITH_LABELS = {kind.model for kind in KINDS if issubclass(kind, Labelled)}
 # architecture -> whether it has a pooler, prefixes of the release's names of its heads, and Hugging
 # Face's name of its task.
 ARCHITECTURES: dict[str, tuple[bool, tuple[str, ...], str]] = {
-    "AlbertForPreTraining": (True, names.PRETRAINING_HEADS, ""),
-    "AlbertForMaskedLM": (False, (names.MASKED_LM_HEAD,), "fill-mask"),
-    "AlbertForSequenceClassification": (True, (names.CLASSIFIER_HEAD,), "text-classification"),
-    "AlbertForMultipleChoice": (True, (names.CLASSIFIER_HEAD,), "multiple-choice"),
-    "AlbertForTokenClassification": (False, (names.CLASSIFIER_HEAD,), "token-classification"),
-    "AlbertForQuestionAnswering": (False, (names.SPAN_HEAD,), "question-answering"),
     "AlbertModel": (True, (), "feature-extraction"),
+    "AlbertForMaskedLM": (False, (names.MASKED_LM_HEAD,), "fill-mask"),
+    **{
+        kind.model: (kind.reads_pooler, kind.heads, kind.pipeline)
+        for kind in KINDS
+        if kind.is_hugging_face
+    },
 }
 
 
@@ -177,10 +179,10 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
         if copy in tensors and np.array_equal(tensors[copy], tensors.get(original)):
             del tensors[copy]
     weights = {}
-    for name, value in values.as_float32(tensors, path).items():
+    for name, value in arrays.as_float32(tensors, path).items():
         release = _NAMES.backward(name) or name
         weights[release] = value.T if release.endswith("/kernel") else value
-    return values.without_identity(weights, path)
+    return arrays.without_identity(weights, path)
 
 
 def _read_tensors(path: str, shapes_only: bool = False) -> dict[str, Any]:
@@ -247,7 +249,7 @@ def write(
 ) -> None:
     """Writes config.json, with the tokenizer's special ids, and model.safetensors."""
     _check_schedule(config, "the config")
-    weights = values.with_identity(weights, config.hidden_size)
+    weights = arrays.with_identity(weights, config.hidden_size)
     tensors = {}
     for release, value in weights.items():
         name = _NAMES.forward(release)
@@ -275,7 +277,7 @@ def write(
         names_by_id = dict(enumerate(labels or map(_DEFAULT_LABEL.format, range(count))))
         theirs |= {"label2id": {name: i for i, name in names_by_id.items()}}
         theirs |= {"id2label": {str(i): name for i, name in names_by_id.items()}}
-    if architecture == "AlbertForSequenceClassification":
+    if problem_type:
         theirs |= {"problem_type": problem_type}
     if tokenizer:
         theirs |= {"pad_token_id": tokenizer.pad_id}

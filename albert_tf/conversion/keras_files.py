@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.config import CONFIG_FILE, AlbertConfig
-from albert_tf.conversion import names, values
+from albert_tf.conversion import arrays, names
 from albert_tf.storage import files
 from albert_tf.storage.text_files import parse_json_object
 
@@ -111,7 +111,7 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
     file = _file(path)
     is_archive = file.endswith(_ARCHIVE)
     stored: Any = io.BytesIO(_read_member(file, _WEIGHTS_MEMBER)) if is_archive else file
-    datasets, layers = values.read_hdf5(stored, file)
+    datasets, layers = arrays.read_hdf5(stored, file)
     weights: dict[str, np.ndarray] = {}
     for dataset, value in datasets.items():
         group, _, number = dataset.rpartition("/")
@@ -129,7 +129,7 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
     pooler = [name for name in weights if name.startswith(names.POOLER)]
     if not any(weights[name].any() for name in pooler):  # Zeros stand for none: see convert.
         weights = {name: value for name, value in weights.items() if name not in pooler}
-    return values.as_float32(weights, file)
+    return arrays.as_float32(weights, file)
 
 
 def _read_member(file: str, member: str, most: float = math.inf) -> bytes:

@@ -16,7 +16,7 @@ import h5py
 import numpy as np
 
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import names, values
+from albert_tf.conversion import arrays, names
 from albert_tf.storage import files, text_files
 
 LOOKED_FOR = "config.json with registered_name keras_hub>AlbertBackbone (KerasHub)"
@@ -118,8 +118,8 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
     weights = {}
     for dataset, value in _read(file).items():
         name = _BACKBONE_NAMES.backward(_with_groups(dataset, inner)) or dataset
-        weights[name] = values.without_head_axis(name, value)
-    return values.without_identity({**weights, **_read_task(path)}, path)
+        weights[name] = arrays.without_head_axis(name, value)
+    return arrays.without_identity({**weights, **_read_task(path)}, path)
 
 
 def _read_task(path: str) -> dict[str, np.ndarray]:
@@ -130,9 +130,9 @@ def _read_task(path: str) -> dict[str, np.ndarray]:
 
 
 def _read(file: str) -> dict[str, np.ndarray]:
-    datasets, _ = values.read_hdf5(file, file)
+    datasets, _ = arrays.read_hdf5(file, file)
     weights = {name: value for name, value in datasets.items() if not name.startswith("optimizer")}
-    return values.as_float32(weights, file)
+    return arrays.as_float32(weights, file)
 
 
 def _with_groups(dataset: str, inner_group_num: int) -> str:
@@ -164,11 +164,11 @@ def write(
     _check_expressible(config, "the config")
     # Weights by the names of their datasets, the backbone's and the task's.
     backbone, head = {}, {}
-    for name, value in values.with_identity(weights, config.hidden_size).items():
+    for name, value in arrays.with_identity(weights, config.hidden_size).items():
         dataset = _BACKBONE_NAMES.forward(name)
         if dataset:
             dataset = _without_groups(dataset, config.inner_group_num)
-            backbone[dataset] = values.with_head_axis(name, value, config.num_attention_heads)
+            backbone[dataset] = arrays.with_head_axis(name, value, config.num_attention_heads)
         else:
             head[_TASK_NAMES.forward(name)] = value.T if name == "output_weights" else value
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
+from albert_tf.answers import kinds
+from albert_tf.answers.classify import (
+    MULTI_LABEL,
+    REGRESSION,
+    SINGLE_LABEL,
+    TASK_NAMES,
+    Classify,
+)
+from albert_tf.answers.kind import CLASSIFIER_HEAD, Kind
 from albert_tf.conversion import huggingface, keras_files
 from albert_tf.storage import files, run_record
-from albert_tf.storage.run_record import RunRecord, TaskRecord
+from albert_tf.storage.run_record import RUN_FILE, RunRecord, TaskRecord
 
-# The problem_type of texts with one label, with any number of them, and with a number.
-SINGLE_LABEL, MULTI_LABEL = "single_label_classification", "multi_label_classification"
-REGRESSION = "regression"
-CLASSIFIER = "AlbertForSequenceClassification"
-# Hugging Face's classes whose heads have weights of the same names, and what they are for.
-_TASKS = {
-    CLASSIFIER: "classification",
-    "AlbertForMultipleChoice": "choice",
-    "AlbertForTokenClassification": "token_classification",
-}
-CLASSIFIERS = frozenset(_TASKS)
+# Those whose heads have weights of the same names: the weights don't tell what they are for.
+ALIKE = {kind.model: kind for kind in kinds.KINDS if kind.heads == (CLASSIFIER_HEAD,)}
 
 
 def find_run(path: str) -> RunRecord | None:
@@ -36,7 +38,8 @@ def find_run(path: str) -> RunRecord | None:
     task = _of_class(architecture, MULTI_LABEL if is_multi_label else "")
     task = task or _of_hugging_face(files.directory_of(path))
     if run:
-        known = dataclasses.replace(task or run.task, reading=run.task.reading)
+        known = task or run.task
+        known = dataclasses.replace(known, kind={**run.task.kind, **known.kind})
         return dataclasses.replace(run, task=known)
     return RunRecord(settings={}, config={}, task=task, versions={}) if task else None
 
@@ -45,6 +48,18 @@ def find(path: str) -> TaskRecord | None:
     """Returns what stored weights were fine-tuned for, as far as it is known; see `find_run`."""
     run = find_run(path)
     return run.task if run else None
+
+
+def kind_of(task: TaskRecord | None) -> type[Kind] | None:
+    """Returns the kind of a record, if it is known."""
+    name = task.kind.get("task") if task else None
+    if name is None:
+        return None
+    if name not in kinds.TASKS:
+        raise ValueError(
+            f"{RUN_FILE}: the task of a kind must be one of {', '.join(kinds.TASKS)}, not {name!r}"
+        )
+    return kinds.named(name, task.kind)
 
 
 def classifier_dropout(path: str) -> float:
@@ -60,41 +75,71 @@ def _of_hugging_face(directory: str) -> TaskRecord | None:
     if not huggingface.matches(directory):
         return None
     architecture, problem_type, _ = huggingface.read_kind(directory)
-    known = (REGRESSION, SINGLE_LABEL, MULTI_LABEL)
-    if problem_type not in ("", *known):
+    if problem_type not in ("", *TASK_NAMES):
         raise ValueError(
-            f"the config of {directory}: problem_type must be one of {', '.join(known)}, not "
+            f"the config of {directory}: problem_type must be one of {', '.join(TASK_NAMES)}, not "
             f"{problem_type!r}"
         )
-    return _of_class(architecture or (CLASSIFIER if problem_type else ""), problem_type)
+    return _of_class(architecture or (Classify.model if problem_type else ""), problem_type)
 
 
 def _of_class(architecture: str, problem_type: str) -> TaskRecord | None:
-    if architecture not in _TASKS:
+    kind = ALIKE.get(architecture)
+    if kind is None:
         return None
-    if architecture != CLASSIFIER:  # The others don't read problem_type.
-        return TaskRecord(_TASKS[architecture], architecture)
-    named = {MULTI_LABEL: "multilabel", REGRESSION: "regression"}
-    name = named.get(problem_type, _TASKS[architecture])
-    return TaskRecord(name, architecture, problem_type)
+    known: dict[str, Any] = {"task": kind.task}
+    if kind is not Classify:  # The others don't read problem_type.
+        return TaskRecord(str(kind.task_name), known)
+    if problem_type == REGRESSION:
+        known["labels"] = []
+    elif problem_type == MULTI_LABEL:
+        known["multilabel"] = True
+    return TaskRecord(TASK_NAMES[problem_type or SINGLE_LABEL], known)
 
 
 def is_another(task: TaskRecord, other: TaskRecord) -> bool:
     """Whether a model's head, whose weights may fit, means something else than another's."""
-    if not {task.architecture, other.architecture} <= CLASSIFIERS:
+    both = kind_of(task), kind_of(other)
+    if not {*both} <= {*ALIKE.values()}:
         return False  # The names of their heads tell.
-    types = {task.problem_type, other.problem_type} - {""}
-    return task.architecture != other.architecture or len(types) > 1
+    types = {problem_type(task), problem_type(other)} - {""}
+    return both[0] is not both[1] or len(types) > 1
 
 
-def problem_type(task: TaskRecord | None, num_labels: int) -> str:
-    """Returns a classifier's problem_type: the record's, or what its number of outputs suggests."""
-    default = REGRESSION if num_labels == 1 else SINGLE_LABEL
-    return (task.problem_type if task else "") or default
+def has_problem_type(architecture: str) -> bool:
+    """Whether Hugging Face's config of such a model names its problem_type."""
+    return architecture == Classify.model
 
 
-def kind(task: TaskRecord | None, num_labels: int) -> str:
+def problem_type(task: TaskRecord | None, num_labels: int = 0) -> str:
+    """Returns a classifier's problem_type: the record's, or what its number of outputs suggests.
+
+    Without that number it is "" where the record doesn't tell, as of other kinds.
+    """
+    known: Mapping[str, Any] = task.kind if task else {}
+    if known.get("task") == Classify.task:
+        if known.get("multilabel"):
+            return MULTI_LABEL
+        if "labels" in known:
+            return SINGLE_LABEL if known["labels"] else REGRESSION
+    return {0: "", 1: REGRESSION}.get(num_labels, SINGLE_LABEL)
+
+
+def meaning(task: TaskRecord | None, num_labels: int) -> str:
     """Names what a model with a classifier's head is for: its class, or its problem_type."""
-    if task and task.architecture in CLASSIFIERS - {CLASSIFIER}:
-        return task.architecture
+    kind = kind_of(task)
+    if kind in ALIKE.values() and kind is not Classify:
+        return kind.model
     return problem_type(task, num_labels)
+
+
+def check_outputs(path: str, task: TaskRecord | None, outputs: int) -> None:
+    """Checks that a head has the outputs that its problem_type needs."""
+    found = problem_type(task)
+    needed = {REGRESSION: "one output", MULTI_LABEL: "several outputs"}
+    if found in needed and (outputs > 1) != (found == MULTI_LABEL):
+        raise ValueError(
+            f"the problem_type of {path} is {found}, for which its head must have "
+            f"{needed[found]}, not {outputs}: correct the problem_type in its config.json or the "
+            f"labels in {RUN_FILE}"
+        )

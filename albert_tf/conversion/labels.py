@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from absl import logging
@@ -14,7 +13,6 @@ from albert_tf.conversion import huggingface, layouts
 from albert_tf.conversion.names import CLASSIFIER, CLASSIFIER_BIAS
 from albert_tf.storage import files
 from albert_tf.storage.text_files import class_of, parse_json
-from albert_tf.text.characters import to_unicode
 
 LABELS_FILE = "labels.jsonl"
 
@@ -23,39 +21,6 @@ def write(directory: str, labels: Sequence[str]) -> None:
     """Writes class names in the order of their ids, one per line."""
     lines = [json.dumps(label, ensure_ascii=False) + "\n" for label in labels]
     files.replace(os.path.join(directory, LABELS_FILE), "".join(lines))
-
-
-def names(labels: Any, count: int | None = None) -> tuple[str, ...]:
-    """Returns the names of classes, given as names or numbers in the order of their ids.
-
-    Args:
-      labels: What a caller gives.
-      count: The number of the model's classes, if it is known.
-    """
-    if isinstance(labels, Mapping):
-        raise ValueError(
-            "`labels` must be a list of names in the order of their ids, not a dictionary"
-        )
-    given = list(labels)
-    # None, or NaN, as pandas has it.
-    if any(label is None or label != label for label in given):
-        raise ValueError(f"`labels` must be names, but one is missing: {given}")
-    found = tuple(map(name_of, given))
-    if count is not None and len(found) != count:
-        raise ValueError(
-            f"the model has {count or 'no'} classes: give {count or 'no'} labels, a name for "
-            f"each, not {len(found)}"
-        )
-    if len({*map(class_of, found)} - {""}) < len(found):
-        raise ValueError(
-            f"`labels` must be distinct names, none empty, got {', '.join(map(repr, found))}"
-        )
-    return found
-
-
-def name_of(label: Any) -> str:
-    """Returns the name of a class that is given by its name or a number."""
-    return str(to_unicode(label)) if isinstance(label, (str, bytes)) else str(label)
 
 
 def read(directory: str) -> tuple[str, ...]:

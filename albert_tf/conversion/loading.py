@@ -21,9 +21,8 @@ from albert_tf.storage import hub
 if TYPE_CHECKING:
     import keras
 
-    from albert_tf.model.configured import ConfiguredModel
 
-_Model = TypeVar("_Model", bound="ConfiguredModel")
+_Model = TypeVar("_Model", bound="keras.Model")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +130,7 @@ def load_tensors(model: keras.Model, prefix: str, tensors: Mapping[str, np.ndarr
     return _fill(model, prefix, bundles, bundles.weights_of(tensors, prefix))
 
 
-def lacking(model: ConfiguredModel, report: LoadReport) -> list[str]:
+def lacking(model: keras.Model, report: LoadReport) -> list[str]:
     """Returns the release's names of missing weights that the model's outputs depend on."""
     names = [tf1_name(path) for path in report.missing]
     return [name for name in names if model.reads_pooler or not name.startswith(POOLER)]
@@ -145,11 +144,12 @@ def from_weights(
     config = layouts.load_config(path)
     # The head of a tagger, for texts, and so on: its weights would fit.
     task = kinds.find(path)
-    own = {each.__name__ for each in model_class.__mro__} & kinds.CLASSIFIERS
-    if task and own and task.architecture and task.architecture not in own:
+    trained = kinds.kind_of(task)
+    own = {each.__name__ for each in model_class.__mro__} & kinds.ALIKE.keys()
+    if task and trained and own and trained.model not in own:
         raise ValueError(
-            f"{path} was trained for {task.name}: load it with {task.architecture}, or its "
-            "encoder alone with AlbertModel"
+            f"{path} was trained for {task.name}: load it with {trained.model}, or its encoder "
+            "alone with AlbertModel"
         )
     names = inspect.signature(model_class.__init__).parameters
     if "num_labels" in names and "num_labels" not in arguments:
@@ -275,9 +275,7 @@ def _config_of(model: keras.Model) -> AlbertConfig | None:
     """Returns the config of one of our models, or of one nested in the model; None without one."""
     import keras  # Not at the top: a command's --help needs no framework.
 
-    from albert_tf.model.configured import ConfiguredModel
-
-    if isinstance(model, ConfiguredModel):
-        return model.config
+    if isinstance(config := getattr(model, "config", None), AlbertConfig):
+        return config
     found = [_config_of(layer) for layer in model.layers if isinstance(layer, keras.Model)]
     return next((config for config in found if config), None)

@@ -116,5 +116,5 @@ def _example(architecture: str, pipeline: str) -> str:
         f"model = {architecture}.from_pretrained(place)\n"
         "tokenizer = AutoTokenizer.from_pretrained(place)\n"
         'inputs = tokenizer(["Where is York?"], ["York is in England."], return_tensors="pt")'
-        f"{axis if architecture == 'AlbertForMultipleChoice' else ''}\nprint(model(**inputs))"
+        f"{axis if pipeline == 'multiple-choice' else ''}\nprint(model(**inputs))"
     )

@@ -9,16 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from albert_tf.answers.fill import Fill
+from albert_tf.answers.kind import CLASSIFIER_HEAD as CLASSIFIER_HEAD
+from albert_tf.answers.kinds import KINDS
+
 # Prefixes of the release's names of the encoder's weights, of its pooler's, and of the heads'.
 ENCODER = "bert/"
 POOLER = "bert/pooler/"
-MASKED_LM_HEAD = "cls/predictions/"
-SENTENCE_ORDER_HEAD = "cls/seq_relationship/"
-CLASSIFIER_HEAD = "output_"
-SPAN_HEAD = "cls/squad/"
-SQUAD_V2_HEADS = ("start_logits/", "end_logits/", "answer_class/")
-PRETRAINING_HEADS = (MASKED_LM_HEAD, SENTENCE_ORDER_HEAD)
-HEADS = (*PRETRAINING_HEADS, CLASSIFIER_HEAD, SPAN_HEAD, *SQUAD_V2_HEADS)
+PRETRAINING_HEADS = MASKED_LM_HEAD, SENTENCE_ORDER_HEAD = Fill.heads
+HEADS = tuple(dict.fromkeys(head for kind in KINDS for head in kind.heads))
 # Of the optimizer's variables that belong to no weight, in our checkpoints.
 OPTIMIZER = "optimizer/"
 # The weights with a row, or a number, for each piece.

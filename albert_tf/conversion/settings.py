@@ -10,7 +10,7 @@ from albert_tf.console.settings import REQUIRED, Settings, setting
 from albert_tf.conversion import huggingface, layouts
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
-    from albert_tf.conversion.stored import Stored
+    from albert_tf.conversion.stored_model import Stored
 
 _stored = functools.partial(setting, group="What lies beside the weights")
 _conversion = functools.partial(setting, group="Conversion")
@@ -38,7 +38,7 @@ class StoredSettings(Settings):
 
     def stored(self, path: str) -> Stored:
         """Returns the stored model of a path, read as these settings say."""
-        from albert_tf.conversion.stored import Stored
+        from albert_tf.conversion.stored_model import Stored
 
         files = (self.albert_config_file, self.spm_model_file, self.vocab_file)
         return Stored(path, *files, self.do_lower_case, self.keep_accents)

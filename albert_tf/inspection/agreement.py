@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from albert_tf.answers.rows import join_ids
 from albert_tf.inspection import models
 from albert_tf.model.heads import AlbertForPreTraining
-from albert_tf.tasks import sequence_features
 from albert_tf.text.tokenization import Tokenizer
 
 # Singular and plural.
@@ -109,7 +109,7 @@ def _gap(sentence: Sentence, tokenizer: Tokenizer) -> _Gap | None:
     if tokenizer.unk_id in (*left, *verb, *wrong_verb, *right) or len(verb) != len(wrong_verb):
         return None
     ids = [*left, *[tokenizer.mask_id] * len(verb), *right]
-    return _Gap(sequence_features.join_ids(tokenizer, ids), 1 + len(left), verb, wrong_verb)
+    return _Gap(join_ids(tokenizer, ids), 1 + len(left), verb, wrong_verb)
 
 
 def _gains(model: AlbertForPreTraining, gaps: Sequence[_Gap]) -> np.ndarray:

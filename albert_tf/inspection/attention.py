@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from albert_tf.answers.rows import pair_features
 from albert_tf.console import figures
 from albert_tf.inspection import models
 from albert_tf.model import layers
 from albert_tf.model.albert import AlbertModel
-from albert_tf.tasks import sequence_features
 from albert_tf.text.tokenization import Tokenizer
 
 # Beyond that, names of pieces would cover each other.
@@ -42,7 +42,7 @@ def of_text(
     """Returns a text's pieces, special ones included, and `<float32>[L, N, S, S]`."""
     longest = model.config.max_position_embeddings
     # One more than fits, so that a longer text is not cut silently.
-    row = sequence_features.pair_features(tokenizer, text, text_pair, longest + 1)
+    row = pair_features(tokenizer, text, text_pair, longest + 1)
     ids = row["input_ids"]
     if len(ids) > longest:
         raise ValueError(

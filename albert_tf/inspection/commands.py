@@ -23,7 +23,7 @@ from albert_tf.storage import files
 from albert_tf.tasks import conll
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
-    from albert_tf.conversion.stored import Stored
+    from albert_tf.conversion.stored_model import Stored
     from albert_tf.inspection.probes import Labelled
     from albert_tf.text.tokenization import Tokenizer
 

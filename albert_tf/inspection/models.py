@@ -13,9 +13,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.answers.rows import pair_features, stack
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion.names import MASKED_LM_HEAD
-from albert_tf.conversion.stored import Stored
+from albert_tf.conversion.stored_model import Stored
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.records import input_files
@@ -23,7 +24,6 @@ from albert_tf.records.input_files import untuned
 from albert_tf.records.spec import pretraining_spec
 from albert_tf.storage import files, protobuf
 from albert_tf.storage.text_files import utf8_lines
-from albert_tf.tasks import sequence_features
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Array
 
@@ -74,7 +74,7 @@ def texts(paths: Sequence[str]) -> Iterator[str]:
 
 def text_rows(lines: Iterable[str], tokenizer: Tokenizer, max_seq_length: int) -> list[Row]:
     """Returns a row for each text, cut at `max_seq_length`."""
-    return [sequence_features.pair_features(tokenizer, t, None, max_seq_length) for t in lines]
+    return [pair_features(tokenizer, t, None, max_seq_length) for t in lines]
 
 
 def are_records(paths: Sequence[str]) -> bool:
@@ -124,7 +124,7 @@ def batches(rows: Sequence[Any], size: int = 32) -> Iterator[tuple[int, Row]]:
     longest = max(row["input_ids"].shape[-1] for row in rows)
     for begin in range(0, len(rows), size):
         part = [{name: row[name] for name in _FEATURES} for row in rows[begin : begin + size]]
-        stacked = sequence_features.stack(part, longest)
+        stacked = stack(part, longest)
         missing = ((0, size - len(part)), (0, 0))
         yield len(part), {name: np.pad(value, missing) for name, value in stacked.items()}
 

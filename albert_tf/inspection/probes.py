@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf.answers.rows import pair_features
+from albert_tf.answers.tag import Tag
 from albert_tf.config import AlbertConfig
 from albert_tf.console import figures
 from albert_tf.inspection import models
 from albert_tf.inspection.models import Row
 from albert_tf.model.albert import AlbertModel
-from albert_tf.tasks import conll, sequence_features, table
-from albert_tf.tasks.conll import TokenExample
+from albert_tf.tasks import conll, table
 from albert_tf.tasks.table import TableSettings
-from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text.tokenization import Tokenizer
 
 COLUMNS = ("model", "layer", "train", "test", "accuracy", "control", "majority")
@@ -116,10 +116,7 @@ def of_table(
     """Texts of a table, by their label, and grouped by what stands in a column, if one is named."""
     labels = table.find_labels(path, columns)
     examples = models.sample(table.read_texts(path, columns, labels), most, seed)
-    rows = [
-        sequence_features.pair_features(tokenizer, each.text_a, each.text_b, max_seq_length)
-        for each in examples
-    ]
+    rows = [pair_features(tokenizer, each.text_a, each.text_b, max_seq_length) for each in examples]
     groups = None
     if group_column:
         found = table.text_rows(path, [group_column])
@@ -141,20 +138,17 @@ def of_words(
     counts = [len(values) - values.count(conll.NOTHING) for _, values in found]
     found = found[: int(np.searchsorted(np.cumsum(counts), most)) + 1]
     labels = {value for _, values in found for value in values} - {conll.NOTHING}
-    ids = {value: i for i, value in enumerate([*sorted(labels), conll.NOTHING])}
-    examples = [
-        TokenExample(str(i), words, tuple(ids[value] for value in values))
-        for i, (words, values) in enumerate(found)
-    ]
-    task = TokenClassificationTask(None, tokenizer, max_seq_length, tuple(ids))
-    rows = [dict(row) for row in task.rows(examples, is_training=False)]
-    # 0 is no word's first piece, and the last number that of words without a label.
-    places = [
-        (r, p, tag - 1)
-        for r, row in enumerate(rows)
-        for p, tag in enumerate(row["tag_ids"])
-        if 0 < tag <= len(labels)
-    ]
+    ids = {value: i for i, value in enumerate(sorted(labels))}
+    tagger = Tag(max_seq_length=max_seq_length)
+    rows: list[Row] = []
+    places = []
+    for words, values in found:
+        for row in tagger.word_rows(tokenizer, words):
+            for position in np.flatnonzero(row["word_numbers"]):
+                value = values[row["word_numbers"][position] - 1]
+                if value in ids:
+                    places.append((len(rows), position, ids[value]))
+            rows.append(row)
     row_numbers, positions, numbers = np.array(places, np.int64).reshape(-1, 3).T
     return Labelled(rows, numbers, row_numbers, positions)
 

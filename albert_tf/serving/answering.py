@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
-import keras
-import numpy as np
 import tensorflow as tf
 
+from albert_tf.answers.span import NO_WINDOW_NULL_ODDS, Span
 from albert_tf.serving.graph_text import SPACES, cut, dense, from_rows, ragged_rows, ranges
 from albert_tf.serving.graph_tokenizer import Pieces
-from albert_tf.serving.served_models import Evaluation, ServedModel, run_in_parts
-from albert_tf.tasks.question_answering import SquadV1Task, SquadV2Task, is_labelled
-from albert_tf.tasks.registry import SquadSettings
-from albert_tf.tasks.squad_text import NO_WINDOW_NULL_ODDS, Predictions, read_squad
-from albert_tf.tasks.table import TableSettings
-from albert_tf.text.vocabulary import Vocabulary
+from albert_tf.serving.served_models import ServedModel, run_in_parts
 from albert_tf.types import Features
 
 # Candidate spans for each wanted answer.
@@ -33,97 +26,17 @@ class QuestionAnswerer(ServedModel):
     threshold it adds `null_odds` `<float32>[B]`: where they are not below the threshold, the
     `answer` is "". The other signatures return the model's outputs.
 
-    Args:
-      model: An AlbertForQuestionAnswering or AlbertForQuestionAnsweringV2.
-      vocabulary: Its vocabulary.
-      null_threshold: See above; evaluation finds it (`best_f1_thresh`). By default 0 of a model
-        with a head for null odds; others always answer. If it is given, their null odds are the
-        score of [CLS] less that of the best answer.
-      doc_stride: Pieces from one window to the next.
-      max_query_length: Maximum pieces in a question.
-      max_answer_length: Maximum pieces in an answer.
-      n_best_size: N, and the number of starts and ends tried per window.
-      max_seq_length: See ServedModel.
+    Args: see ServedModel.
 
     Source: squad_utils.py, convert_examples_to_features and write_predictions_v1 and _v2.
     Differs: no answer is "", not "empty". Equal answers are merged among the N best.
     """
 
-    text_names = ("question", "context")
-
-    def __init__(
-        self,
-        model: keras.Model,
-        vocabulary: Vocabulary,
-        *,
-        null_threshold: float | None = None,
-        doc_stride: int = 128,
-        max_query_length: int = 64,
-        max_answer_length: int = 30,
-        n_best_size: int = 20,
-        max_seq_length: int | None = None,
-    ) -> None:
-        super().__init__(model, vocabulary, max_seq_length)
-        if min(doc_stride, max_query_length, max_answer_length, n_best_size) < 1:
-            raise ValueError(
-                "`doc_stride`, `max_query_length`, `max_answer_length` and `n_best_size` must be "
-                f"positive, got {doc_stride}, {max_query_length}, {max_answer_length} and "
-                f"{n_best_size}"
-            )
-        if max_query_length > self.max_seq_length - 4:
-            raise ValueError(
-                f"`max_query_length` {max_query_length} leaves no room for the context in "
-                f"sequences of {self.max_seq_length} tokens: set it to at most "
-                f"{self.max_seq_length - 4}"
-            )
-        # Only AlbertForQuestionAnsweringV2 has a beam.
-        self._has_beam = hasattr(model, "start_n_top")
-        if self._has_beam and null_threshold is None:
-            null_threshold = 0.0
-        self.may_be_impossible = null_threshold is not None
-        self.task = "answer_v2" if self.may_be_impossible else "answer_v1"
-        self.null_threshold = null_threshold
-        self.doc_stride = doc_stride
-        self.max_query_length = max_query_length
-        self.max_answer_length = max_answer_length
-        self.n_best_size = n_best_size
-        if self._has_beam:
-            beam = self.start_n_top, self.end_n_top = (model.start_n_top, model.end_n_top)
-            if not 1 <= min(beam) <= max(beam) <= self.max_seq_length:
-                raise ValueError(
-                    "`start_n_top` and `end_n_top` must be from 1 to "
-                    f"{self.max_seq_length} (`max_seq_length`), got {beam[0]} and {beam[1]}"
-                )
-
-    def evaluation(self, path: str, columns: TableSettings) -> Evaluation:
-        examples = read_squad(path)
-        if not is_labelled(examples):
-            raise ValueError(f"{path} has no answers to compare with: give another file")
-        without = [each.qas_id for each in examples if not each.answers]
-        if without and not self.may_be_impossible:
-            raise ValueError(
-                f"{path}: question {without[0]} has no answer, but answer_v1 needs one for each "
-                "question: use answer_v2"
-            )
-        task_class = SquadV2Task if self.may_be_impossible else SquadV1Task
-        task = task_class(None, None, self.max_seq_length, SquadSettings())
-        ids = [each.qas_id for each in examples]
-
-        def score(outputs: Mapping[str, np.ndarray]) -> dict[str, float]:
-            # Whatever the null odds: squad_v2's scores are those at the best threshold.
-            texts = outputs["answers"][:, 0] if self.may_be_impossible else outputs["answer"]
-            found = Predictions(
-                texts=dict(zip(ids, (text.decode() for text in texts), strict=True)),
-                nbest={},
-                null_odds=dict(zip(ids, outputs.get("null_odds", ()), strict=False)),
-            )
-            return task.scores(examples, found)
-
-        return Evaluation([[each.question, each.paragraph] for each in examples], score)
+    kind_class = Span
 
     def numbers(self, features: Features) -> Features:
         """See ServedModel; the segments tell where an answer may be."""
-        if not self._has_beam:
+        if not self.kind.has_beam:
             return self.apply(features)
         ids, keep = features["input_ids"], features["input_mask"]
         is_context = (features["segment_ids"] * keep == 1) & (ids != self.joiner.sep_id)
@@ -132,30 +45,32 @@ class QuestionAnswerer(ServedModel):
 
     def answer_texts(self, question: tf.Tensor, context: tf.Tensor) -> Features:
         """Scores all windows, and takes the best answers of any of them."""
-        query = self.tokenizer.first(question, self.max_query_length)
+        query = self.tokenizer.first(question, self.kind.max_query_length)
         pieces = self.tokenizer(context)
-        windows = make_windows(query, pieces, self.max_seq_length, self.doc_stride)
+        windows = make_windows(query, pieces, self.kind.max_seq_length, self.kind.doc_stride)
         always = tf.ones_like(windows.examples, tf.bool)
         queries = tf.gather(query, windows.examples)
         outputs = run_in_parts(self.run, self.joiner.join(queries, windows.ids, always))
-        spans = self._beam(outputs) if self._has_beam else self._pairs(outputs)
+        spans = self._beam(outputs) if self.kind.has_beam else self._pairs(outputs)
         answers, best = self._best(windows, pieces, tf.size(question), *spans)
-        if not self.may_be_impossible:
+        if not self.kind.may_be_impossible:
             return answers
-        if self._has_beam:
+        if self.kind.has_beam:
             odds = outputs["cls_logits"]
         else:
             odds = outputs["start_logits"][:, 0] + outputs["end_logits"][:, 0]
+        # A context without pieces has one window, which shows nothing.
+        odds = tf.where(windows.widths > 0, odds, NO_WINDOW_NULL_ODDS)
         null_odds = tf.math.unsorted_segment_min(odds, windows.examples, tf.size(question))
-        if not self._has_beam:
+        if not self.kind.has_beam:
             null_odds = tf.minimum(null_odds - best, NO_WINDOW_NULL_ODDS)
-        is_answered = null_odds < self.null_threshold
+        is_answered = null_odds < self.kind.null_threshold
         answer = tf.where(is_answered, answers["answer"], "")
         return {**answers, "answer": answer, "null_odds": null_odds}
 
     def _pairs(self, outputs: Features) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns starts, ends and scores `[W, P]` of all pairs of the best starts and ends."""
-        best = tf.minimum(self.n_best_size, tf.shape(outputs["start_logits"])[1])
+        best = tf.minimum(self.kind.n_best_size, tf.shape(outputs["start_logits"])[1])
         start_scores, starts = tf.math.top_k(outputs["start_logits"], best)
         end_scores, ends = tf.math.top_k(outputs["end_logits"], best)
         shape = [tf.shape(starts)[0], best, best]
@@ -191,7 +106,7 @@ class QuestionAnswerer(ServedModel):
         firsts, lasts = starts - windows.offsets[:, None], ends - windows.offsets[:, None]
         width = windows.widths[:, None]
         valid = (firsts >= 0) & (firsts <= lasts) & (lasts < width)
-        valid &= lasts < firsts + self.max_answer_length
+        valid &= lasts < firsts + self.kind.max_answer_length
         in_window = [tf.clip_by_value(p, 0, tf.maximum(width - 1, 0)) for p in (firsts, lasts)]
         valid &= tf.gather(windows.counts, in_window[0], batch_dims=1)
         scores = tf.where(valid, scores, _IMPOSSIBLE)
@@ -202,11 +117,11 @@ class QuestionAnswerer(ServedModel):
         def of_examples(values: tf.Tensor, default: float | int) -> tf.Tensor:
             """From `[W, P]` to `[B, all of an example]`, at least N wide."""
             rows = from_rows(values, windows.examples, batch)
-            return dense(rows.merge_dims(1, 2), default, least=self.n_best_size)
+            return dense(rows.merge_dims(1, 2), default, least=self.kind.n_best_size)
 
         # More than wanted: some have the same text. First per window: an example may have
         # thousands, and all rows are as wide as the widest.
-        count = _CANDIDATES * self.n_best_size
+        count = _CANDIDATES * self.kind.n_best_size
         scores, first_piece, last_piece = _best_of(count, scores, first_piece, last_piece)
         scores, first_piece, last_piece = _best_of(
             count,
@@ -215,7 +130,7 @@ class QuestionAnswerer(ServedModel):
             of_examples(last_piece, 0),
         )
         texts = _texts(pieces, first_piece, last_piece, scores > _IMPOSSIBLE)
-        scores, order = tf.math.top_k(_without_repeats(texts, scores), self.n_best_size)
+        scores, order = tf.math.top_k(_without_repeats(texts, scores), self.kind.n_best_size)
         texts = tf.where(scores > _IMPOSSIBLE, tf.gather(texts, order, batch_dims=1), "")
         shares = tf.exp(scores - tf.maximum(scores[:, :1], scores.dtype.min))
         probabilities = shares / tf.maximum(tf.reduce_sum(shares, axis=1, keepdims=True), 1.0)
@@ -282,8 +197,12 @@ def _texts(
     # By characters: cutting strings would copy the whole text for each of the N.
     codes = tf.strings.unicode_decode(pieces.raw, "UTF-8")
     starts, ends = (tf.pad(part.values, [[0, 1]]) for part in (pieces.starts, pieces.ends))
-    starts = tf.gather(starts, first_piece)
-    lengths = tf.where(is_answer, tf.maximum(tf.gather(ends, last_piece) - starts, 0), 0)
+    # As released: the first piece begins with the text, whatever it drops there, and a space that
+    # only the tokenizer puts there ends with the first character.
+    of_text = tf.cast(pieces.starts.row_starts(), tf.int32)[:, None]
+    starts = tf.where(first_piece == of_text, 0, tf.gather(starts, first_piece))
+    ends = tf.maximum(tf.gather(ends, last_piece), 1)
+    lengths = tf.where(is_answer, tf.maximum(ends - starts, 0), 0)
     starts += tf.cast(codes.row_starts(), tf.int32)[:, None]
     places = tf.ragged.range(tf.reshape(starts, [-1]), tf.reshape(starts + lengths, [-1]))
     found = places.with_values(tf.gather(codes.values, places.values))

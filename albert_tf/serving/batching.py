@@ -10,14 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from albert_tf.serving.predict import Predictor
 from albert_tf.serving.settings import ServerSettings
-
-# Outputs for what is found in a text, and those beside them: "" and 0 fill them up.
-_FOUND = ("entities", "words", "pieces")
-_BESIDE = ("types", "tags", "starts", "ends", "probabilities")
 
 
 class Batcher:
@@ -40,8 +34,8 @@ class Batcher:
         self._arrived = asyncio.Event()
         self._workers: list[asyncio.Task] = []
 
-    async def __call__(self, rows: Sequence[Sequence[str]]) -> dict[str, np.ndarray] | None:
-        """Returns the outputs for rows with equally many texts; None if too many rows wait."""
+    async def __call__(self, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]] | None:
+        """Returns what is found in rows of equally many texts; None if too many rows wait."""
         if len(self.queue) + len(rows) > self._settings.max_queue:
             return None
         loop = asyncio.get_running_loop()
@@ -50,7 +44,7 @@ class Batcher:
         answers = [loop.create_future() for _ in rows]
         self.queue.extend(zip(rows, answers, strict=True))
         self._arrived.set()
-        return _stack(await asyncio.gather(*answers))
+        return await asyncio.gather(*answers)
 
     async def _work(self) -> None:
         """Answers what waits, batch by batch."""
@@ -90,24 +84,6 @@ class Batcher:
     def _call(self, rows: Sequence[Sequence[str]]) -> Iterable[Any]:
         self._observe(len(rows))
         try:
-            outputs = self._predictor.outputs(rows)
+            return self._predictor.outputs(rows)
         except Exception as error:  # Another row's, perhaps.
             return [error] if len(rows) == 1 else [e for row in rows for e in self._call([row])]
-        return [{name: value[i] for name, value in outputs.items()} for i in range(len(rows))]
-
-
-def _stack(rows: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Stacks the outputs of a request's rows, as wide as the longest of these needs."""
-    found, wide = {*rows[0]} & {*_FOUND}, 0
-    for name in found:
-        axes = (*range(1, rows[0][name].ndim),)
-        wide = max(int(row[name].astype(bool).any(axis=axes).sum()) for row in rows)
-
-    def fitted(name: str, value: np.ndarray) -> np.ndarray:
-        if not found or name not in (*_FOUND, *_BESIDE):
-            return value
-        fits = np.full((wide, *value.shape[1:]), b"" if value.dtype == object else 0, value.dtype)
-        fits[: len(value)] = value[:wide]
-        return fits
-
-    return {name: np.stack([fitted(name, row[name]) for row in rows]) for name in rows[0]}

@@ -28,7 +28,14 @@ def main(settings: ExportSettings) -> None:
     """Writes the model that the settings name."""
     log.begin()
     quiet.import_tensorflow("tensorflow")
-    from albert_tf.serving import other_formats, predict, saved_model, served_tasks, web_page
+    from albert_tf.serving import (
+        other_formats,
+        predict,
+        saved_model,
+        scores,
+        served_tasks,
+        web_page,
+    )
 
     directory, form, task = settings.export_dir, settings.format, settings.task
     with errors.in_one_line(flags=settings.names()):
@@ -39,13 +46,12 @@ def main(settings: ExportSettings) -> None:
             with errors.of_extra("onnx", f"`format={form}`"):
                 for package in ("onnxruntime", "tf2onnx"):
                     importlib.import_module(package)
-        served = served_tasks.serve(task, settings.stored(settings.model), settings.options(task))
-        file = settings.eval_file
-        evaluation = served.evaluation(file, settings) if file else None
-        before = evaluation(predict.from_text(served).outputs) if evaluation else {}
+        served = served_tasks.serve(task, settings.stored(settings.model), settings.options())
+        scored = scores.Evaluation.read(served.kind, settings) if settings.eval_file else None
+        before = scored(predict.from_model(served).outputs) if scored else {}
         if form == "saved_model":
             saved_model.save(served, directory)
-            what = f"a SavedModel that takes {' and '.join(served.text_names)}"
+            what = f"a SavedModel that takes {' and '.join(served.kind.text_names)}"
         elif form == WEB:
             drift = web_page.save(served, directory)
             what = f"a page for any host of static files; {drift}"
@@ -53,8 +59,8 @@ def main(settings: ExportSettings) -> None:
             drift = other_formats.save(served, directory, form)
             what = f"{form} that takes features (albert-predict computes them); {drift}"
         logging.info("%s: %s", directory, what)
-        if evaluation:
-            after = evaluation(predict.load_exported(directory).outputs)
+        if scored:
+            after = scored(predict.load_exported(directory).outputs)
             print(_table_of(before, after))
     if form == "saved_model" and (hint := saved_model.hint(directory)):
         logging.info("%s", hint)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import json
 import os
 import sys
 import threading
-import typing
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from albert_tf.answers import kinds
+from albert_tf.answers.kind import Kind, Labelled
+from albert_tf.answers.rows import FEATURES
 from albert_tf.config import AlbertConfig
 from albert_tf.console import errors, quiet
 from albert_tf.conversion import labels
-from albert_tf.serving.settings import FEATURES, TASKS, TASKS_OF, ServingSettings
 from albert_tf.storage import files
 from albert_tf.storage.text_files import json_member, read_json_object
 from albert_tf.text import vocabulary
@@ -24,17 +26,8 @@ from albert_tf.types import Features
 
 _ONNX = ".onnx"
 _ENDINGS = (_ONNX, ".tflite")
-# serving.json lies beside an exported model: its task, its options and its config.
+# serving.json lies beside an exported model: its kind, and its config.
 DESCRIPTION_FILE = "serving.json"
-# A task -> the outputs that its files have, one of several sets; of logits also the rank, and
-# whether the last axis has a fixed size: classes are fixed, choices are not.
-_OUTPUTS = {
-    "fill_mask": [{"masked_lm_logits", "sequence_output"}],
-    "answer_v1": [{"start_logits", "end_logits"}],
-    # With the release's head, and with BERT's.
-    "answer_v2": [{"cls_logits", "start_top_log_probs"}, {"start_logits", "end_logits"}],
-}
-_LOGITS = {"classify": (2, True), "tag": (3, True), "choose": (2, False)}
 # A shape; None is an axis of any size.
 _Shape = list[int | None]
 
@@ -55,52 +48,36 @@ class Runner(NamedTuple):
 class ExportedFile(NamedTuple):
     """A file that other_formats.save wrote, and what lies beside it."""
 
-    task: str
-    options: dict[str, Any]
+    kind: Kind
     vocabulary: Vocabulary
-    labels: tuple[str, ...]
     runner: Runner
 
 
-def option_names(task: str) -> list[str]:
-    """Returns the names of a task's options in DESCRIPTION_FILE."""
-    # Labels have their own file, as beside weights.
-    return [name for name, tasks in TASKS_OF.items() if task in tasks and name != "labels"]
+def describe(directory: str, kind: Kind, config: AlbertConfig, is_quantized: bool) -> None:
+    """Writes what `read_description` returns, and labels in a file of their own, for others."""
+    description = {"kind": kind.to_json(), "quantized": is_quantized, "config": config.to_dict()}
+    text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
+    files.replace(os.path.join(directory, DESCRIPTION_FILE), text)
+    if isinstance(kind, Labelled) and kind.labels:
+        labels.write(directory, kind.labels)
 
 
-def check_types(options: Mapping[str, Any], path: str) -> None:
-    """Checks the types of options that were read from a file."""
-    types = typing.get_type_hints(ServingSettings)
-    for name in options:
-        kind, _ = typing.get_args(types[name])  # The other one is None's.
-        json_member(options, name, path, *((float, int) if kind is float else (kind,)))
-
-
-def read_description(path: str) -> tuple[str, AlbertConfig, dict[str, Any]]:
-    """Returns the task, the config and the options that ServedModel.describe wrote to a file."""
-    values = read_json_object(path)
-    task = json_member(values, "task", path, str)
-    if task not in TASKS:
-        raise ValueError(f"{path}: task must be one of {', '.join(TASKS)}, not {task!r}")
-    options = json_member(values, "options", path, dict)
-    known = option_names(task)
-    if unknown := sorted(options.keys() - set(known)):
-        raise ValueError(f"{path}: unknown option {unknown[0]!r}: {task} has {', '.join(known)}")
-    check_types(options, path)
-    config = AlbertConfig.from_dict(json_member(values, "config", path, dict), path)
-    return task, config, options
-
-
-def sequence_length(config: AlbertConfig, given: int | None) -> int:
-    """Returns the maximum pieces of a sequence, by default the model's own."""
-    limit = config.max_position_embeddings
-    found = limit if given is None else given
-    if not 4 <= found <= limit:
-        raise ValueError(
-            f"`max_seq_length` must be from 4 to {limit} (the config's max_position_embeddings), "
-            f"got {found}"
+def read_description(directory: str) -> tuple[Kind, AlbertConfig, bool]:
+    """Returns what lies beside an export: its kind, its config, and whether it has 8 bits."""
+    path = os.path.join(directory, DESCRIPTION_FILE)
+    if not files.is_file(path):
+        raise FileNotFoundError(
+            f"{path}, which describes the model, does not exist: copy the whole directory of the "
+            "export, or export again"
         )
-    return found
+    values = read_json_object(path)
+    kind = kinds.read(json_member(values, "kind", path, dict), path)
+    config = AlbertConfig.from_dict(json_member(values, "config", path, dict), path)
+    try:
+        kind.check(config)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return kind, config, json_member(values, "quantized", path, bool)
 
 
 def runtime_loader(is_onnx: bool) -> Callable[[bytes], Runner]:
@@ -128,7 +105,7 @@ def _load_onnx(content: bytes) -> Runner:
         return dict(zip(outputs, session.run(list(outputs), dict(features)), strict=True))
 
     inputs = tuple(each.name for each in session.get_inputs())
-    return Runner(inputs, outputs, run, b"DynamicQuantizeLinear" in content)
+    return Runner(inputs, outputs, run)
 
 
 def _load_tflite(interpreter: Any, content: bytes) -> Runner:
@@ -174,34 +151,22 @@ def find(path: str) -> str | None:
 
 
 def load(path: str) -> ExportedFile:
-    """Loads a file; its description, vocabulary and labels lie beside it."""
-    directory = os.path.dirname(path)
-    where = os.path.join(directory, DESCRIPTION_FILE)
-    if not files.is_file(where):
-        raise FileNotFoundError(
-            f"{where}, which describes {path}, does not exist: copy the whole directory of the "
-            "export, or export again"
-        )
-    task, config, options = read_description(where)
-    options["max_seq_length"] = sequence_length(config, options.get("max_seq_length"))
+    """Loads a file; its description and vocabulary lie beside it."""
+    kind, config, is_quantized = read_description(os.path.dirname(path))
     words = vocabulary.find(path)
     if words is None:
         raise FileNotFoundError(f"no vocabulary is beside {path}: copy the whole directory")
     words.check(config)
     runner = _runner(path)
-    _check_outputs(path, task, runner.outputs)
-    classes: tuple[str, ...] = ()
-    if task in TASKS_OF["labels"] and (count := runner.outputs["logits"][-1]) > 1:
-        labels.read(directory)  # Says so if it is missing.
-        classes = labels.find(path, count)
-    return ExportedFile(task, options, words, classes, runner)
+    _check_outputs(path, kind, runner.outputs)
+    return ExportedFile(kind, words, runner._replace(depends_on_batch=is_quantized))
 
 
 def _runner(path: str) -> Runner:
     load, content = runtime_loader(path.endswith(_ONNX)), files.read_bytes(path)
     try:
         runner = load(content)
-    # Of a damaged file the runtimes raise many kinds of errors.
+    # The runtimes raise many kinds of errors for a damaged file.
     except Exception as error:
         met = str(error).splitlines() or [type(error).__name__]
         raise ValueError(
@@ -216,15 +181,13 @@ def _runner(path: str) -> Runner:
     return runner
 
 
-def _check_outputs(path: str, task: str, outputs: Mapping[str, _Shape]) -> None:
-    """Checks that a file is of the task that its description names."""
-    fits = any(names <= outputs.keys() for names in _OUTPUTS.get(task, [{"logits"}]))
-    if fits and task in _LOGITS:
-        shape = outputs["logits"]
-        fits = (len(shape), shape[-1] is not None) == _LOGITS[task]
-    if not fits:
-        found = ", ".join(f"{name} {shape}" for name, shape in outputs.items())
-        raise ValueError(
-            f"{path} is of another task than {task}, which {DESCRIPTION_FILE} beside it names: "
-            f"its outputs are {found}; copy the whole directory of the export, or export again"
-        )
+def _check_outputs(path: str, kind: Kind, outputs: Mapping[str, _Shape]) -> None:
+    """Checks that a file is of the kind that its description names."""
+    for name, shape in kind.outputs.items():
+        if name not in outputs or (shape and [*shape] != outputs[name]):
+            found = ", ".join(f"{name} {shape}" for name, shape in outputs.items())
+            raise ValueError(
+                f"{path} is of another task, or has other classes, than {DESCRIPTION_FILE} beside "
+                f"it says ({kind.task}): its outputs are {found}; copy the whole directory of the "
+                "export, or export again"
+            )

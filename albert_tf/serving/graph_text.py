@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.serving.settings import FEATURES, LENGTH_MULTIPLE
+from albert_tf.answers.rows import FEATURES, LENGTH_MULTIPLE
 from albert_tf.text.characters import is_mark
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.words import APOSTROPHES, Kind, runs_of_kinds
@@ -130,7 +130,7 @@ def ragged_rows(values: tf.Tensor, widths: tf.Tensor) -> tf.RaggedTensor:
 
 
 def cut(
-    ids: tf.RaggedTensor, room: tf.Tensor, doc_stride: int
+    ids: tf.RaggedTensor, room: tf.Tensor, stride: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Cuts rows of pieces into windows of at most `room` `<int32>[B]` pieces.
 
@@ -139,7 +139,7 @@ def cut(
       all windows' pieces among the flat values.
     """
     lengths = tf.cast(ids.row_lengths(), tf.int32)
-    step = tf.minimum(room, doc_stride)
+    step = tf.minimum(room, stride)
     number = 1 + -(-tf.maximum(lengths - room, 0) // step)
     examples, index = ranges(number)
     starts = index * tf.gather(step, examples)

@@ -15,7 +15,7 @@ from tensorflow.python.framework.convert_to_constants import convert_variables_t
 
 from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
 from albert_tf.console import quiet
-from albert_tf.serving import test_vectors
+from albert_tf.serving import vectors
 from albert_tf.serving.exported_files import runtime_loader
 from albert_tf.serving.served_models import ServedModel
 from albert_tf.serving.settings import FORMATS
@@ -60,7 +60,7 @@ def save(served: ServedModel, directory: str | os.PathLike[str], file_format: st
     """
     with files.whole_directory(os.fspath(directory)) as temporary:
         drift = write(served, temporary, file_format)
-        test_vectors.write(os.path.join(temporary, FORMATS[file_format]))
+        vectors.write(os.path.join(temporary, FORMATS[file_format]))
     return drift
 
 
@@ -72,10 +72,11 @@ def write(served: ServedModel, directory: str, file_format: str) -> Drift:
         lambda **features: served.numbers(features), autograph=False
     ).get_concrete_function(**served.feature_specs())
     content = (to_onnx if is_onnx else _tflite)(function, file_format.endswith("_int8"))
-    sizes = (served.config, served.max_seq_length, served.feature_rank)
+    sizes = (served.config, served.kind.max_seq_length, served.feature_rank)
     drift = measure_drift(served.numbers, load(content).run, *sizes)
     files.replace(os.path.join(directory, FORMATS[file_format]), content)
-    served.describe(directory)
+    # An ONNX file of 8 bits rounds all of a batch by the largest number in it.
+    served.describe(directory, is_quantized=file_format == "onnx_int8")
     vocabulary.copy(served.vocabulary, directory)
     return drift
 

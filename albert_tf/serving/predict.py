@@ -11,17 +11,19 @@ white space. A pretrained model fills each [MASK] in a text, and tells how simil
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from absl import logging
 
+from albert_tf.answers.kind import Kind
 from albert_tf.console import errors, log, quiet
 from albert_tf.serving import exported_files
 from albert_tf.serving.settings import PredictionSettings
@@ -29,156 +31,73 @@ from albert_tf.storage import files, text_files
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.serving.served_models import ServedModel
-    from albert_tf.serving.text_functions import TextFunction
 
 # Lines answered per batch.
 _BATCH = 32
 _STANDARD = "standard input"
-# Order of an exported model's texts in a line.
-_ORDER = ("text", "text_a", "text_b", "question", "context", "endings")
 
 
 class Answer(dict[str, Any]):
     """An answer in JSON's types, by name; `said` is the same for people."""
 
-    def __init__(self, said: str, **values: Any) -> None:
+    def __init__(self, said: str, values: Mapping[str, Any]) -> None:
         super().__init__(values)
         self.said = said
 
 
-def finite(outputs: dict[str, np.ndarray], rows: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
-    """Returns a model's outputs for some rows, if all are finite."""
-    for name, value in outputs.items():
-        if value.dtype.kind == "f":
-            good = np.isfinite(value).all(axis=tuple(range(1, value.ndim)))
-            if not good.all():
-                text = rows[int(np.argmin(good))][0][:60]
-                raise ValueError(
-                    f"the model's outputs for {text!r} are NaN or infinite ({name}): its weights "
-                    "are damaged, or too large; use another checkpoint"
-                )
-    return outputs
+def _check_finite(found: Mapping[str, Any], texts: Sequence[str]) -> None:
+    """Checks that all that a model found in some texts are numbers."""
+    for name, value in found.items():
+        if np.asarray(value).dtype.kind == "f" and not np.isfinite(value).all():
+            raise ValueError(
+                f"the model's outputs for {texts[0][:60]!r} are NaN or infinite ({name}): its "
+                "weights are damaged, or too large; use another checkpoint"
+            )
 
 
-def _filled(outputs: dict[str, Any]) -> Answer:
-    slots = zip(outputs["pieces"], outputs["probabilities"], strict=True)
-    masks = [_shares("piece", *slot) for slot in slots if slot[0][0]]
-    said = [", ".join(f"{e['piece']} {e['probability']:.3f}" for e in slot) for slot in masks]
-    nothing = "there is no [MASK] in the part that the model reads"
-    return Answer("\n".join(said) or nothing, masks=masks)
-
-
-def _classified(outputs: dict[str, Any]) -> Answer:
-    names = [label.decode() for label in outputs["labels"]]
-    probabilities = dict(zip(names, outputs["probabilities"].tolist(), strict=True))
-    threshold = {k: float(v) for k, v in outputs.items() if k == "threshold"}
-    label = outputs["label"].decode()
-    shares = ", ".join(f"{name} {share:.3f}" for name, share in probabilities.items())
-    said = f"{label or 'no label'} ({shares})"
-    return Answer(said, label=label, probabilities=probabilities, **threshold)
-
-
-def _number(name: str, value: float) -> Answer:
-    return Answer(f"{name} {value:.4f}", **{name: value})
-
-
-def _answered(outputs: dict[str, Any]) -> Answer:
-    null_odds = {k: float(v) for k, v in outputs.items() if k == "null_odds"}
-    answer = outputs["answer"].decode()
-    answers = _shares("text", outputs["answers"], outputs["probabilities"])
-    found = [entry["probability"] for entry in answers if entry["text"] == answer]
-    said = f"{answer} ({found[0]:.3f})" if found else "no answer"
-    return Answer(said, answer=answer, answers=answers, **null_odds)
-
-
-def _chosen(outputs: dict[str, np.ndarray]) -> Answer:
-    choice, shares = int(outputs["choice"]), outputs["probabilities"].tolist()
-    said = f"{choice + 1} ({', '.join(f'{share:.3f}' for share in shares)})"
-    return Answer(said, choice=choice, probabilities=shares)
-
-
-def _named(outputs: dict[str, Any]) -> Answer:
-    found = _spans(outputs, "entities", "types", "type")
-    said = ", ".join(f"{e['text']} ({e['type']} {e['probability']:.3f})" for e in found)
-    return Answer(said or "no entities", entities=found)
-
-
-def _tagged(outputs: dict[str, Any]) -> Answer:
-    words = _spans(outputs, "words", "tags", "tag")
-    return Answer(" ".join(f"{word['text']}/{word['tag']}" for word in words), words=words)
-
-
-def _spans(outputs: dict[str, Any], texts: str, kinds: str, kind: str) -> list[dict[str, Any]]:
-    columns = (outputs[name] for name in (texts, kinds, "starts", "ends", "probabilities"))
-    return [
-        {
-            "text": text.decode(),
-            kind: name.decode(),
-            "start": int(start),
-            "end": int(end),
-            "probability": float(probability),
-        }
-        for text, name, start, end, probability in zip(*columns, strict=True)
-        if text
-    ]
-
-
-def _shares(name: str, texts: np.ndarray, probabilities: np.ndarray) -> list[dict[str, Any]]:
-    return [
-        {name: text.decode(), "probability": float(probability)}
-        for text, probability in zip(texts, probabilities, strict=True)
-        if text
-    ]
-
-
-# An output that only one kind of model has -> the function that makes its answers.
-MAKERS: dict[str, Callable[[dict[str, Any]], Answer]] = {
-    "pieces": _filled,
-    "labels": _classified,
-    "score": lambda outputs: _number("score", float(outputs["score"])),
-    "entities": _named,
-    "words": _tagged,
-    "answer": _answered,
-    "choice": _chosen,
-}
-
-
-class GraphFunction:
-    """A served model's function of raw texts, as a TextFunction; see there.
+class Signature:
+    """What a SavedModel finds in raw texts, as Kind.find gives it.
 
     Args:
-      signature: `serving_default` of an exported model.
-      model: The signature's model; a signature doesn't keep its weights alive.
+      kind: The model's.
+      exported: The loaded SavedModel.
     """
 
-    depends_on_batch = False
+    def __init__(self, kind: Kind, exported: Any) -> None:
+        # A signature doesn't keep its weights alive.
+        self._names, self._exported = kind.text_names, exported
 
-    def __init__(self, signature: Any, model: Any) -> None:
-        self._signature, self._model = signature, model
-        specs = signature.structured_input_signature[1]
-        self.names = tuple(sorted(specs, key=_ORDER.index))
-        self.takes_many = specs[self.names[-1]].shape.rank == 2
-        self.embeds = "mean" in signature.structured_outputs
-
-    def __call__(self, *columns: Any) -> dict[str, np.ndarray]:
+    def __call__(self, inputs: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         import tensorflow as tf
 
-        named = zip(self.names, columns, strict=True)
-        outputs = self._signature(**{name: tf.constant(column) for name, column in named})
-        return {name: value.numpy() for name, value in outputs.items()}
+        columns = zip(self._names, zip(*inputs, strict=True), strict=True)
+        signature = self._exported.signatures["serving_default"]
+        outputs = signature(**{name: tf.constant(column) for name, column in columns})
+        arrays = {name: _decoded(value.numpy()) for name, value in outputs.items()}
+        return [{name: v[i] for name, v in arrays.items()} for i in range(len(inputs))]
+
+
+def _decoded(values: np.ndarray) -> np.ndarray:
+    return np.vectorize(bytes.decode, [object])(values) if values.dtype == object else values
 
 
 class Predictor:
     """Answers texts; load_exported makes it. It may be called from several threads.
 
     Args:
-      function: A model's function of raw texts; its attributes are here, too.
+      kind: The model's kind.
+      find: Returns what the model finds in the texts of some inputs; see Kind.find.
+      depends_on_batch: Whether an answer depends on the texts beside it, beyond rounding.
     """
 
-    def __init__(self, function: TextFunction | GraphFunction) -> None:
-        self._function, self.names = function, function.names
-        self.takes_many, self._embeds = function.takes_many, function.embeds
-        self.depends_on_batch = function.depends_on_batch
+    def __init__(
+        self,
+        kind: Kind,
+        find: Callable[[Sequence[Sequence[Any]]], list[dict[str, Any]]],
+        depends_on_batch: bool = False,
+    ) -> None:
+        self.kind, self._find, self.depends_on_batch = kind, find, depends_on_batch
+        self.names, self.takes_many = kind.text_names, kind.takes_many
 
     def __call__(self, inputs: Sequence[str | Sequence[str]]) -> list[Answer]:
         """Answers inputs, in JSON's types: each a text, or the texts that belong together.
@@ -191,7 +110,7 @@ class Predictor:
             raise ValueError(fault)
         found = []
         for fields, group in itertools.groupby(map(self.texts, inputs), key=len):
-            rows, is_pair = list(group), self._embeds and fields == 2
+            rows, is_pair = list(group), self.kind.embeds and fields == 2
             for start in range(0, len(rows), _BATCH):
                 found += (self._compare if is_pair else self._answer)(rows[start : start + _BATCH])
         return found
@@ -203,46 +122,45 @@ class Predictor:
         """
         starts = range(0, len(texts), _BATCH)
         parts = [[[text] for text in texts[start : start + _BATCH]] for start in starts]
-        return np.concatenate([self.outputs(part)["mean"] for part in parts])
+        return np.stack([found["mean"] for part in parts for found in self.outputs(part)])
 
     def texts(self, given: str | Sequence[str]) -> list[str]:
         """Returns the texts of an input; where there is only one, its tabs are white space."""
         if not isinstance(given, str):
             return list(given)
-        return given.split("\t") if self._embeds or len(self.names) > 1 else [given]
+        return given.split("\t") if self.kind.embeds or len(self.names) > 1 else [given]
 
     def fault(self, given: str | Sequence[str]) -> str | None:
         """Returns what is wrong with an input: too few or too many fields."""
         row = self.texts(given)
         least = len(self.names) + self.takes_many
-        most = len(row) if self.takes_many else least + self._embeds
+        most = len(row) if self.takes_many else least + self.kind.embeds
         if least <= len(row) <= most:
             return None
-        expected = " and ".join(self.names) + (" or two of them" if self._embeds else "")
+        expected = " and ".join(self.names) + (" or two of them" if self.kind.embeds else "")
         return f"expected {expected}, separated by tabs, got {len(row)} fields: {row[0][:60]!r}"
 
-    def outputs(self, rows: Sequence[Sequence[str]]) -> dict[str, np.ndarray]:
-        """Returns the model's outputs, by name, for rows with equally many texts."""
-        alone = len(self.names) - self.takes_many
-        columns: list[Any] = [[row[i] for row in rows] for i in range(alone)]
-        if self.takes_many:
-            columns.append([row[alone:] for row in rows])
-        return finite(self._function(*columns), rows)
+    def outputs(self, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+        """Returns what the model finds in rows of equally many texts; see Kind.found."""
+        alone = len(self.names) - 1
+        inputs = [[*r[:alone], r[alone:]] for r in rows] if self.takes_many else rows
+        found = self._find(inputs)
+        for each, texts in zip(found, rows, strict=True):
+            _check_finite(each, texts)
+        return found
 
     def _answer(self, rows: Sequence[Sequence[str]]) -> list[Answer]:
-        outputs = self.outputs(rows)
-        of_row = next(make for name, make in MAKERS.items() if name in outputs)
-        return [
-            of_row({name: value[i] for name, value in outputs.items()}) for i in range(len(rows))
-        ]
+        answers = map(self.kind.answer, self.outputs(rows))
+        return [Answer(self.kind.said(answer), answer) for answer in answers]
 
     def _compare(self, pairs: Sequence[Sequence[str]]) -> list[Answer]:
-        first, second = (self.outputs([[pair[side]] for pair in pairs])["mean"] for side in (0, 1))
+        first, second = (self.embed([pair[side] for pair in pairs]) for side in (0, 1))
         lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            cosines = (first * second).sum(axis=1) / lengths
-        finite({"similarity": cosines}, pairs)
-        return [_number("similarity", float(cosine)) for cosine in cosines]
+            cosines = ((first * second).sum(axis=1) / lengths).tolist()
+        for cosine, pair in zip(cosines, pairs, strict=True):
+            _check_finite({"similarity": cosine}, pair)
+        return [Answer(f"similarity {each:.4f}", {"similarity": each}) for each in cosines]
 
 
 def answer_lines(
@@ -280,8 +198,14 @@ def load(settings: PredictionSettings) -> Predictor:
         return load_exported(settings.model)
     from albert_tf.serving import served_tasks
 
-    stored = settings.stored(settings.model)
-    return from_text(served_tasks.serve(settings.task, stored, settings.options(settings.task)))
+    return from_model(served_tasks.serve(settings.task, settings.stored(settings.model), {}))
+
+
+def from_model(served: ServedModel) -> Predictor:
+    """Returns what answers with a model in this process."""
+    tokenizer = served.vocabulary.tokenizer
+    find = functools.partial(served.kind.find, tokenizer, served.run_numbers)
+    return Predictor(served.kind, find)
 
 
 def load_exported(path: str | os.PathLike[str]) -> Predictor:
@@ -321,15 +245,9 @@ def load_exported(path: str | os.PathLike[str]) -> Predictor:
             f"{path} is not an exported model (it has no saved_model.pb, .onnx or .tflite file): "
             "if it is a trained model, set `task`"
         )
-    from albert_tf.serving import text_functions
-
-    export = exported_files.load(file)
-    return Predictor(text_functions.FUNCTIONS[export.task](export))
-
-
-def from_text(served: ServedModel) -> Predictor:
-    """Returns what answers with a model in this process."""
-    return Predictor(GraphFunction(served.text_signature(), served))
+    kind, vocabulary, runner = exported_files.load(file)
+    find = functools.partial(kind.find, vocabulary.tokenizer, runner.run)
+    return Predictor(kind, find, runner.depends_on_batch)
 
 
 def _load_saved_model(path: str) -> Predictor:
@@ -345,12 +263,12 @@ def _load_saved_model(path: str) -> Predictor:
             f"{path} can't be loaded; a file may be damaged or incomplete ({files.reason(error)}): "
             "copy the directory again, or export again"
         ) from error
+    kind, *_ = exported_files.read_description(path)
     signature = exported.signatures.get("serving_default")
     names = signature.structured_input_signature[1] if signature else {}
-    is_ours = names and set(names) <= set(_ORDER)
-    if not is_ours or MAKERS.keys().isdisjoint(signature.structured_outputs):
+    if {*names} != {*kind.text_names}:
         raise ValueError(f"{path} was not written by albert-export: export a trained model")
-    return Predictor(GraphFunction(signature, exported))
+    return Predictor(kind, Signature(kind, exported))
 
 
 def _converse(predictor: Predictor, lines: Iterable[tuple[int, str]], as_json: bool) -> None:

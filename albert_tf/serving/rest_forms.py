@@ -14,6 +14,8 @@ from albert_tf.serving.predict import Predictor
 from albert_tf.serving.settings import ServerSettings
 
 _SIGNATURE = "serving_default"
+# NumPy's kinds of arrays of texts.
+_STRINGS = "OU"
 _DTYPES = {"O": "DT_STRING", "f": "DT_FLOAT", "i": "DT_INT32"}
 
 
@@ -92,9 +94,9 @@ def _shown(value: Any) -> str:
     return f"an object of {ascii([*value])[:80]}" if isinstance(value, dict) else ascii(value)[:80]
 
 
-def answer(outputs: Mapping[str, np.ndarray], in_columns: bool) -> dict[str, Any]:
+def answer(found: Sequence[Mapping[str, Any]], in_columns: bool) -> dict[str, Any]:
     """Returns `predictions` by row, or `outputs` by name; bare values if there is one output."""
-    columns = {name: _decoded(value.tolist()) for name, value in outputs.items()}
+    columns = {name: _stacked([each[name] for each in found]).tolist() for name in found[0]}
     values: Any = columns if len(columns) > 1 else next(iter(columns.values()))
     if len(columns) > 1 and not in_columns:
         rows = zip(*columns.values(), strict=True)
@@ -102,26 +104,36 @@ def answer(outputs: Mapping[str, np.ndarray], in_columns: bool) -> dict[str, Any
     return {"outputs" if in_columns else "predictions": values}
 
 
-def _decoded(value: Any) -> Any:
-    if isinstance(value, list):
-        return [*map(_decoded, value)]
-    return value.decode() if isinstance(value, bytes) else value
+def _stacked(values: Sequence[Any]) -> np.ndarray:
+    """Stacks what is found in a request's rows, filled up with "" and 0 to the longest of them."""
+    is_text = np.asarray(values[0]).dtype.kind in _STRINGS
+    arrays = [np.asarray(value, object if is_text else None) for value in values]
+    longest = max(array.shape for array in arrays)
+    whole = np.full((len(arrays), *longest), "" if is_text else 0, arrays[0].dtype)
+    for i, array in enumerate(arrays):
+        place: Any = (i, *map(slice, array.shape))
+        whole[place] = array[()]  # The text itself, of an array without axes.
+    return whole
 
 
 def metadata(name: str, version: str, predictor: Predictor) -> dict[str, Any]:
     """Describes a model by its answer to a text, its first, which may be slow."""
-    texts, many = predictor.names, predictor.takes_many
-    outputs = predictor.outputs([["word"] * (len(texts) + many)])
-    ranks = {text: 1 + (many and text == texts[-1]) for text in texts}
+    texts, many, ranks = predictor.names, predictor.takes_many, predictor.kind.text_ranks
+    (found,) = predictor.outputs([["word"] * (len(texts) + many)])
     signature = {
-        "inputs": {text: _tensor(text, "O", ranks[text]) for text in texts},
-        "outputs": {n: _tensor(n, v.dtype.kind, v.ndim) for n, v in outputs.items()},
+        "inputs": {text: _tensor(text, "O", rank) for text, rank in ranks.items()},
+        "outputs": {name: _output(name, np.asarray(value)) for name, value in found.items()},
         "method_name": "tensorflow/serving/predict",
     }
     return {
         "model_spec": {"name": name, "signature_name": "", "version": version},
         "metadata": {"signature_def": {"signature_def": {_SIGNATURE: signature}}},
     }
+
+
+def _output(name: str, value: np.ndarray) -> dict[str, Any]:
+    kind = "O" if value.dtype.kind in _STRINGS else value.dtype.kind
+    return _tensor(name, kind, 1 + value.ndim)
 
 
 def _tensor(name: str, kind: str, rank: int) -> dict[str, Any]:

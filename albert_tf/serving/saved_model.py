@@ -30,13 +30,13 @@ def write_warm_up(served: ServedModel, directory: str) -> None:
     path = os.path.join(directory, REQUESTS_FILE)
     os.makedirs(os.path.dirname(path))
     with tf.io.TFRecordWriter(path) as writer:
-        for words in (1, served.max_seq_length):
+        for words in (1, served.kind.max_seq_length):
             log = prediction_log_pb2.PredictionLog()
             request = log.predict_log.request
             request.model_spec.signature_name = "serving_default"
-            for name in served.text_names:
+            for name, rank in served.kind.text_ranks.items():
                 text = " ".join(["word"] * words)
-                value = [text] if served.text_ranks.get(name, 1) == 1 else [[text, text]]
+                value = [text] if rank == 1 else [[text, text]]
                 request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
             writer.write(log.SerializeToString())
 
@@ -67,8 +67,8 @@ def export_saved_model(
       model: One of our models with a head, or of a subclass.
       preprocess: What it was trained with: its vocabulary, lengths and labels go along.
       directory: A new or empty directory.
-      **options: Further arguments of the class that serves the model, for example `threshold` of
-        serving.classifying.Classifier. `multilabel` is by default whether a model with several
+      **options: Further options of the model's kind, for example `threshold` of
+        answers.classify.Classify. `multilabel` is by default whether a model with several
         outputs was compiled with Keras' binary cross-entropy. For an AlbertForPreTraining whose
         sentence-order head was not trained, `without=("swapped",)`; a pooler that was not, either:
         `without=("pooled", "swapped")`.

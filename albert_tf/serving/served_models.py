@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import abc
-import json
-import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from albert_tf.conversion import labels
-from albert_tf.conversion.names import POOLER, SENTENCE_ORDER_HEAD
-from albert_tf.serving import graph_tokenizer
-from albert_tf.serving.exported_files import (
-    DESCRIPTION_FILE,
-    option_names,
-    sequence_length,
-)
+from albert_tf.answers.fill import MADE_OF, MASK, Fill
+from albert_tf.answers.kind import Kind
+from albert_tf.answers.rows import FEATURES
+from albert_tf.serving import exported_files, graph_tokenizer
 from albert_tf.serving.graph_text import (
     SPACES,
     Joiner,
@@ -31,43 +24,12 @@ from albert_tf.serving.graph_text import (
     places,
     with_origins,
 )
-from albert_tf.serving.settings import FEATURES
-from albert_tf.storage import files
-from albert_tf.tasks.table import TableSettings
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.words import SPACE_MARK
 from albert_tf.types import Features
 
-_MASK = "[MASK]"
 # Positions that the model reads at once (at least one window): memory doesn't grow with the texts.
 _POSITIONS_AT_ONCE = 4096
-# Rows that are scored at once, and outputs that scores are made of; the others may be large.
-_ROWS_AT_ONCE = 32
-_SCORED = ("probabilities", "score", "answer", "answers", "null_odds")
-# What a MaskFiller may be without, and the model's output that it is made of.
-MADE_OF = {"pooled": "pooled_output", "swapped": "sentence_order_logits"}
-
-
-class Evaluation(NamedTuple):
-    """Texts of labelled examples, and what maps the outputs for all of them to metrics by name."""
-
-    rows: list[list[str]]
-    score: Callable[[Mapping[str, np.ndarray]], dict[str, float]]
-
-    def __call__(
-        self, answer: Callable[[Sequence[Sequence[str]]], Mapping[str, np.ndarray]]
-    ) -> dict[str, float]:
-        """Scores a function of rows of texts, such as Predictor.outputs."""
-        # In batches of about the same length.
-        order = sorted(range(len(self.rows)), key=lambda i: sum(map(len, self.rows[i])))
-        parts = []
-        for start in range(0, len(order), _ROWS_AT_ONCE):
-            outputs = answer([self.rows[i] for i in order[start : start + _ROWS_AT_ONCE]])
-            parts.append({name: outputs[name] for name in _SCORED if name in outputs})
-        back = np.argsort(order)
-        return self.score(
-            {name: np.concatenate([part[name] for part in parts])[back] for name in parts[0]}
-        )
 
 
 class ServedModel(tf.Module, abc.ABC):
@@ -76,48 +38,37 @@ class ServedModel(tf.Module, abc.ABC):
     Args:
       model: The model.
       vocabulary: Its vocabulary.
-      max_seq_length: Maximum pieces that raw texts become, special ones included; the model's
-        maximum by default.
+      kind: How its texts are read, and what its outputs mean.
     """
 
-    # The raw texts that it takes, each `<string>[B]` unless it has another rank.
-    text_names: tuple[str, ...] = ("text",)
-    text_ranks: dict[str, int] = {}
-    # The rank of features.
-    feature_rank = 2
-    # One of settings.TASKS.
-    task: str
-    # Whether it has names of classes, and these.
-    takes_labels = False
-    labels: tuple[str, ...] = ()
-    # Name prefixes of weights that it can do without, and the outputs that need them.
-    dispensable: Mapping[str, set[str]] = {}
+    kind_class: type[Kind]
 
-    def __init__(
-        self, model: keras.Model, vocabulary: Vocabulary, max_seq_length: int | None = None
-    ) -> None:
+    def __init__(self, model: keras.Model, vocabulary: Vocabulary, kind: Any = None) -> None:
         super().__init__()
-        self.max_seq_length = sequence_length(model.config, max_seq_length)
+        if kind is None:
+            kind = self.kind_class(max_seq_length=model.config.max_position_embeddings)
+        kind.check(model.config)
         vocabulary.check(model.config)
-        self.config, self.vocabulary = model.config, vocabulary
+        self.kind, self.config, self.vocabulary = kind, model.config, vocabulary
+        # Several texts have an axis of their own, and so have their features.
+        self.feature_rank = 2 + kind.takes_many
         # A keras.Model as an attribute would be saved with all its functions.
         self.apply = lambda inputs: model(inputs, training=False)
         self.weights = [weight.value for weight in model.weights]
-        self.tokenizer = graph_tokenizer.build(vocabulary)
-        self.joiner = Joiner(vocabulary.tokenizer, self.max_seq_length)
-        self.vocabulary_asset = tf.saved_model.Asset(vocabulary.path)
+        self.joiner = Joiner(vocabulary.tokenizer, kind.max_seq_length)
         self.run = tf.function(self.answer, input_signature=[self.feature_specs()], autograph=False)
-
-    def evaluation(self, path: str, columns: TableSettings) -> Evaluation:
-        """Reads the labelled examples that the model is scored on, by the metrics of its task.
-
-        Args:
-          path: A table as run_finetune.py reads it or, for questions, a file of SQuAD.
-          columns: The table's columns.
-        """
-        raise ValueError(
-            f"`eval_file` applies only to tasks with labels, not to {self.task}: leave it out"
+        self._numbers = tf.function(
+            self.numbers, input_signature=[self.feature_specs()], autograph=False
         )
+
+    def read_texts(self) -> None:
+        """Makes what raw texts are read with; tables of all characters, which take seconds."""
+        self.tokenizer = graph_tokenizer.build(self.vocabulary)
+        self.vocabulary_asset = tf.saved_model.Asset(self.vocabulary.path)
+
+    def run_numbers(self, features: Features) -> Features:
+        """Returns the outputs of `numbers` as arrays, for features as arrays."""
+        return {name: value.numpy() for name, value in self._numbers(dict(features)).items()}
 
     def answer(self, features: Features) -> Features:
         """Maps `input_ids`, `input_mask` and `segment_ids` `<int32>[B, S]` to what is served."""
@@ -141,24 +92,16 @@ class ServedModel(tf.Module, abc.ABC):
         shape = [None] * self.feature_rank
         return {name: tf.TensorSpec(shape, tf.int32, name) for name in FEATURES}
 
-    def describe(self, directory: str) -> None:
-        """Writes the model's task, config and options, and its labels in their own file."""
-        options = {name: getattr(self, name, None) for name in option_names(self.task)}
-        description = {
-            "task": self.task,
-            "options": {name: value for name, value in options.items() if value is not None},
-            "config": self.config.to_dict(),
-        }
-        text = json.dumps(description, indent=2) + "\n"
-        files.replace(os.path.join(directory, DESCRIPTION_FILE), text)
-        if self.labels:
-            labels.write(directory, self.labels)
+    def describe(self, directory: str, is_quantized: bool = False) -> None:
+        """Writes the model's kind and config, and its labels in a file of their own."""
+        exported_files.describe(directory, self.kind, self.config, is_quantized)
 
     def text_signature(self) -> Any:
         """Returns the function that takes raw texts."""
+        self.read_texts()
         specs = {
-            name: tf.TensorSpec([None] * self.text_ranks.get(name, 1), tf.string, name)
-            for name in self.text_names
+            name: tf.TensorSpec([None] * rank, tf.string, name)
+            for name, rank in self.kind.text_ranks.items()
         }
 
         return _concrete(lambda **texts: self.answer_texts(**texts), specs)
@@ -213,34 +156,19 @@ class MaskFiller(ServedModel):
     `pooled` `<float32>[B, H]`, `mean` `<float32>[B, H]` (over the vectors of all pieces) and
     `swapped` `<float32>[B]`, the probability that the segments are swapped.
 
-    Args:
-      model: An AlbertForPreTraining.
-      vocabulary: Its vocabulary.
-      top_k: Number of pieces K.
-      without: Which of `pooled` and `swapped` are left out because they weren't trained.
-      max_seq_length: See ServedModel.
+    Args: see ServedModel.
     """
 
-    task = "fill_mask"
-    dispensable = {POOLER: {"pooled", "swapped"}, SENTENCE_ORDER_HEAD: {"swapped"}}
+    kind_class = Fill
 
-    def __init__(
-        self,
-        model: keras.Model,
-        vocabulary: Vocabulary,
-        *,
-        top_k: int = 5,
-        without: Collection[str] = (),
-        max_seq_length: int | None = None,
-    ) -> None:
-        super().__init__(model, vocabulary, max_seq_length)
-        if not 1 <= top_k <= model.config.vocab_size:
-            raise ValueError(f"`top_k` must be from 1 to {model.config.vocab_size}, got {top_k}")
+    def __init__(self, model: keras.Model, vocabulary: Vocabulary, kind: Any = None) -> None:
+        super().__init__(model, vocabulary, kind)
         tokenizer = vocabulary.tokenizer
-        self.top_k = top_k
-        self.without = frozenset(without)
         self.mask_id = tokenizer.mask_id
         self.pieces = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
+
+    def read_texts(self) -> None:
+        super().read_texts()
         self._glued = _glued_pieces(self.pieces)
 
     def numbers(self, features: Features) -> Features:
@@ -248,7 +176,7 @@ class MaskFiller(ServedModel):
         ids = features["input_ids"]
         positions = tf.range(tf.shape(ids)[1])[None] * tf.ones_like(ids)
         outputs = self.apply({**features, "masked_lm_positions": positions})
-        kept = [name for answer, name in MADE_OF.items() if answer not in self.without]
+        kept = [name for answer, name in MADE_OF.items() if answer not in self.kind.without]
         return {name: outputs[name] for name in ("masked_lm_logits", "sequence_output", *kept)}
 
     def answer_texts(self, text: tf.Tensor) -> Features:
@@ -256,8 +184,8 @@ class MaskFiller(ServedModel):
 
         Text after [MASK] without a space continues its word.
         """
-        parts = tf.strings.split(text, _MASK)
-        ids = self.tokenizer.first(parts.values, self.max_seq_length)
+        parts = tf.strings.split(text, MASK)
+        ids = self.tokenizer.first(parts.values, self.kind.max_seq_length)
         has_space = tf.strings.regex_full_match(parts.values, f"(?s){SPACES}.*")
         glued = of_rows(ids, (places(parts) > 0) & ~has_space) & (places(ids) == 0)
         shift = tf.where(glued, len(self.pieces), 0)
@@ -275,7 +203,7 @@ class MaskFiller(ServedModel):
         positions = rows.to_tensor()
         outputs = self.apply({**features, "masked_lm_positions": positions})
         probabilities = tf.nn.softmax(outputs["masked_lm_logits"])
-        probabilities, ids = tf.math.top_k(probabilities, self.top_k)
+        probabilities, ids = tf.math.top_k(probabilities, self.kind.top_k)
         there = tf.sequence_mask(rows.row_lengths(), tf.shape(positions)[1])[:, :, None]
         keep = tf.cast(features["input_mask"], tf.float32)[:, :, None]
         sequence = tf.cast(outputs["sequence_output"], tf.float32)
@@ -286,9 +214,9 @@ class MaskFiller(ServedModel):
                 tf.reduce_sum(sequence * keep, axis=1), tf.reduce_sum(keep, axis=1)
             ),
         }
-        if "pooled" not in self.without:
+        if "pooled" not in self.kind.without:
             answers["pooled"] = tf.cast(outputs["pooled_output"], tf.float32)
-        if "swapped" not in self.without:
+        if "swapped" not in self.kind.without:
             answers["swapped"] = tf.nn.softmax(outputs["sentence_order_logits"])[:, 1]
         return answers
 

@@ -6,12 +6,11 @@ import dataclasses
 import functools
 from typing import Any, ClassVar
 
+from albert_tf.answers.kinds import KINDS, TASKS
 from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, Settings, setting
 from albert_tf.conversion.settings import StoredSettings
 from albert_tf.tasks.table import COLUMNS, TableSettings
 
-# What a trained model is for.
-TASKS = ("fill_mask", "classify", "tag", "choose", "answer_v1", "answer_v2")
 # Formats for other runtimes -> file name.
 FORMATS = {
     "tflite": "model.tflite",
@@ -21,93 +20,37 @@ FORMATS = {
 }
 # The format that is one of them, and a page.
 WEB = "web"
-# What a model reads, and what its sequences are padded to a multiple of: few lengths, none shorter
-# than a beam.
-FEATURES = ("input_ids", "input_mask", "segment_ids")
-LENGTH_MULTIPLE = 8
-_ANSWERS = ("answer_v1", "answer_v2")
-# Options, as the serving classes name them -> the tasks that take them.
-TASKS_OF = {
-    "labels": ("classify", "tag"),
-    "pairs": ("classify",),
-    "threshold": ("classify",),
-    "multilabel": ("classify",),
-    "top_k": ("fill_mask",),
-    "num_choices": ("choose",),
-    "max_qa_length": ("choose",),
-    "null_threshold": ("answer_v2",),
-    "start_n_top": ("answer_v2",),
-    "end_n_top": ("answer_v2",),
-    "doc_stride": ("classify", *_ANSWERS),
-    "windows": ("classify",),
-    "max_query_length": _ANSWERS,
-    "max_answer_length": _ANSWERS,
-    "n_best_size": _ANSWERS,
-    "max_seq_length": TASKS,
-}
 
 _MODEL, _SCORES = "Model and output", "Scores before and after, on your own data"
 # By default lengths, windows, pairs and beam sizes are those of fine-tuning.
 _OPTIONS = "For some tasks, by default as in fine-tuning or, if that is unknown, as in parentheses"
 _model = functools.partial(setting, group=_MODEL)
 _scores = functools.partial(setting, group=_SCORES)
-_option = functools.partial(setting, None, group=_OPTIONS)
+
+
+def _option(name: str) -> Any:
+    """Returns the setting of an option, as the kinds that have it declare it."""
+    having = [kind for kind in KINDS if name in kind.option_fields()]
+    field = having[0].option_fields()[name]
+    tasks = ", ".join(dict.fromkeys(kind.task for kind in having))
+    help = f"{'all' if len(tasks) == len(', '.join(TASKS)) else tasks}: {field.metadata['help']}"
+    if type(field.default) in (int, float) and name != "max_seq_length":  # The model's own.
+        help = f"{help.removesuffix('.')} ({field.default:g})."
+    choices = field.metadata["choices"]
+    return setting(
+        None,
+        help,
+        group=_OPTIONS,
+        choices=[*choices, "none"] if choices else (),
+        alias=field.metadata["alias"],
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ServingSettings(StoredSettings):
-    """How a trained model is served; None is as in fine-tuning."""
+class ExportSettings(StoredSettings, TableSettings):
+    """The settings of albert-export; None is an option as in fine-tuning."""
 
     headings: ClassVar[tuple[str, ...]] = (_MODEL, _SCORES, COLUMNS, _OPTIONS)
-
-    labels: tuple[str, ...] | None = _option(
-        "classify, tag: names of the classes in the order of their ids, separated by commas; by "
-        "default those beside the weights."
-    )
-    pairs: bool | None = _option("classify: inputs are pairs of texts.")
-    threshold: float | None = _option(
-        "classify: with two labels, the minimum probability of the second one to be the answer; "
-        "with --multilabel, the minimum probability of a label.",
-        alias="threshold_to_export",
-    )
-    multilabel: bool | None = _option("classify: a text may have any number of the labels.")
-    null_threshold: float | None = _option(
-        'answer_v2: null odds (score of "no answer") from which on the answer is empty (0).'
-    )
-    windows: str | None = _option(
-        "classify: read long texts in overlapping windows, and take the mean or the maximum of "
-        "their probabilities; none cuts them.",
-        choices=["mean", "max", "none"],
-    )
-    top_k: int | None = _option("fill_mask: number of pieces per [MASK] (5).")
-    num_choices: int | None = _option("choose: number of endings per example (4).")
-    max_qa_length: int | None = _option("choose: maximum length of an ending in tokens (128).")
-    start_n_top: int | None = _option(
-        "answer_v2: beam size, the number of answer starts considered (5)."
-    )
-    end_n_top: int | None = _option(
-        "answer_v2: beam size, the number of answer ends considered per start (5)."
-    )
-    doc_stride: int | None = _option(
-        "classify, answer: distance in tokens between the starts of successive windows (128)."
-    )
-    max_query_length: int | None = _option("answer: maximum length of a question in tokens (64).")
-    max_answer_length: int | None = _option("answer: maximum length of an answer in tokens (30).")
-    n_best_size: int | None = _option("answer: number of answers returned, best first (20).")
-    max_seq_length: int | None = _option("Maximum length of a sequence in tokens (the model's).")
-
-    def options(self, task: str) -> dict[str, Any]:
-        """Returns the options of a task that are given, as its serving class names them."""
-        options = {name: getattr(self, name) for name, of in TASKS_OF.items() if task in of}
-        given = {name: value for name, value in options.items() if value is not None}
-        if given.get("windows") == "none":
-            given["windows"] = None
-        return given
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportSettings(ServingSettings, TableSettings):
-    """The settings of albert-export."""
 
     model: str = _model(
         REQUIRED, "Trained model: a directory, checkpoint prefix, file or hf://OWNER/NAME."
@@ -125,11 +68,40 @@ class ExportSettings(ServingSettings, TableSettings):
         "Labelled .csv, .tsv, .jsonl or .parquet table; for answers SQuAD's .json, .jsonl or "
         ".parquet.",
     )
+    labels: tuple[str, ...] | None = _option("labels")
+    pairs: bool | None = _option("pairs")
+    multilabel: bool | None = _option("multilabel")
+    threshold: float | None = _option("threshold")
+    windows: str | None = _option("windows")
+    top_k: int | None = _option("top_k")
+    num_choices: int | None = _option("num_choices")
+    max_qa_length: int | None = _option("max_qa_length")
+    null_threshold: float | None = _option("null_threshold")
+    start_n_top: int | None = _option("start_n_top")
+    end_n_top: int | None = _option("end_n_top")
+    doc_stride: int | None = _option("doc_stride")
+    max_query_length: int | None = _option("max_query_length")
+    max_answer_length: int | None = _option("max_answer_length")
+    n_best_size: int | None = _option("n_best_size")
+    max_seq_length: int | None = _option("max_seq_length")
+
+    def options(self) -> dict[str, Any]:
+        """Returns the options that are given, by name."""
+        names = dict.fromkeys(name for kind in KINDS for name in kind.option_fields())
+        values = {name: getattr(self, name, None) for name in names}
+        given = {name: value for name, value in values.items() if value is not None}
+        return {name: None if value == "none" else value for name, value in given.items()}
+
+    def file(self, split: str) -> str:
+        """Returns the file to evaluate on; see TaskSettings."""
+        return self.eval_file or ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PredictionSettings(ServingSettings):
+class PredictionSettings(StoredSettings):
     """The settings of albert-predict."""
+
+    headings: ClassVar[tuple[str, ...]] = (_MODEL,)
 
     model: str = _model(
         REQUIRED,

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.conversion import labels as labels_file
+from albert_tf.answers.tag import OUTSIDE, Tag, are_entities, default_tag, tag_parts
 from albert_tf.serving.graph_text import Words, WordSplitter, dense, from_rows, rows_of
 from albert_tf.serving.served_models import ServedModel, run_in_parts
-from albert_tf.tasks import conll
-from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.types import Features
 
 
@@ -29,37 +25,28 @@ class Tagger(ServedModel):
     are padded, with "" and 0. The other signatures return `logits` and `probabilities`
     `<float32>[B, S, C]`.
 
-    Args:
-      model: An AlbertForTokenClassification.
-      vocabulary: Its vocabulary.
-      labels: Names of the classes by id.
-      max_seq_length: See ServedModel.
+    Args: see ServedModel.
     """
 
-    task = "tag"
-    takes_labels = True
+    kind_class = Tag
 
-    def __init__(
-        self,
-        model: keras.Model,
-        vocabulary: Vocabulary,
-        labels: Sequence[str],
-        *,
-        max_seq_length: int | None = None,
-    ) -> None:
-        super().__init__(model, vocabulary, max_seq_length)
-        self.labels = labels_file.names(labels, model.num_labels)
-        self.split_words = WordSplitter()
-        self._default = conll.default_tag(labels)
-        self._are_entities = conll.are_entities(labels)
-        prefixes, types = zip(*map(conll.tag_parts, labels), strict=True)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        labels = self.kind.labels
+        self._default = default_tag(labels)
+        self._are_entities = are_entities(labels)
+        prefixes, types = zip(*map(tag_parts, labels), strict=True)
         names = sorted(set(types))
         self._types = np.array([names.index(name) for name in types], np.int32)
-        self._names = types if self._are_entities else self.labels
-        self._is_inside = np.array([prefix != conll.OUTSIDE for prefix in prefixes])
+        self._names = types if self._are_entities else labels
+        self._is_inside = np.array([prefix != OUTSIDE for prefix in prefixes])
         # Which tags may go on with an entity, and which may be gone on with.
         self._goes_on = np.array([prefix in ("I", "E") for prefix in prefixes])
         self._is_open = np.array([prefix in ("B", "I") for prefix in prefixes])
+
+    def read_texts(self) -> None:
+        super().read_texts()
+        self.split_words = WordSplitter()
 
     def answer(self, features: Features) -> Features:
         logits = self.apply(features)
@@ -96,7 +83,7 @@ class Tagger(ServedModel):
 
     def _of_words(self, words: Words) -> tf.Tensor:
         """Returns the probabilities `<float32>[M, C]` of all words' tags."""
-        room = self.max_seq_length - 2
+        room = self.kind.max_seq_length - 2
         starts = words.starts
         strings = words.texts(rows_of(starts), starts.values, words.ends.values)
         ids = self.tokenizer.first(strings, room)
@@ -111,7 +98,7 @@ class Tagger(ServedModel):
         # After [CLS]. What stands behind a window's last piece is for words that have none.
         positions = 1 + first_pieces - tf.gather(firsts, windows)
         found = tf.gather_nd(outputs, tf.stack([windows, positions], axis=1))
-        unread = tf.one_hot(self._default, len(self.labels), dtype=found.dtype)
+        unread = tf.one_hot(self._default, len(self.kind.labels), dtype=found.dtype)
         return tf.where(lengths[:, None] > 0, found, unread)
 
     def _entities(self, chosen: tf.Tensor, rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

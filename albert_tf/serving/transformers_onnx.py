@@ -26,9 +26,8 @@ _OURS = {
 }
 _HIDDEN = {"sequence_output": "last_hidden_state", "pooled_output": "pooler_output"}
 _MASKED = {"masked_lm_logits": "logits"}
-_SPAN = {"start_logits": "start_logits", "end_logits": "end_logits"}
-# architecture -> our class, and its outputs by their names.
-_MODELS: dict[str, tuple[type[configured.ConfiguredModel], dict[str, str]]] = {
+# architecture -> our class, and its outputs by their names, where these differ.
+_OTHERS: dict[str, tuple[type[configured.ConfiguredModel], dict[str, str]]] = {
     "AlbertModel": (albert.AlbertModel, _HIDDEN),
     "AlbertForMaskedLM": (heads.AlbertForPreTraining, _MASKED),
     # For fill-mask and for features.
@@ -36,10 +35,6 @@ _MODELS: dict[str, tuple[type[configured.ConfiguredModel], dict[str, str]]] = {
         heads.AlbertForPreTraining,
         {**_MASKED, **_HIDDEN, "sentence_order_logits": "sop_logits"},
     ),
-    "AlbertForSequenceClassification": (finetuning.AlbertForSequenceClassification, {}),
-    "AlbertForTokenClassification": (finetuning.AlbertForTokenClassification, {}),
-    "AlbertForMultipleChoice": (finetuning.AlbertForMultipleChoice, {}),
-    "AlbertForQuestionAnswering": (finetuning.AlbertForQuestionAnswering, _SPAN),
 }
 
 
@@ -52,9 +47,9 @@ def write(directory: str) -> str:
     """
     # The model, of which each position is scored.
     architecture, *_ = huggingface.read_kind(directory)
-    model_class, renamed = _MODELS[architecture]
+    model_class, renamed = _OTHERS.get(architecture) or (getattr(finetuning, architecture), {})
     model = model_class.from_weights(directory)
-    rank = 3 if architecture == "AlbertForMultipleChoice" else 2
+    rank = len(model.input_axes["input_ids"].split(","))
     sep_id = vocabulary.need(directory).tokenizer.sep_id
 
     def numbers(features: Features) -> Features:
@@ -65,7 +60,7 @@ def write(directory: str) -> str:
         found: Any = model(features, training=False)
         if not isinstance(found, dict):
             return {"logits": found}
-        return {theirs: found[ours] for ours, theirs in renamed.items()}
+        return {theirs: found[ours] for ours, theirs in (renamed or {n: n for n in found}).items()}
 
     @tf.function(autograph=False)
     def theirs(**given: tf.Tensor) -> Features:

@@ -7,10 +7,11 @@ import importlib.resources
 import json
 import os
 
+from albert_tf.answers.fill import MADE_OF
+from albert_tf.answers.kinds import KINDS
 from albert_tf.serving import other_formats
-from albert_tf.serving.exported_files import DESCRIPTION_FILE, read_description
 from albert_tf.serving.other_formats import Drift
-from albert_tf.serving.served_models import MADE_OF, MaskFiller, ServedModel
+from albert_tf.serving.served_models import MaskFiller, ServedModel
 from albert_tf.serving.settings import FORMATS
 from albert_tf.storage import files
 from albert_tf.text import sentence_piece, vocabulary
@@ -19,13 +20,6 @@ PAGE_FILE = "page.json"
 _FORMAT = "onnx_int8"
 # Where the page loads onnxruntime-web from; beside the page it would be "ort/".
 _RUNTIME = "https://cdn.jsdelivr.net/npm/onnxruntime-web@1.30.0/dist/"
-_TITLES = {
-    "classify": "Classify a text",
-    "tag": "Tag a text",
-    "fill_mask": "Guess the missing words",
-    "answer_v1": "Ask a text",
-    "answer_v2": "Ask a text",
-}
 
 
 def save(served: ServedModel, directory: str | os.PathLike[str]) -> Drift:
@@ -39,8 +33,9 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> Drift:
     """
     _check(served)
     if isinstance(served, MaskFiller):
+        # The page shows words, not vectors of texts.
         served = copy.copy(served)
-        served.without = frozenset(MADE_OF)  # The page shows words, not vectors of texts.
+        served.kind = served.kind.replace(without=tuple(MADE_OF))
     with files.whole_directory(os.fspath(directory)) as temporary:
         drift = other_formats.write(served, temporary, _FORMAT)
         for file in importlib.resources.files("albert_tf.serving").joinpath("web").iterdir():
@@ -51,10 +46,11 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> Drift:
 
 def _check(served: ServedModel) -> None:
     """Checks what the page's modules can't do."""
-    if served.task not in _TITLES:
+    if not served.kind.title:
+        known = dict.fromkeys(kind.task for kind in KINDS if kind.title)
         raise ValueError(
-            f"`format=web` has no page for the task {served.task}, only for "
-            f"{', '.join(_TITLES)}: give another `format`"
+            f"`format=web` has no page for the task {served.kind.task}, only for "
+            f"{', '.join(known)}: give another `format`"
         )
     words = served.vocabulary
     if not words.is_word_piece:
@@ -69,10 +65,9 @@ def _check(served: ServedModel) -> None:
 
 def _description(served: ServedModel, directory: str) -> str:
     """Returns the page's settings; who hosts it may change its title and runtime."""
-    _, _, options = read_description(os.path.join(directory, DESCRIPTION_FILE))
     words = vocabulary.need(directory)
     page = {
-        "title": _TITLES[served.task],
+        "title": served.kind.title,
         "runtime": _RUNTIME,
         "model": FORMATS[_FORMAT],
         "vocabulary": os.path.basename(words.path),
@@ -81,8 +76,6 @@ def _description(served: ServedModel, directory: str) -> str:
             "lower": words.tokenizer.do_lower_case,
             "keepAccents": words.tokenizer.keep_accents,
         },
-        "task": served.task,
-        "options": options,
-        "labels": served.labels,
+        "kind": served.kind.to_json(),
     }
     return json.dumps(page, indent=2, ensure_ascii=False) + "\n"

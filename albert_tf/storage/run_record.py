@@ -16,7 +16,7 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from albert_tf.storage import files
@@ -39,21 +39,12 @@ class TaskRecord:
     """The task of a fine-tuned model.
 
     Attributes:
-      name: The task.
-      architecture: The model's class, which is called as Hugging Face's; "" if it is not known.
-      problem_type: Hugging Face's name for the kind of classifier; "" for other models, or if it
-        is not known.
-      classes: Names of the classes by id; none for other models.
-      served_as: Which of serving's tasks answers with the model; "" if it is not known.
-      reading: How it reads its texts: options of the class that serves it.
+      name: The task; "" if it is not known.
+      kind: The kind of its answers as JSON, see answers.kind.Kind.to_json; or what is known of it.
     """
 
     name: str
-    architecture: str = ""
-    problem_type: str = ""
-    classes: Sequence[str] = ()
-    served_as: str = ""
-    reading: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    kind: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,9 +85,8 @@ def find_run(path: str) -> RunRecord | None:
         raise ValueError(f"{file} has no {' and '.join(damaged)}: it is no record of a run")
     found = {name: stored[name] for name in names if name in stored}
     if stored.get("task"):
-        kinds = {"classes": list, "reading": dict}
-        fields = [field.name for field in dataclasses.fields(TaskRecord)]
-        task = {n: json_member(stored["task"], n, file, kinds.get(n, str)) for n in fields}
+        members = {"name": str, "kind": dict}
+        task = {n: json_member(stored["task"], n, file, kind) for n, kind in members.items()}
         found["task"] = TaskRecord(**task)
     return RunRecord(**found)
 

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from albert_tf.answers.tag import OUTSIDE, are_entities, tag_parts
 from albert_tf.storage import files
 from albert_tf.storage.text_files import (
     CARRIAGE_RETURN,
@@ -17,10 +18,6 @@ from albert_tf.storage.text_files import (
     utf8_lines,
 )
 
-# The tag of words outside any entity.
-OUTSIDE = "O"
-# B begins an entity, I goes on with it; E ends one, S is a single word.
-_ENTITY = re.compile(r"([BIES])-(.+)", re.DOTALL)
 # A line that begins a document in CoNLL's files.
 _DOCUMENT = "-DOCSTART-"
 # Not all white space: a word may hold a no-break space.
@@ -56,23 +53,6 @@ class _Sentence:
     lines: list[int]
     words: list[str]
     tags: list[str] | None
-
-
-def are_entities(tags: Sequence[str]) -> bool:
-    """Whether tags mark entities: O, and B-, I-, E- or S- before a type; else they are plain."""
-    others = [tag for tag in tags if tag != OUTSIDE]
-    return bool(others) and all(_ENTITY.fullmatch(tag) for tag in others)
-
-
-def tag_parts(tag: str) -> tuple[str, str]:
-    """Returns an entity's tag as B, I, E or S and its type; O has none."""
-    match = _ENTITY.fullmatch(tag)
-    return (match[1], match[2]) if match else (OUTSIDE, "")
-
-
-def default_tag(tags: Sequence[str]) -> int:
-    """Returns the id of the tag of words without pieces: O, or if there is none the first tag's."""
-    return tags.index(OUTSIDE) if OUTSIDE in tags else 0
 
 
 def order_tags(counts: Mapping[str, int], path: str) -> tuple[str, ...]:

@@ -13,11 +13,12 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import conversion
+from albert_tf.answers.kind import Kind, checked_options
 from albert_tf.conversion import kinds, layouts
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.names import CLASSIFIER, POOLER
 from albert_tf.storage import checkpoint, files
-from albert_tf.storage.run_record import TaskRecord
+from albert_tf.storage.run_record import RUN_FILE, TaskRecord
 from albert_tf.tasks import feature_table, glue, supervised_run
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import TEACHER_PROBABILITIES, Distillation
@@ -64,14 +65,14 @@ class Teacher:
         # It reads texts as in its own run, if that is known, else as the student does.
         trained = kinds.find(self._path)
         self._task = copy.copy(task)
-        self._task.read_as(trained.reading if trained else {})
-        if config.max_position_embeddings < self._task.max_seq_length:
+        self._task.kind = task.kind.replace(**_reading(task.kind, trained))
+        if config.max_position_embeddings < self._task.kind.max_seq_length:
             raise ValueError(
                 f"`teacher` {path} has {config.max_position_embeddings} positions: lower "
-                f"`max_seq_length` {task.max_seq_length} to that"
+                f"`max_seq_length` {task.kind.max_seq_length} to that"
             )
         if trained and (
-            kinds.is_another(trained, TaskRecord(**task.record(task_name)))
+            kinds.is_another(trained, task.record(task_name))
             or glue.are_two(trained.name, task_name)
         ):
             raise ValueError(
@@ -131,7 +132,15 @@ class Teacher:
         if devices.static_shapes:  # XLA compiles each length.
             price = length_buckets.compile_price(task.options.config, devices.on_cpu)
         lengths = length_buckets.choose_static_lengths(
-            features.lengths, task.max_seq_length, price=price
+            features.lengths, task.kind.max_seq_length, price=price
         )
         own = Split(split.examples, features, self._batch_size, lengths)
         return supervised_run.predict(task, RowOutputs(devices, model), own)
+
+
+def _reading(kind: Kind, trained: TaskRecord | None) -> dict[str, Any]:
+    """Returns the options in which a teacher's run read texts otherwise than `kind` does."""
+    known = (
+        checked_options(type(kind), trained.kind, f"{RUN_FILE} of the teacher") if trained else {}
+    )
+    return {name: value for name, value in known.items() if name != "labels"}

@@ -17,9 +17,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.answers.rows import PADDING
 from albert_tf.records.input_pipeline import BATCHES_AHEAD
 from albert_tf.storage import files
-from albert_tf.tasks.sequence_features import PADDING
 from albert_tf.training.interfaces import InputFn
 from albert_tf.training.length_buckets import LengthBatches
 from albert_tf.training.trainer import InputByLength

@@ -88,18 +88,6 @@ def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
     return pearson(*(_ranks(np.asarray(values)) for values in (labels, predictions)))
 
 
-def softmax(logits: ArrayLike) -> np.ndarray:
-    """Returns probabilities `<float64>[B, C]` of logits `<float>[B, C]`."""
-    logits = np.asarray(logits, np.float64)
-    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return exponentials / exponentials.sum(axis=-1, keepdims=True)
-
-
-def sigmoid(logits: ArrayLike) -> np.ndarray:
-    """Returns the probabilities `<float64>` of logits `<float>` of the same shape."""
-    return 0.5 * (1 + np.tanh(0.5 * np.asarray(logits, np.float64)))
-
-
 def binary_log_loss(labels: ArrayLike, probabilities: ArrayLike) -> float:
     """Returns the mean of -log p of what is true: `<bool>[B, C]` against `<float>[B, C]`."""
     chosen = np.where(labels, probabilities, 1 - np.asarray(probabilities))

@@ -11,13 +11,14 @@ from typing import Any
 import keras
 import numpy as np
 
+from albert_tf.answers.kind import class_names
+from albert_tf.answers.rows import FEATURES, choice_features, pair_features, stack
 from albert_tf.config import check_integer
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import layouts
 from albert_tf.storage import files, hub, run_record
 from albert_tf.storage.run_record import RunRecord, TaskRecord
 from albert_tf.tasks import squad_text, text_columns
-from albert_tf.tasks.sequence_features import choice_features, pair_features, stack
 from albert_tf.tasks.text_batches import TextBatches
 from albert_tf.tasks.text_columns import TextColumns
 from albert_tf.text import vocabulary
@@ -64,7 +65,7 @@ class Preprocessor:
     ) -> None:
         self.vocabulary, self.tokenizer = vocabulary, vocabulary.tokenizer
         self.max_seq_length = max_seq_length
-        self.labels = labels_file.names(labels)
+        self.labels = class_names(labels)
         self.max_qa_length = max_qa_length
         self.max_query_length = max_query_length
         self.doc_stride = doc_stride
@@ -106,7 +107,7 @@ class Preprocessor:
         longest, run = config.max_position_embeddings, run_record.find_run(path)
         known = {"max_seq_length": longest}
         if run and run.task:
-            known |= {name: n for name, n in run.task.reading.items() if name in _LENGTHS}
+            known |= {name: n for name, n in run.task.kind.items() if name in _LENGTHS}
         if max_seq_length is not None:
             settings["max_seq_length"] = max_seq_length
         labels = labels_file.stored(path) if labels is None else labels
@@ -128,7 +129,7 @@ class Preprocessor:
         return f"<Preprocessor: text, {case}{accents} -> at most {pieces}; labels: {labels}>"
 
     @property
-    def reading(self) -> dict[str, int]:
+    def options(self) -> dict[str, int]:
         """How texts are read, as a run's record has it."""
         return {name: getattr(self, name) for name in _LENGTHS}
 
@@ -156,7 +157,7 @@ class Preprocessor:
         # Into the record of the run, if it is the directory of one.
         run = run_record.find_run(directory) or RunRecord(settings={}, config={})
         task = run.task or TaskRecord("")
-        task = dataclasses.replace(task, reading={**task.reading, **self.reading})
+        task = dataclasses.replace(task, kind={**task.kind, **self.options})
         dataclasses.replace(run, task=task).write(directory)
 
     def __call__(
@@ -300,11 +301,10 @@ class Preprocessor:
         """Yields the features of each text, or of each window of its context, unpadded."""
         tokenizer, texts, longest = self.tokenizer, columns.texts, self.max_seq_length
         if columns.contexts is not None:
-            asked = enumerate(zip(texts, columns.contexts, strict=True))
-            questions = [squad_text.SquadExample(str(i), *both, (), False) for i, both in asked]
-            bounds = longest, self.doc_stride, self.max_query_length
-            for window in squad_text.squad_windows(questions, tokenizer, *bounds, False):
-                yield {**window.features, "example_index": np.array(window.example_index, np.int32)}
+            bounds = {"doc_stride": self.doc_stride, "max_query_length": self.max_query_length}
+            bounds["max_seq_length"] = longest
+            for row in squad_text.context_rows(texts, columns.contexts, tokenizer, **bounds):
+                yield {name: row[name] for name in (*FEATURES, "p_mask", "example_index")}
         elif columns.choices is not None:
             for text, choices in zip(texts, columns.choices, strict=True):
                 yield choice_features(tokenizer, text, choices, longest, self.max_qa_length)

@@ -8,26 +8,22 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 from absl import logging
 
-from albert_tf.model import finetuning
+from albert_tf.answers.rows import Row
 from albert_tf.storage import files
 from albert_tf.storage.text_files import parse_json
 from albert_tf.tasks import losses, metrics, squad_text
 from albert_tf.tasks.feature_table import FeatureTable
-from albert_tf.tasks.registry import SquadSettings, TaskRow, TaskSettings
 from albert_tf.tasks.squad_text import (
     Predictions,
     SquadExample,
-    SquadSpan,
     apply_null_threshold,
     best_texts,
     predict,
 )
-from albert_tf.tasks.supervised import ModelOptions, SupervisedTask, prediction_path
-from albert_tf.text.tokenization import Tokenizer
+from albert_tf.tasks.supervised import SupervisedTask, prediction_path
 from albert_tf.types import Array, Features
 
 
@@ -44,40 +40,13 @@ def _mean_nbest(nbests: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str,
 class SquadTask(SupervisedTask[SquadExample, Predictions]):
     """Base class of the tasks. Examples are SquadExamples, a row is a window on a paragraph.
 
-    Args:
-      options, tokenizer, max_seq_length: See SupervisedTask.
-      squad: How windows are cut and answers chosen.
-
-    Attributes:
-      may_be_impossible: Whether a question may have no answer.
+    Args: see SupervisedTask.
     """
 
     key_metric = "f1"
     metric_names: tuple[str, ...] = ("exact_match", "f1")
     labels: tuple[str, ...] = ("start_positions", "end_positions")
     loss_names: tuple[str, ...] = ("start_loss", "end_loss")
-    may_be_impossible = False
-
-    def __init__(
-        self,
-        options: ModelOptions | None,
-        tokenizer: Tokenizer | None,
-        max_seq_length: int,
-        squad: SquadSettings,
-    ) -> None:
-        super().__init__(options, tokenizer, max_seq_length)
-        self.squad = squad
-
-    @classmethod
-    def arguments_of(
-        cls, row: TaskRow, settings: TaskSettings, classes: tuple[str, ...]
-    ) -> dict[str, Any]:
-        return {"squad": settings}
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        names = ("doc_stride", "max_query_length", "max_answer_length", "n_best_size")
-        return {**super().reading, **{name: getattr(self.squad, name) for name in names}}
 
     def check_answers(self, examples: Sequence[SquadExample], path: str, split: str) -> None:
         """Checks that a file has the answers that a split of the task needs."""
@@ -87,24 +56,13 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
                 "set `do_eval=false`"
             )
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        squad = self.squad
-        windows = {"doc_stride": squad.doc_stride, "max_query_length": squad.max_query_length}
-        return {**super().settings, **windows}
+    def texts(self, example: SquadExample) -> tuple[Any, ...]:
+        return example.question, example.paragraph
 
     def rows(
         self, examples: Sequence[SquadExample], is_training: bool
     ) -> Iterator[Mapping[str, Any]]:
-        windows = squad_text.squad_windows(
-            examples,
-            self.tokenizer,
-            self.max_seq_length,
-            self.squad.doc_stride,
-            self.squad.max_query_length,
-            is_training,
-        )
-        return (window.row() for window in windows)
+        return squad_text.squad_rows(self.kind, examples, self.tokenizer, is_training)
 
     def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns half the loss of the start and half that of the end."""
@@ -114,14 +72,20 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
         self, examples: Sequence[SquadExample], features: FeatureTable, outputs: Any
     ) -> Predictions:
         """Returns the best answers, and the null odds of SQuAD 2.0."""
-        return predict(
-            examples,
-            _spans(features),
-            outputs,
-            self.squad.n_best_size,
-            self.squad.max_answer_length,
-            self.may_be_impossible,
-        )
+        windows = zip(_rows(features), rows_of(outputs), strict=True)
+        rows = [(int(row["example_index"]), row, output) for row, output in windows]
+        return predict(self.kind, examples, rows)
+
+    def predictions_of(
+        self, examples: Sequence[SquadExample], found: Sequence[Mapping[str, Any]]
+    ) -> Predictions:
+        # Whatever the null odds: squad_v2's scores are those at the best threshold.
+        texts = {e.qas_id: each["answers"][0] for e, each in zip(examples, found, strict=True)}
+        odds = {}
+        if self.kind.may_be_impossible:
+            pairs = zip(examples, found, strict=True)
+            odds = {example.qas_id: float(each["null_odds"]) for example, each in pairs}
+        return Predictions(texts, {}, odds)
 
     def write(
         self, directory: str, split: str, examples: Sequence[SquadExample], predictions: Predictions
@@ -130,12 +94,14 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
 
         For "dev" they are named dev_predictions.json and so on.
         """
-        _write_json(directory, split, "predictions", self.texts(examples, predictions))
+        _write_json(directory, split, "predictions", self.final_texts(examples, predictions))
         _write_json(directory, split, "nbest_predictions", predictions.nbest)
         if predictions.null_odds:
             _write_json(directory, split, "null_odds", predictions.null_odds)
 
-    def texts(self, examples: Sequence[SquadExample], predictions: Predictions) -> dict[str, str]:
+    def final_texts(
+        self, examples: Sequence[SquadExample], predictions: Predictions
+    ) -> dict[str, str]:
         """Returns the final answers, by question."""
         return predictions.texts
 
@@ -148,11 +114,11 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
 
         Source: the paper, section 4.9, which averages the scores of spans and of "no answer".
         """
-        ids, most = [example.qas_id for example in examples], self.squad.n_best_size
+        ids, most = [example.qas_id for example in examples], self.kind.n_best_size
         found = [_read_json(path, split, "nbest_predictions", set(ids)) for path in directories]
         nbest = {qas_id: _mean_nbest([each[qas_id] for each in found])[:most] for qas_id in ids}
         null_odds = {}
-        if self.may_be_impossible:
+        if self.kind.may_be_impossible:
             odds = [_read_json(path, split, "null_odds", set(ids)) for path in directories]
             null_odds = {qas_id: float(np.mean([each[qas_id] for each in odds])) for qas_id in ids}
         return Predictions(best_texts(nbest), nbest, null_odds)
@@ -165,9 +131,6 @@ class SquadV1Task(SquadTask):
 
     Source: run_squad_v1.py.
     """
-
-    model_class = finetuning.AlbertForQuestionAnswering
-    served_as = "answer_v1"
 
     def check_answers(self, examples: Sequence[SquadExample], path: str, split: str) -> None:
         super().check_answers(examples, path, split)
@@ -187,23 +150,36 @@ class SquadV1Task(SquadTask):
         return metrics.squad_v1_scores(predictions.texts, answer_texts(examples))
 
 
-class LinearSquadV2Task(SquadTask):
-    """SQuAD 2.0 with the head of BERT, which is that of SQuAD 1.1: no answer is the span of [CLS].
+class SquadV2Task(SquadTask):
+    """SQuAD 2.0: a question may have no answer.
 
-    Args: see SquadTask.
+    The release's head has a beam of starts and their ends, and one for null odds; BERT's is that of
+    SQuAD 1.1, and no answer is the span of [CLS].
 
-    Source: google-research/bert, run_squad.py with version_2_with_negative.
+    Args: see SupervisedTask.
+
+    Source: run_squad_v2.py; google-research/bert, run_squad.py with version_2_with_negative.
     """
 
-    model_class: type[keras.Model] = finetuning.AlbertForQuestionAnswering
-    served_as = "answer_v2"
     metric_names = ("exact", "f1", "best_exact", "best_f1")
-    may_be_impossible = True
 
-    def serving_options(self, threshold: float | None = None) -> dict[str, Any]:
-        return {**self.reading, "null_threshold": threshold or 0.0}
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.kind.has_beam:
+            self.inputs = (*self.inputs, "p_mask")
+            self.labels = (*self.labels, "is_impossible")
+            self.loss_names = (*self.loss_names, "answerability_loss")
 
-    def texts(self, examples: Sequence[SquadExample], predictions: Predictions) -> dict[str, str]:
+    def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
+        """Returns half the losses of start, end and, with the release's head, answerability."""
+        found = super().example_losses(outputs, features)
+        if self.kind.has_beam:
+            found["answerability_loss"] = losses.answerability_loss(outputs, features)
+        return found
+
+    def final_texts(
+        self, examples: Sequence[SquadExample], predictions: Predictions
+    ) -> dict[str, str]:
         """Returns the answers; "" if null odds reach the threshold.
 
         It is the one that `tuned` was told or, as in the release, the one with the best F1 on the
@@ -247,38 +223,6 @@ class LinearSquadV2Task(SquadTask):
         return {name: (result if name.startswith("best_") else final)[name] for name in result}
 
 
-class SquadV2Task(LinearSquadV2Task):
-    """SQuAD 2.0 with the release's head: a beam of starts and their ends, and one for null odds.
-
-    Args: see SquadTask.
-
-    Source: run_squad_v2.py.
-    """
-
-    model_class = finetuning.AlbertForQuestionAnsweringV2
-    inputs = (*SquadTask.inputs, "p_mask")
-    labels = (*SquadTask.labels, "is_impossible")
-    loss_names = (*SquadTask.loss_names, "answerability_loss")
-
-    @property
-    def model_arguments(self) -> dict[str, Any]:
-        return {"start_n_top": self.squad.start_n_top, "end_n_top": self.squad.end_n_top}
-
-    @property
-    def least_length(self) -> int:
-        # The model ranks so many positions of each row.
-        return max(self.model_arguments.values())
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        return {**super().reading, **self.model_arguments}
-
-    def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
-        """Returns half the losses of start, end and answerability."""
-        loss = losses.answerability_loss(outputs, features)
-        return {**super().example_losses(outputs, features), "answerability_loss": loss}
-
-
 def is_labelled(examples: Sequence[SquadExample]) -> bool:
     """Whether the examples have any labels."""
     return any(example.answers or example.is_impossible for example in examples)
@@ -289,15 +233,19 @@ def answer_texts(examples: Sequence[SquadExample]) -> dict[str, list[str]]:
     return {example.qas_id: [answer.text for answer in example.answers] for example in examples}
 
 
-def _spans(features: FeatureTable) -> list[SquadSpan]:
-    """Returns the span of the paragraph that each row shows."""
-    spans = []
+def _rows(features: FeatureTable) -> Iterator[Row]:
+    """Yields the features of each row."""
     for i, end in enumerate(np.cumsum(features.lengths)):
         row = {name: values[i] for name, values in features.scalars.items()}
         for name, values in features.sequences.items():
             row[name] = values[end - features.lengths[i] : end]
-        spans.append(SquadSpan.of_row(row))
-    return spans
+        yield row
+
+
+def rows_of(outputs: Mapping[str, np.ndarray]) -> Iterator[Features]:
+    """Yields the outputs for each row."""
+    for values in zip(*outputs.values(), strict=True):
+        yield dict(zip(outputs, values, strict=True))
 
 
 def _write_json(directory: str, split: str, name: str, content: Mapping[str, Any]) -> None:

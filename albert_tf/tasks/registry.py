@@ -13,6 +13,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from albert_tf.answers.choose import Choose
+from albert_tf.answers.classify import Classify
+from albert_tf.answers.kind import Kind
+from albert_tf.answers.span import BeamSpan, Span, SpanOrNone
+from albert_tf.answers.tag import Tag
 from albert_tf.console.settings import POSITIVE, REQUIRED, Settings, setting
 from albert_tf.tasks import conll, glue, race, squad_text, table
 
@@ -30,7 +35,9 @@ class TaskRow:
     Attributes:
       heading: The group in which --help lists the name.
       task_class: Name of its module and class in albert_tf.tasks.
+      kind: The kind of its answers.
       read: Reads the examples of a split: of these settings, this split, for this task.
+      options: The kind's options that are no settings, from the settings and the names of classes.
       find_classes: Finds the names of the classes by id in the training file; later they are the
         trained model's.
       classes: The names where they are always the same; a function of the settings where these
@@ -39,7 +46,6 @@ class TaskRow:
       results_file: Name of the file of ids and predicted labels.
       number_range: The smallest and the largest number that a regression writes there.
       prefix: Before the names of files of predictions, of a task that shares its directory.
-      pairs: Whether its texts are pairs; None if the settings say so.
       note: Behind its name in --help.
       defaults: The settings in which the release's script for it differs from run_classifier.py;
         a function of the settings where the value depends on others.
@@ -48,14 +54,15 @@ class TaskRow:
 
     heading: str
     task_class: str
+    kind: type[Kind]
     read: Callable[[TaskSettings, str, Any], list[Any]]
+    options: Callable[[TaskSettings, tuple[str, ...]], Mapping[str, Any]] = lambda *_: {}
     find_classes: Callable[[TaskSettings], tuple[str, ...]] | None = None
     classes: tuple[str, ...] | Callable[[TaskSettings], tuple[str, ...]] = ()
     key_metric: str = ""
     results_file: str = "predictions.tsv"
     number_range: tuple[float, float] = (-math.inf, math.inf)
     prefix: str = ""
-    pairs: bool | None = None
     note: str = ""
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     variant: Callable[[TaskSettings], TaskRow] | None = None
@@ -79,10 +86,18 @@ class TaskRow:
         if classes is None:
             found = self.find_classes or self.classes
             classes = found(settings) if callable(found) else found
+        names = self.kind.option_fields().keys() & {
+            f.name for f in dataclasses.fields(TaskSettings)
+        }
+        values = {name: getattr(settings, name) for name in names}
+        kind = self.kind(**{**values, **self.options(settings, tuple(classes))})
+        return self.task(kind, options, tokenizer, classes=classes)
+
+    def task(self, kind: Kind, *args: Any, classes: Sequence[str]) -> Any:
+        """Returns the row's task for a kind; other arguments are the SupervisedTask's."""
         module, _, name = self.task_class.partition(".")
         task_class = getattr(importlib.import_module(f"albert_tf.tasks.{module}"), name)
-        own = task_class.arguments_of(self, settings, tuple(classes))
-        return task_class(options, tokenizer, settings.max_seq_length, **own)
+        return task_class(kind, *args, classes=tuple(classes), row=self)
 
     def defaults_for(self, settings: Any) -> dict[str, Any]:
         """Returns the values of `defaults`, given the settings of the script."""
@@ -125,7 +140,7 @@ def _read_choices(settings: TaskSettings, split: str, task: Any) -> list[Any]:
 
 def _choices(settings: TaskSettings) -> tuple[str, ...]:
     if not settings.choice_columns:
-        raise ValueError("`task_name` choice reads `choice_columns`: set that too")
+        raise ValueError("`choice_columns` names the columns of the choices: set that too")
     return settings.choice_columns
 
 
@@ -151,21 +166,37 @@ def _read_questions(settings: TaskSettings, split: str, task: Any) -> list[Any]:
 # --- the table ------------------------------------------------------------------------------
 
 _OTHERS, _TABLES, _WORDS = "Others", "For a table of your own", "For words with tags"
-_TEXTS, _SEVERAL = "classification.SequenceClassificationTask", "classification.MultiLabelTask"
-_CHOICES = "classification.MultipleChoiceTask"
+_TEXTS = "classification.SequenceClassificationTask"
+
+
+def _of_texts(settings: TaskSettings, labels: tuple[str, ...]) -> Mapping[str, Any]:
+    return {"labels": labels, "pairs": bool(settings.text_pair_column)}
+
+
+_CLASSES = TaskRow(_TABLES, _TEXTS, Classify, _read_texts, _of_texts)
+_CHOICE = TaskRow(
+    _TABLES,
+    "classification.MultipleChoiceTask",
+    Choose,
+    _read_choices,
+    lambda _, choices: {"num_choices": len(choices)},
+    classes=_choices,
+)
 
 
 def _glue_row(name: str, row: glue.GlueTask) -> TaskRow:
     return TaskRow(
         "GLUE",
         _TEXTS,
+        Classify,
         functools.partial(_read_glue, name),
+        # As the release reads them.
+        lambda _, labels: {"labels": labels, "pairs": row.text_b is not None, "windows": None},
         classes=row.labels,
         key_metric=row.key_metric,
         results_file=f"{row.submission or row.folder}.tsv",
         number_range=row.number_range,
         prefix=f"{name}_" if name in glue.OF_MNLI else "",  # In MNLI's directory.
-        pairs=row.text_b is not None,
         note="" if "train" in row.files else "predicts only",
     )
 
@@ -189,16 +220,12 @@ _SQUAD_DEFAULTS = {
 _LINEAR_DEFAULTS = {**_SQUAD_DEFAULTS, "dropout_prob": 0.0, "static_lengths": 1}
 
 _SQUAD_V1 = TaskRow(
-    _OTHERS, "question_answering.SquadV1Task", _read_questions, defaults=_LINEAR_DEFAULTS
+    _OTHERS, "question_answering.SquadV1Task", Span, _read_questions, defaults=_LINEAR_DEFAULTS
 )
 _CONDITIONAL = TaskRow(
-    _OTHERS, "question_answering.SquadV2Task", _read_questions, defaults=_SQUAD_DEFAULTS
+    _OTHERS, "question_answering.SquadV2Task", BeamSpan, _read_questions, defaults=_SQUAD_DEFAULTS
 )
-_LINEAR = dataclasses.replace(
-    _CONDITIONAL,
-    task_class="question_answering.LinearSquadV2Task",
-    defaults=_LINEAR_DEFAULTS,
-)
+_LINEAR = dataclasses.replace(_CONDITIONAL, kind=SpanOrNone, defaults=_LINEAR_DEFAULTS)
 
 
 def _squad_v2(settings: TaskSettings) -> TaskRow:
@@ -215,27 +242,39 @@ def _of_your_own(settings: TaskSettings) -> TaskRow:
 
 TASKS: Mapping[str, TaskRow] = {
     **{name: _glue_row(name, row) for name, row in glue.GLUE_TASKS.items()},
-    "race": TaskRow(_OTHERS, _CHOICES, _read_race, classes=race.LETTERS, defaults=_RACE_DEFAULTS),
+    "race": dataclasses.replace(
+        _CHOICE, heading=_OTHERS, read=_read_race, classes=race.LETTERS, defaults=_RACE_DEFAULTS
+    ),
     "squad_v1": _SQUAD_V1,
     "squad_v2": dataclasses.replace(_CONDITIONAL, variant=_squad_v2),
-    "classification": TaskRow(_TABLES, _TEXTS, _read_texts, _find_labels),
-    "multilabel": TaskRow(
-        _TABLES,
-        _SEVERAL,
-        functools.partial(_read_texts, several=True),
-        functools.partial(_find_labels, several=True),
+    "classification": dataclasses.replace(_CLASSES, find_classes=_find_labels),
+    "multilabel": dataclasses.replace(
+        _CLASSES,
+        task_class="classification.MultiLabelTask",
+        read=functools.partial(_read_texts, several=True),
+        options=lambda *given: {**_of_texts(*given), "multilabel": True},
+        find_classes=functools.partial(_find_labels, several=True),
         key_metric="micro_f1",
     ),
-    "regression": TaskRow(_TABLES, _TEXTS, _read_texts, key_metric="pearson"),
-    "choice": TaskRow(_TABLES, _CHOICES, _read_choices, classes=_choices),
+    "regression": dataclasses.replace(_CLASSES, key_metric="pearson"),
+    "choice": _CHOICE,
     "question_answering": dataclasses.replace(_SQUAD_V1, heading=_TABLES, variant=_of_your_own),
     "token_classification": TaskRow(
         _WORDS,
         "token_classification.TokenClassificationTask",
+        Tag,
         _read_tags,
+        lambda _, labels: {"labels": labels},
         _find_tags,
     ),
 }
+
+
+def of_kind(kind: Kind, settings: Any) -> Any:
+    """Returns the task of a kind on data of one's own, without a model; settings are a table's."""
+    row = TASKS[kind.task_name]
+    classes = row.classes(settings) if callable(row.classes) else getattr(kind, "labels", ())
+    return row.task(kind, classes=classes)
 
 
 def _names_in_help() -> str:

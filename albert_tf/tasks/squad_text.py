@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -13,25 +12,17 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from albert_tf.answers.rows import Row
+from albert_tf.answers.span import NO_WINDOW_NULL_ODDS, Span, entry, with_probabilities
 from albert_tf.storage import files, parquet_files
 from albert_tf.storage.text_files import json_member, parse_json
-from albert_tf.tasks import sequence_features, table
+from albert_tf.tasks import table
 from albert_tf.text.tokenization import Tokenizer
+from albert_tf.types import Features
 
 FLAT_FORMATS = (".jsonl", parquet_files.ENDING)
-# What a window knows of its paragraph's pieces.
-_PLACES = ("char_starts", "char_ends", "is_max_context")
-# Null odds of a question without any window.
-NO_WINDOW_NULL_ODDS = 1_000_000.0
-_NO_ANSWER = {
-    "text": "",
-    "start_log_prob": -NO_WINDOW_NULL_ODDS,
-    "end_log_prob": -NO_WINDOW_NULL_ODDS,
-}
-
-_BEAM = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
-# A position in a window and its score.
-_Scored = tuple[int, float]
+# What stands for an answer where there is none.
+_NO_ANSWER = entry("", -NO_WINDOW_NULL_ODDS, -NO_WINDOW_NULL_ODDS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,94 +121,27 @@ def _check(examples: list[SquadExample], path: str | os.PathLike[str]) -> None:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class SquadSpan:
-    """The part of a question's paragraph in a window: answers are taken from it.
+def squad_rows(
+    kind: Span, examples: Iterable[SquadExample], tokenizer: Tokenizer, is_training: bool
+) -> Iterator[Row]:
+    """Turns examples into rows, one for each window on a paragraph.
 
-    Attributes:
-      example_index: Index of its example.
-      doc_offset: Position in the window of the first of the paragraph's W pieces.
-      char_starts: `<int32>[W]`, the character of the paragraph at which each piece starts.
-      char_ends: `<int32>[W]`, its last character.
-      is_max_context: `<bool>[W]`, whether no other window has more context around the piece.
-    """
+    Beside what Span.windows gives, a row has `example_index`; `start_positions` and
+    `end_positions`, those of the answer's first and last piece or, if it isn't in this window, 0,
+    that of [CLS]; and `is_impossible`, whether the window lacks the answer or a part of it. All are
+    `<int32>[]`.
 
-    example_index: int
-    doc_offset: int
-    char_starts: np.ndarray
-    char_ends: np.ndarray
-    is_max_context: np.ndarray
-
-    @classmethod
-    def of_row(cls, row: Mapping[str, Any]) -> SquadSpan:
-        """Takes it from a SquadWindow's row, whose last position is [SEP]."""
-        offset = int(row["doc_offset"])
-        return cls(int(row["example_index"]), offset, *(row[name][offset:-1] for name in _PLACES))
-
-
-@dataclasses.dataclass(frozen=True)
-class SquadWindow(SquadSpan):
-    """A question and as much of its paragraph as fits into a sequence.
-
-    Attributes:
-      features: `input_ids`, `input_mask`, `segment_ids` and `p_mask` (0 = [CLS] and paragraph),
-        each `<int32>[L]`.
-      start_position: Position of the answer; 0, that of [CLS], if it isn't in this window.
-      end_position: Likewise, of its last piece.
-      is_impossible: Whether the window lacks the whole answer or a part of it.
-    """
-
-    features: dict[str, np.ndarray]
-    start_position: int
-    end_position: int
-    is_impossible: bool
-
-    def row(self) -> dict[str, np.ndarray]:
-        """Returns it as features: those of pieces at their positions, 0 elsewhere."""
-        row = dict(self.features)
-        for name in _PLACES:
-            row[name] = np.zeros_like(row["input_ids"])
-            row[name][self.doc_offset : -1] = getattr(self, name)
-        numbers = {
-            "start_positions": self.start_position,
-            "end_positions": self.end_position,
-            "is_impossible": self.is_impossible,
-            "example_index": self.example_index,
-            "doc_offset": self.doc_offset,
-        }
-        return row | {name: np.array(value, np.int32) for name, value in numbers.items()}
-
-
-def squad_windows(
-    examples: Iterable[SquadExample],
-    tokenizer: Tokenizer,
-    max_seq_length: int,
-    doc_stride: int,
-    max_query_length: int,
-    is_training: bool,
-) -> Iterator[SquadWindow]:
-    """Turns examples into windows.
-
-    A question is cut after max_query_length pieces. A paragraph without a piece gives no window,
-    nor does, in training, an answer that covers none; both are counted and logged at the end.
+    A paragraph without a piece gives no row, nor does, in training, an answer that covers none;
+    both are counted and logged at the end.
 
     Args:
+      kind: How paragraphs are cut into windows.
       examples: Keep those with the same paragraph together: it is then split only once.
       tokenizer: The model's tokenizer.
-      max_seq_length: Maximum number of pieces per sequence, special ones included.
-      doc_stride: Pieces between the starts of consecutive windows.
-      max_query_length: Maximum number of pieces per question.
       is_training: Whether to mark the position of the first answer.
 
     Source: squad_utils.py, convert_examples_to_features.
-    Differs: normalisation tells which characters a piece stands for. The release aligns the two
-    texts, which fails where many spaces or unknown words are in them.
     """
-    if doc_stride < 1 or max_seq_length - max_query_length < 4:
-        raise ValueError(
-            "expected `doc_stride` >= 1 and `max_seq_length` >= `max_query_length` + 4, got "
-            f"{doc_stride}, {max_seq_length} and {max_query_length}"
-        )
     without_window: dict[str, int] = collections.Counter()
     text = None
     for index, example in enumerate(examples):
@@ -231,33 +155,29 @@ def squad_windows(
         if answer is not None and answer[0] > answer[1]:
             without_window["answer has no text"] += 1
             continue
-
-        # As released: the first piece begins with the text, whatever it drops there.
-        starts, ends = offsets[:, 0] * (np.arange(len(ids)) > 0), np.maximum(offsets[:, 1] - 1, 0)
-        query = tokenizer.encode(example.question, max_query_length)
-        offset = len(query) + 2
-        spans = sequence_features.window_spans(len(ids), max_seq_length - 1 - offset, doc_stride)
-        best = best_spans(spans, len(ids))
-        for number, (start, end) in enumerate(spans):
-            first = last = 0
-            if answer is not None and start <= answer[0] and answer[1] < end:
-                first, last = (piece - start + offset for piece in answer)
-            features = sequence_features.join_ids(tokenizer, query, ids[start:end])
-            features["p_mask"] = np.ones_like(features["input_ids"])
-            features["p_mask"][0] = features["p_mask"][offset:-1] = 0
-            yield SquadWindow(
-                example_index=index,
-                doc_offset=offset,
-                char_starts=starts[start:end],
-                char_ends=ends[start:end],
-                is_max_context=best[start:end] == number,
-                features=features,
-                start_position=first,
-                end_position=last,
-                is_impossible=is_training and first == 0,
-            )
+        for pieces, row in kind.windows(tokenizer, example.question, ids, offsets):
+            first, last, offset = 0, 0, int(row.pop("doc_offset"))
+            if answer is not None and answer[0] in pieces and answer[1] in pieces:
+                first, last = (piece - pieces.start + offset for piece in answer)
+            numbers = {
+                "start_positions": first,
+                "end_positions": last,
+                "is_impossible": is_training and first == 0,
+                "example_index": index,
+                "doc_offset": offset,
+            }
+            yield row | {name: np.array(value, np.int32) for name, value in numbers.items()}
     for what, count in without_window.items():
         logging.warning("%d questions are left out: their %s", count, what)
+
+
+def context_rows(
+    questions: Sequence[str], contexts: Sequence[str], tokenizer: Tokenizer, **options: Any
+) -> Iterator[Row]:
+    """Yields the rows of questions without known answers; options are those of a Span."""
+    asked = enumerate(zip(questions, contexts, strict=True))
+    examples = [SquadExample(str(i), *both, (), False) for i, both in asked]
+    return squad_rows(Span(**options), examples, tokenizer, is_training=False)
 
 
 def _answer_pieces(example: SquadExample, offsets: np.ndarray) -> tuple[int, int] | None:
@@ -275,19 +195,6 @@ def _answer_pieces(example: SquadExample, offsets: np.ndarray) -> tuple[int, int
     first_piece = int(np.searchsorted(ends, answer.start, side="right"))
     last_piece = int(np.searchsorted(starts, last, side="right")) - 1
     return min(first_piece, len(starts) - 1), max(last_piece, 0)
-
-
-def best_spans(spans: list[tuple[int, int]], length: int) -> np.ndarray:
-    """Returns for each piece the window with most context on its shorter side, `<int>[length]`."""
-    # Window by window: a table of all windows and pieces would be quadratic in the paragraph.
-    best, scores = np.zeros(length, np.int64), np.full(length, -1.0)
-    for index, (start, end) in enumerate(spans):
-        places = np.arange(end - start)
-        found = np.minimum(places, places[::-1]) + 0.01 * (end - start)
-        better = found > scores[start:end]
-        scores[start:end][better] = found[better]
-        best[start:end][better] = index
-    return best
 
 
 # --- answers -----------------------------------------------------------------------------------
@@ -313,53 +220,32 @@ class Predictions:
 
 
 def predict(
+    kind: Span,
     examples: Sequence[SquadExample],
-    windows: Sequence[SquadSpan],
-    outputs: Mapping[str, np.ndarray],
-    n_best_size: int,
-    max_answer_length: int,
-    may_be_impossible: bool,
+    rows: Sequence[tuple[int, Row, Features]],
 ) -> Predictions:
     """Turns a model's outputs on windows into answers.
 
+    Answers don't depend on the null odds (see `apply_null_threshold`): one is "" only if there is
+    no other. Where a question must have an answer it is then "empty".
+
     Args:
+      kind: How answers are chosen.
       examples: All questions.
-      windows: Their windows.
-      outputs: Those of AlbertForQuestionAnswering or ...V2, a row per window.
-      n_best_size: Number of positions tried as starts and as ends, unless the model has a beam, and
-        of answers kept.
-      max_answer_length: Maximum number of pieces per answer.
-      may_be_impossible: Whether there are null odds. Those of a model without a head for them are
-        the score of [CLS] as start and end, the least of a question's windows, less the score of
-        its best answer. The answers don't depend on them (see `apply_null_threshold`): one is empty
-        only if there is no other. Without null odds it is then "empty".
-
-    Source: squad_utils.py, accumulate_predictions and write_predictions of v1 and v2;
-    google-research/bert, run_squad.py, write_predictions.
+      rows: For each window, in the order of the questions: the number of its question, its
+        features, and the model's outputs for it.
     """
-    has_beam = "cls_logits" in outputs
-    pairs: Iterable[Iterable[tuple[_Scored, _Scored]]]
-    if has_beam:
-        pairs = map(_beam_pairs, *(outputs[name] for name in _BEAM))
-    else:
-        pairs = _all_pairs(outputs, n_best_size)
-    fallback = _NO_ANSWER if may_be_impossible else _entry("empty", 0.0, 0.0)
-    nbest = _nbest(examples, windows, pairs, n_best_size, max_answer_length, fallback)
-    if not may_be_impossible:
-        return Predictions(best_texts(nbest), nbest, {})
-
-    if has_beam:
-        scores = outputs["cls_logits"]
-    else:
-        scores = outputs["start_logits"][:, 0].astype(float) + outputs["end_logits"][:, 0]
-    null_odds = dict.fromkeys(nbest, NO_WINDOW_NULL_ODDS)
-    for window, score in zip(windows, scores.tolist(), strict=True):
-        qas_id = examples[window.example_index].qas_id
-        null_odds[qas_id] = min(null_odds[qas_id], score)
-    if not has_beam:
-        for qas_id, (best, *_) in nbest.items():
-            null_odds[qas_id] = min(null_odds[qas_id] - _score(best), NO_WINDOW_NULL_ODDS)
-    return Predictions(best_texts(nbest), nbest, null_odds)
+    nothing = _NO_ANSWER if kind.may_be_impossible else entry("empty", 0.0, 0.0)
+    of_question = itertools.groupby(rows, key=lambda row: row[0])
+    windows = {index: [*group] for index, group in of_question}
+    nbest, null_odds = {}, {}
+    for index, example in enumerate(examples):
+        own = windows.get(index, [])
+        features, outputs = ([row[1] for row in own], [row[2] for row in own])
+        entries, odds = kind.best(example.paragraph, features, outputs)
+        nbest[example.qas_id] = entries or with_probabilities([nothing])
+        null_odds[example.qas_id] = odds
+    return Predictions(best_texts(nbest), nbest, null_odds if kind.may_be_impossible else {})
 
 
 def apply_null_threshold(predictions: Predictions, threshold: float) -> dict[str, str]:
@@ -380,88 +266,3 @@ def apply_null_threshold(predictions: Predictions, threshold: float) -> dict[str
 def best_texts(nbest: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
     """Returns the best answer to each question."""
     return {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}
-
-
-def _all_pairs(
-    outputs: Mapping[str, np.ndarray], count: int
-) -> Iterator[Iterable[tuple[_Scored, _Scored]]]:
-    """Yields for each window the pairs of its `count` best starts and ends."""
-    for starts, ends in zip(outputs["start_logits"], outputs["end_logits"], strict=True):
-        yield itertools.product(_scored_best(starts, count), _scored_best(ends, count))
-
-
-def _scored_best(logits: np.ndarray, count: int) -> list[_Scored]:
-    """Returns the positions of the `count` largest logits; among equal ones, the first wins."""
-    return [(int(i), float(logits[i])) for i in np.argsort(-logits, kind="stable")[:count]]
-
-
-def _beam_pairs(
-    start_indexes: np.ndarray,
-    start_log_probs: np.ndarray,
-    end_indexes: np.ndarray,
-    end_log_probs: np.ndarray,
-) -> Iterator[tuple[_Scored, _Scored]]:
-    """Yields the starts of a window's beam, each with all its ends."""
-    ends = np.split(np.arange(len(end_indexes)), len(start_indexes))
-    for start, score, of_start in zip(start_indexes, start_log_probs, ends, strict=True):
-        for j in of_start:
-            yield (int(start), float(score)), (int(end_indexes[j]), float(end_log_probs[j]))
-
-
-def _nbest(
-    examples: Sequence[SquadExample],
-    windows: Sequence[SquadSpan],
-    tops: Iterable[Iterable[tuple[_Scored, _Scored]]],
-    n_best_size: int,
-    max_answer_length: int,
-    fallback: dict[str, Any],
-) -> dict[str, list[dict[str, Any]]]:
-    """Returns the best distinct answers to each question, with their probabilities."""
-    found: dict[int, list[dict[str, Any]]] = collections.defaultdict(list)
-    for window, pairs in zip(windows, tops, strict=True):
-        index = window.example_index
-        # Trimmed after each window: a paragraph may have thousands.
-        entries = [*found[index], *_answers(examples[index], window, pairs, max_answer_length)]
-        different: dict[str, dict[str, Any]] = {}
-        for entry in sorted(entries, key=_score, reverse=True):  # Of equal ones the first stays.
-            different.setdefault(entry["text"], entry)
-        found[index] = list(different.values())[:n_best_size]
-    return {
-        example.qas_id: _with_probabilities(found[index] or [fallback])
-        for index, example in enumerate(examples)
-    }
-
-
-def _answers(
-    example: SquadExample,
-    window: SquadSpan,
-    pairs: Iterable[tuple[_Scored, _Scored]],
-    max_answer_length: int,
-) -> Iterator[dict[str, Any]]:
-    """Yields the pairs that are paragraph spans for which this window has the most context."""
-    width = len(window.char_starts)
-    for (start, start_score), (end, end_score) in pairs:
-        first, last = start - window.doc_offset, end - window.doc_offset
-        if not 0 <= first <= last < min(width, first + max_answer_length):
-            continue
-        if window.is_max_context[first]:
-            text = example.paragraph[window.char_starts[first] : window.char_ends[last] + 1]
-            yield _entry(text.strip(), start_score, end_score)
-
-
-def _entry(text: str, start_log_prob: float, end_log_prob: float) -> dict[str, Any]:
-    return {"text": text, "start_log_prob": start_log_prob, "end_log_prob": end_log_prob}
-
-
-def _score(entry: Mapping[str, Any]) -> float:
-    return entry["start_log_prob"] + entry["end_log_prob"]
-
-
-def _with_probabilities(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    scores = [_score(entry) for entry in entries]
-    exponentials = [math.exp(score - max(scores)) for score in scores]
-    total = sum(exponentials)
-    return [
-        {"text": entry["text"], "probability": value / total, **entry}
-        for entry, value in zip(entries, exponentials, strict=True)
-    ]

@@ -7,23 +7,28 @@ import dataclasses
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import keras
 import numpy as np
 from keras import ops
 
 from albert_tf.config import AlbertConfig
+from albert_tf.conversion.stored_model import model_class
 from albert_tf.storage import files
+from albert_tf.storage.run_record import TaskRecord
 from albert_tf.storage.text_files import json_member, parse_json
 from albert_tf.tasks import feature_table
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import Distillation, example_weights
-from albert_tf.tasks.registry import TaskRow, TaskSettings
+from albert_tf.tasks.registry import TASKS, TaskRow
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.training.evaluation import in_row_order
 from albert_tf.training.interfaces import Task
 from albert_tf.types import Array, Features
+
+if TYPE_CHECKING:
+    from albert_tf.model.configured import ConfiguredModel
 
 Example = TypeVar("Example")
 Predictions = TypeVar("Predictions")
@@ -60,96 +65,60 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
     """A task whose metrics need the predictions of a whole set, from examples of one kind.
 
     Args:
+      kind: How texts are read, and what the model's outputs mean.
       options: Options of the model; None if no model is built.
       tokenizer: The model's tokenizer; None if no features are made.
-      max_seq_length: Maximum number of pieces per sequence.
+      classes: Names of the classes, by id; () if there are none.
+      row: The task's row, which tells its metric and its files.
 
     Attributes:
-      model_class: The class of its model, which is called as Hugging Face's.
-      problem_type: Hugging Face's name for the kind of classifier; "" for other tasks.
-      served_as: Which of serving's tasks answers with the model; see serving.served_models.
       inputs: Names of the features that the model reads.
       labels: Names of the additional features that only training reads.
       prefix: Before the names of files of predictions, of a task that shares its directory.
       metric_names: The metrics that `scores` has on any labelled set; checkpoints can be compared
         by each.
-      can_learn_from_teacher: Whether `distillation` can be set.
       distillation: How to learn from a teacher; None learns from labels only.
     """
 
-    model_class: type[keras.Model]
-    problem_type = ""
-    served_as: str
     inputs: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
     labels: tuple[str, ...]
     prefix = ""
     metric_names: tuple[str, ...]
-    can_learn_from_teacher = False
     distillation: Distillation | None = None
 
     def __init__(
-        self, options: ModelOptions | None, tokenizer: Tokenizer | None, max_seq_length: int
+        self,
+        kind: Any,
+        options: ModelOptions | None = None,
+        tokenizer: Tokenizer | None = None,
+        classes: Sequence[str] = (),
+        row: TaskRow = TASKS["classification"],
     ) -> None:
+        self.kind = kind
         self.options = options
         self.tokenizer = tokenizer
-        self.max_seq_length = max_seq_length
-
-    @classmethod
-    def arguments_of(
-        cls, row: TaskRow, settings: TaskSettings, classes: tuple[str, ...]
-    ) -> dict[str, Any]:
-        """Returns the class's own arguments for a row of registry.TASKS; see TaskRow.make."""
-        return {}
+        self.classes = tuple(classes)
+        self.row = row
 
     # --- what others need of it -------------------------------------------------------------
 
     def build_model(self) -> keras.Model:
         """Returns a new model, with random weights."""
-        return self.model_class(**self.model_arguments, **self.options.arguments)
+        return self.model_class(**self.kind.model_arguments, **self.options.arguments)
 
     @property
-    def model_arguments(self) -> dict[str, Any]:
-        """Arguments of the model's class besides those of ModelOptions."""
-        return {}
+    def can_learn_from_teacher(self) -> bool:
+        """Whether `distillation` can be set."""
+        return False
 
     @property
-    def least_length(self) -> int:
-        """Positions that the model needs, even if all texts are shorter."""
-        return 0
+    def model_class(self) -> type[ConfiguredModel]:
+        """The class of its model."""
+        return model_class(type(self.kind))
 
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """Names of the outputs of the head, by id; () if they have none."""
-        return self.classes
-
-    @property
-    def reading(self) -> dict[str, Any]:
-        """How texts are read and answers chosen: options of the class that serves the model."""
-        return {"max_seq_length": self.max_seq_length}
-
-    def read_as(self, reading: Mapping[str, Any]) -> None:
-        """Reads texts as another task of the class, whose `reading` this is, or a part of it."""
-        self.max_seq_length = reading.get("max_seq_length", self.max_seq_length)
-
-    def serving_options(self, threshold: float | None = None) -> dict[str, Any]:
-        """Returns all options of the class that serves the model.
-
-        Args:
-          threshold: From where on an answer is another one, if there is such a thing; None for the
-            default.
-        """
-        return self.reading
-
-    def record(self, task_name: str) -> dict[str, Any]:
-        """Returns what later users of the weights must know of the task, as plain JSON."""
-        return {
-            "name": task_name,
-            "architecture": self.model_class.__name__,
-            "problem_type": self.problem_type,
-            "classes": list(self.class_names),
-            "served_as": self.served_as,
-            "reading": self.reading,
-        }
+    def record(self, task_name: str) -> TaskRecord:
+        """Returns what later users of the weights must know of the task."""
+        return TaskRecord(task_name, self.kind.to_json())
 
     def weigh_classes(self, text: str, examples: Sequence[Example]) -> None:
         """Sets the weights of a text's classes, if it has one class, in the training loss."""
@@ -159,7 +128,7 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
     @property
     def settings(self) -> dict[str, Any]:
         """Returns the settings that affect the features of given examples, as JSON."""
-        return {"tokenizer": self.tokenizer.digest, "max_seq_length": self.max_seq_length}
+        return {"tokenizer": self.tokenizer.digest, **self.kind.feature_settings}
 
     @abc.abstractmethod
     def rows(self, examples: Sequence[Example], is_training: bool) -> Iterator[Mapping[str, Any]]:
@@ -197,6 +166,16 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
         self, examples: Sequence[Example], features: FeatureTable, outputs: Any
     ) -> Predictions:
         """Turns the outputs that `collect` returns into predictions to be scored."""
+
+    def texts(self, example: Example) -> tuple[Any, ...]:
+        """Returns the raw texts of an example, as its kind takes them."""
+        raise NotImplementedError
+
+    def predictions_of(
+        self, examples: Sequence[Example], found: Sequence[Mapping[str, Any]]
+    ) -> Predictions:
+        """Returns predictions of what the kind found in the texts of each example."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def scores(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from albert_tf.answers.classify import LABEL_SEPARATOR
 from albert_tf.console.settings import Settings, setting
 from albert_tf.storage import files, parquet_files
 from albert_tf.storage.text_files import (
@@ -29,10 +30,6 @@ from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 
 FORMATS = (".csv", ".tsv", *JSON_LINES, parquet_files.ENDING)
-# Between the labels of a text that has several.
-LABEL_SEPARATOR = "|"
-# The probability from which on a text has a label.
-THRESHOLD = 0.5
 # A list of strings or numbers in a cell of text.
 _LIST = re.compile(r"\s*\[\s*(['\"\d-].*)?\]\s*", re.DOTALL)
 

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from albert_tf.tasks import sequence_features
+from albert_tf.answers.rows import stack
 from albert_tf.training import length_buckets
 
 
@@ -58,7 +58,7 @@ class TextBatches(keras.utils.PyDataset):
     def _batch(self, rows: np.ndarray) -> tuple[Any, ...]:
         longest = self._row_lengths[rows].max()
         length = next(length for length in self._static_lengths if length >= longest)
-        features = sequence_features.stack([self._rows[i] for i in rows], length)
+        features = stack([self._rows[i] for i in rows], length)
         return features, *(column[rows] for column in self._columns)
 
     def as_tf_dataset(self) -> Any:

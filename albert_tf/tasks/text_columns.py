@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.conversion.labels import name_of
+from albert_tf.answers.kind import class_name
 from albert_tf.storage import parquet_files
 from albert_tf.storage.text_files import class_of
 from albert_tf.text.characters import to_unicode
@@ -48,7 +48,7 @@ class TextColumns:
 
         # Names, or numbers? Several numbers for a text are never names.
         known = {class_of(name): i for i, name in enumerate(names)}
-        given = [[class_of(name_of(part)) for part in row] for row in rows]
+        given = [[class_of(class_name(part)) for part in row] for row in rows]
         found = {part for row in given for part in row}
         are_strings = any(isinstance(part, (str, bytes)) for row in rows for part in row)
         if found and not are_strings and (several or known.keys().isdisjoint(found)):

@@ -11,21 +11,18 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from albert_tf.model import finetuning
+from albert_tf.answers.tag import OUTSIDE, are_entities, default_tag
 from albert_tf.storage import files
-from albert_tf.tasks import conll, losses, metrics, sequence_features
-from albert_tf.tasks.conll import BETWEEN_CELLS, OUTSIDE, TokenExample, are_entities
+from albert_tf.tasks import losses, metrics
+from albert_tf.tasks.conll import BETWEEN_CELLS, TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.metrics import ratio
-from albert_tf.tasks.registry import TaskRow, TaskSettings
 from albert_tf.tasks.supervised import (
-    ModelOptions,
     SupervisedTask,
     mean_probabilities,
     prediction_path,
     write_probabilities,
 )
-from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Array, Features
 
 # Tags of sentences; seqeval takes lists only.
@@ -109,50 +106,27 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     """Tags words. Examples are TokenExamples, a row is a window on a sentence.
 
     Each word is split into pieces by itself, and its first piece carries its tag; no other position
-    counts. Windows end between words, and each word is in one window. A word without pieces, as one
-    of control characters alone, gets the default tag. Predictions are the probabilities
+    counts. Each word is in one window. A word without pieces, as one of control characters alone,
+    gets the default tag. Predictions are the probabilities
     `<float64>[W, C]` of all words of all sentences, 0 for a word without pieces.
 
-    Args:
-      options: See SupervisedTask.
-      tokenizer: See SupervisedTask.
-      max_seq_length: See SupervisedTask.
-      classes: The tags, by id.
+    Args: see SupervisedTask; the classes are the tags.
 
     Differs: the release has no such task.
     """
 
-    model_class = finetuning.AlbertForTokenClassification
-    served_as = "tag"
-    can_learn_from_teacher = True
     labels = ("tag_ids",)
     loss_names = ("classification_loss",)
 
-    def __init__(
-        self,
-        options: ModelOptions | None,
-        tokenizer: Tokenizer | None,
-        max_seq_length: int,
-        classes: Sequence[str],
-    ) -> None:
-        super().__init__(options, tokenizer, max_seq_length)
-        self.classes = tuple(classes)
-        of_tags = ("f1", "precision", "recall") if are_entities(classes) else ("macro_f1",)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        of_tags = ("f1", "precision", "recall") if are_entities(self.classes) else ("macro_f1",)
         self.key_metric = of_tags[0]
         self.metric_names = (*of_tags, "accuracy", "eval_loss")
 
-    @classmethod
-    def arguments_of(
-        cls, row: TaskRow, settings: TaskSettings, classes: tuple[str, ...]
-    ) -> dict[str, Any]:
-        return {"classes": classes}
-
     @property
-    def model_arguments(self) -> dict[str, Any]:
-        return {"num_labels": len(self.classes)}
-
-    def serving_options(self, threshold: float | None = None) -> dict[str, Any]:
-        return {**super().serving_options(threshold), "labels": self.classes}
+    def can_learn_from_teacher(self) -> bool:
+        return True
 
     def check_scorable(self, examples: Sequence[TokenExample]) -> None:
         """Checks that the package that scores such tags is installed, if it is needed."""
@@ -168,24 +142,16 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     ) -> Iterator[Mapping[str, Any]]:
         """Yields a row for each window.
 
-        `word_numbers` and `tag_ids` `<int32>[L]` hold the number of the word, from 1, and 1 more
-        than the id of its tag where a word's first piece is; 0 elsewhere.
+        Beside what Tag.word_rows gives, `tag_ids` `<int32>[L]` are 1 more than the id of the tag
+        where a word's first piece is, and 0 elsewhere.
         """
-        room = self.max_seq_length - 2
         for index, example in enumerate(examples):
-            words = [self.tokenizer.encode(word, room) for word in example.words]
-            for window in windows([len(pieces) for pieces in words], room):
-                ids = [i for number in window for i in words[number]]
-                features = sequence_features.join_ids(self.tokenizer, ids)
-                numbers, tag_ids = (np.zeros_like(features["input_ids"]) for _ in range(2))
-                position = 1
-                for number in window:
-                    if words[number]:
-                        numbers[position] = 1 + number
-                        tag_ids[position] = 1 + example.labels[number] if example.labels else 0
-                        position += len(words[number])
-                places = {"word_numbers": numbers, "tag_ids": tag_ids}
-                yield {**features, **places, "example_index": np.int32(index)}
+            tags = np.zeros(1 + len(example.words), np.int32)
+            if example.labels:
+                tags[1:] = 1 + np.array(example.labels)
+            for row in self.kind.word_rows(self.tokenizer, example.words):
+                tag_ids = tags[row["word_numbers"]]
+                yield {**row, "tag_ids": tag_ids, "example_index": np.int32(index)}
 
     def loss_weights(self, features: Features) -> dict[str, Array]:
         """Returns the number of words."""
@@ -228,7 +194,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
         _, words = _words(examples, features)
         count = sum(len(example.words) for example in examples)
         probabilities = np.zeros((count, len(self.classes)))
-        probabilities[words] = metrics.softmax(outputs)
+        probabilities[words] = self.kind.shares(outputs)
         return probabilities
 
     def with_probabilities(
@@ -290,7 +256,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     def _tags(self, examples: Sequence[TokenExample], predictions: np.ndarray) -> list[list[str]]:
         """Returns the likeliest tags, by sentence."""
         ids = np.where(
-            _are_read(predictions), predictions.argmax(axis=-1), conll.default_tag(self.classes)
+            _are_read(predictions), predictions.argmax(axis=-1), default_tag(self.classes)
         )
         found = iter(ids.tolist())
         return [
@@ -335,25 +301,6 @@ def _words(
 def _are_read(predictions: np.ndarray) -> np.ndarray:
     """Returns which words `<bool>[W]` have a prediction: those that have pieces."""
     return predictions.max(axis=-1) > 0
-
-
-def windows(lengths: Sequence[int], room: int) -> Iterator[list[int]]:
-    """Yields the words of each window on a sentence; those of no piece alone make none.
-
-    Args:
-      lengths: The number of pieces of each word, `room` at most.
-      room: The number of pieces that fit into a window.
-    """
-    window: list[int] = []
-    total = 0
-    for number, length in enumerate(lengths):
-        if total + length > room:
-            yield window
-            window, total = [], 0
-        window.append(number)
-        total += length
-    if total:
-        yield window
 
 
 def is_labelled(examples: Sequence[TokenExample]) -> bool:

@@ -106,8 +106,9 @@ def _tpu_strategy(
     # Any kind: Google's packages, which find a TPU by its name, raise errors of their own.
     except Exception as error:
         reason = files.reason(error)
+        first = reason.partition(". ")[0]  # What follows is of TensorFlow's insides.
         raise ValueError(
-            f"TPU {name!r} can't be used ({reason}): {_tpu_remedy(name, reason)}; or leave "
+            f"TPU {name!r} can't be used ({first}): {_tpu_remedy(name, reason)}; or leave "
             "`use_tpu` out to train on CPU or GPU"
         ) from error
     if num_cores is not None and strategy.num_replicas_in_sync != num_cores:

@@ -15,7 +15,7 @@ from absl import logging
 from keras import ops
 
 from albert_tf import conversion
-from albert_tf.conversion import labels, names, values
+from albert_tf.conversion import arrays, labels, names
 from albert_tf.storage import checkpoint
 from albert_tf.training.interfaces import Devices, InputFn, Run, StepSettings, Task, stat_names
 from albert_tf.training.progress import ProgressLog, bar
@@ -282,7 +282,7 @@ class Trainer:
                 f"checkpoint {prefix} lacks {', '.join(missing)}: it was not saved by this "
                 "training run; give another `output_dir`, and start from it with `init_checkpoint`"
             )
-        found = values.as_float32({name: stored[name] for name in slots}, prefix)
+        found = arrays.as_float32({name: stored[name] for name in slots}, prefix)
         for name, slot in slots.items():
             slot.assign(found[name])
         step = int(stored[_STEP])

@@ -15,16 +15,15 @@ import albert_tf
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import bundles, named_weights
 from albert_tf.storage import bundle
-from albert_tf.tasks.classification import SequenceClassificationTask
 from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.distillation import Teacher
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import Distillation, classification_loss
 from albert_tf.tasks.supervised import ModelOptions
-from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.training.length_buckets import evaluation_batches
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from tests import finetune_runs as runs
+from tests import tiny
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -133,18 +132,15 @@ def test_a_teacher_of_another_kind_is_refused(teacher, tmp_path):
     """Its head would fit: of several labels, or of tags."""
     other = shutil.copytree(teacher, tmp_path / "other")
     record = json.loads((other / "run.json").read_text())
-    texts = {"architecture": "AlbertForSequenceClassification"}
-    kinds = {
-        "multilabel": {**texts, "problem_type": "multi_label_classification"},
-        "token_classification": {"architecture": "AlbertForTokenClassification"},
-    }
+    own = record["task"]["kind"]
+    kinds = {"multilabel": {**own, "multilabel": True}, "token_classification": {"task": "tag"}}
     for task, kind in kinds.items():
-        record["task"] |= {"name": task, "problem_type": "", **kind}
+        record["task"] = {"name": task, "kind": kind}
         (other / "run.json").write_text(json.dumps(record))
         with pytest.raises(SystemExit, match=f"^error: --teacher .* was trained for {task}: give"):
             runs.main(runs.command("mrpc", tmp_path, do_train=True, teacher=other))
     # MNLI's two tasks are one: only its classes are others here.
-    record["task"] |= {"name": "mismnli", "problem_type": "single_label_classification", **texts}
+    record["task"] = {"name": "mismnli", "kind": own}
     (other / "run.json").write_text(json.dumps(record))
     message = (
         "^error: --teacher .* has the classes 0, 1, but the task has .*: give a teacher for th"
@@ -159,21 +155,23 @@ def test_a_teacher_reads_texts_as_in_its_own_run(teacher, tmp_path):
     record = json.loads((own / "run.json").read_text())
     config = AlbertConfig.from_json_file(own / "albert_config.json")
     for reading in ({"max_seq_length": 13}, {"max_seq_length": 11, "windows": "max"}):
-        record["task"]["reading"] = {**reading, "doc_stride": 3}
+        known = {"task": "classify", "labels": ["0", "1"], **reading, "doc_stride": 3}
+        record["task"]["kind"] = known
         (own / "run.json").write_text(json.dumps(record))
-        task = SequenceClassificationTask(ModelOptions(config), None, 9, ("0", "1"))
+        task = tiny.task("classification", None, "01", ModelOptions(config), max_seq_length=9)
+        before = task.kind
         made = Teacher(str(own), task, Distillation(0.5, 2.0), 4, "mrpc")
-        assert reading.items() <= made._task.reading.items()
-        assert task.reading == {"max_seq_length": 9, "pairs": False}
+        assert made._task.kind == before.replace(**reading, doc_stride=3)
+        assert task.kind == before
     # Without a record, as the student.
     (own / "run.json").unlink()
     made = Teacher(str(own), task, Distillation(0.5, 2.0), 4, "mrpc")
-    assert made._task.reading == task.reading
+    assert made._task.kind == task.kind
 
 
 def test_words_get_their_teachers_probabilities(golden):
     tokenizer = albert_tf.Tokenizer(golden / "spm" / "en_small.model")
-    task = TokenClassificationTask(None, tokenizer, 9, ("O", "A", "B"))
+    task = tiny.task("token_classification", tokenizer, ("O", "A", "B"), max_seq_length=9)
     task.distillation = Distillation(0.6, 1.5)
     sentences = [("heavens", "and", "\x01", "the", "earth", "were"), ("void", "darkness")]
     examples = [

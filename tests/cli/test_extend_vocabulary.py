@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf import export
+from albert_tf.answers.fill import Fill
 from albert_tf.cli import extend_vocabulary
 from albert_tf.conversion import bundles
 from albert_tf.serving import graph_tokenizer
@@ -118,7 +119,7 @@ def test_the_graph_for_export_gives_the_same_to_the_bit(old, new):
     found = []
     for folder in (old, new):
         words, model = read(folder)
-        signature = export.MaskFiller(model, words, max_seq_length=24).text_signature()
+        signature = export.MaskFiller(model, words, Fill(max_seq_length=24)).text_signature()
         answers = signature(text=tf.constant([*SAME, OTHER]))
         found.append({key: answers[key].numpy() for key in ("pooled", "mean", "swapped")})
     for key, before in found[0].items():

@@ -33,9 +33,8 @@ def lengths(monkeypatch, tmp_path):
         given = {"task_name": "mrpc", "do_train": "train" in names, "do_eval": True}
         given |= {"max_seq_length": 128, "output_dir": str(tmp_path), "train_step": 206}
         settings = FinetuningSettings.of(**given, **changes)  # 3.2 epochs.
-        task = SimpleNamespace(
-            rows=list, settings={}, least_length=0, options=SimpleNamespace(config=None)
-        )
+        model = {"kind": SimpleNamespace(least_length=0), "options": SimpleNamespace(config=None)}
+        task = SimpleNamespace(rows=list, settings={}, **model)
         splits = {}
         for name in names:
             splits[name] = finetune.make_split(settings, task, devices, name, name, splits)

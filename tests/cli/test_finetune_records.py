@@ -11,6 +11,7 @@ import shutil
 import pytest
 
 import albert_tf
+from albert_tf.answers.classify import Classify
 from albert_tf.cli import finetune
 from albert_tf.conversion.convert import convert
 from albert_tf.serving import predict
@@ -68,8 +69,9 @@ def test_a_model_card_says_what_the_run_was(mrpc, tmp_path):
     scores = {each["name"]: each["value"] for each in result["metrics"]}
     assert scores == eval_results.of_checkpoint(str(mrpc / "out" / "model.ckpt-best"))
     record = json.loads((mrpc / "out" / "run.json").read_text())
+    kind = Classify(labels=("0", "1"), pairs=True, max_seq_length=23)
     assert record["task"]["name"] == "mrpc" and record["command"] in rest
-    assert record["task"]["reading"] == {"max_seq_length": 23, "pairs": True}
+    assert record["task"]["kind"] == kind.to_json()
     assert "from random initialisation" in rest and "Classes: `0`, `1`." in rest
     best = (mrpc / "out" / "best_trial.txt").read_text().split(":")
     assert f"| eval_accuracy | {float(best[2]):.4f} |" in rest
@@ -97,7 +99,7 @@ def test_a_level_of_race(flag, tmp_path):
     examples = finetune.read_examples(settings, task)["dev"]
     assert {f"{example.level}_only" for example in examples} == {flag}
     # Endings are read as training cuts them.
-    assert task.reading["max_qa_length"] == 13
+    assert task.kind.max_qa_length == 13
 
 
 def test_another_task_does_not_go_on_with_a_run(copy):

@@ -46,7 +46,7 @@ PASSED_ON = {
     "train_batch_size": (6, {"splits.train.batch_size": 6, "optimizer.num_train_steps": 1000}),
     "eval_batch_size": (6, {"splits.dev.batch_size": 6}),
     "predict_batch_size": (6, {"splits.test.batch_size": 6, "teacher.batch_size": 6}),
-    "max_seq_length": (31, {"task.max_seq_length": 31, "splits.dev.static_lengths": (9, 19, 31)}),
+    "max_seq_length": (31, {"kind.max_seq_length": 31, "splits.dev.static_lengths": (9, 19, 31)}),
     "static_lengths": (1, {"splits.train.static_lengths": (61,)}),
     "cached_dir": ("there", {"cache.train": "there/mrpc_train", "cache.dev": "there/mrpc_predict"}),
     "train_feature_file": ("there", {"cache.train": "there"}),
@@ -94,7 +94,8 @@ def received(monkeypatch, tmp_path):
             devices = SimpleNamespace(static_shapes=False, on_cpu=True)
             part = finetune.make_split(settings, found.task, devices, name, [], {})
             setattr(found.splits, name, part)
-        found.served = SimpleNamespace(**found.task.serving_options(settings.threshold))
+        found.kind = found.task.kind
+        found.served = found.kind.with_threshold(settings.threshold)
         return found
 
     return spy

@@ -16,11 +16,13 @@ import tensorflow as tf
 from absl import flags
 
 from albert_tf import AlbertForPreTraining
+from albert_tf.answers.choose import Choose
+from albert_tf.answers.span import BeamSpan
 from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.console import settings
 from albert_tf.conversion import kinds
-from albert_tf.conversion.stored import Stored
+from albert_tf.conversion.stored_model import Stored
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.serving import exported_files, served_tasks
 from albert_tf.storage import checkpoint, eval_results
@@ -233,7 +235,7 @@ def test_run_race_runs_small(tmp_path, released):
     assert {letter for _, letter in answers} <= set("ABCD")
     # An export needs none of the run's flags.
     served = served_tasks.serve("choose", Stored(str(out / "model.ckpt-best")), {})
-    assert (served.max_seq_length, served.num_choices, served.max_qa_length) == (37, 4, 13)
+    assert served.kind == Choose(max_seq_length=37, max_qa_length=13)
 
 
 def test_run_squad_v2_runs_small(tmp_path, released):
@@ -256,7 +258,6 @@ def test_run_squad_v2_runs_small(tmp_path, released):
     assert Trial.read(str(out)).last_step == int(checkpoint.read(str(out))["global_step"]) > 0
     scores = (out / "eval_results.txt").read_text()
     assert "\nf1 = " in scores and "best_f1_thresh = " in scores
-    options = exported_files.read_description(str(exported / "serving.json"))[2]
-    assert options.pop("null_threshold") == -1.5
-    record = kinds.find(str(out))
-    assert record.reading == options == finetune_runs.SQUAD
+    kind = BeamSpan(**finetune_runs.SQUAD)
+    assert kinds.find(str(out)).kind == kind.to_json()
+    assert exported_files.read_description(str(exported))[0] == kind.replace(null_threshold=-1.5)

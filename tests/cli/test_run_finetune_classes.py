@@ -94,7 +94,7 @@ def test_an_export_reads_text_as_given(tmp_path, monkeypatch):
     form = {"do_lower_case": False, "keep_accents": True}
     runs.main(command("mnli", tmp_path, weights, export_dir=tmp_path / "exported", **form))
     ((served, _),) = saved
-    assert served.vocabulary.form == (False, True) and served.labels == CLASSES
+    assert served.vocabulary.form == (False, True) and served.kind.labels == CLASSES
 
 
 def test_a_student_learns_from_its_teachers_best_whatever_the_order_of_its_classes(tmp_path):

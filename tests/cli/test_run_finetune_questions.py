@@ -8,9 +8,10 @@ import pathlib
 import numpy as np
 import pytest
 
+from albert_tf.answers.span import SpanOrNone
 from albert_tf.conversion import layouts
 from albert_tf.conversion.convert import convert
-from albert_tf.conversion.stored import Stored
+from albert_tf.conversion.stored_model import Stored
 from albert_tf.serving import exported_files, predict, served_tasks
 from albert_tf.storage import checkpoint, eval_results
 from albert_tf.tasks.squad_text import read_squad
@@ -137,15 +138,16 @@ def test_a_linear_head_learns_that_there_is_no_answer_and_goes_to_hugging_face_a
         is_answered = odds[qas_id] < scores["best_f1_thresh"]
         assert text == (nbest[qas_id][0]["text"] if is_answered else ""), qas_id
     # The export answers alike, but for its own threshold.
-    options = exported_files.read_description(str(tmp_path / "1" / "serving.json"))[2]
-    assert options["null_threshold"] == 0.5
+    kind, *_ = exported_files.read_description(str(tmp_path / "1"))
+    assert kind.null_threshold == 0.5
     served = predict.load_exported(str(tmp_path / "1"))
     kept = [each for each in examples if not each.qas_id.startswith("P-Mismatch")]
     found = served.outputs([[each.question, each.paragraph] for each in kept])
     expected = [odds[each.qas_id] for each in kept]
-    np.testing.assert_allclose(found["null_odds"], expected, atol=tolerances.OUTPUT)
-    assert not any(found["answer"][found["null_odds"] >= 0.5])
-    assert any(found["answer"]) or (found["null_odds"] >= 0.5).all()
+    found_odds = [each["null_odds"] for each in found]
+    np.testing.assert_allclose(found_odds, expected, atol=tolerances.OUTPUT)
+    for each in found:
+        assert each["answer"] == (each["answers"][0] if each["null_odds"] < 0.5 else "")
     # Bit for bit, and what serves it knows that there may be no answer.
     convert(str(out), "huggingface", str(tmp_path / "there"), drop=["bert/pooler/"])
     convert(str(tmp_path / "there"), "tf1", str(tmp_path / "back"))
@@ -159,7 +161,7 @@ def test_a_linear_head_learns_that_there_is_no_answer_and_goes_to_hugging_face_a
     for name, value in after.items():
         np.testing.assert_array_equal(value, before[name], err_msg=name)
     again = served_tasks.serve("answer_v2", Stored(str(tmp_path / "there")), {})
-    assert again.task == "answer_v2" and again.null_threshold == 0
+    assert type(again.kind) is SpanOrNone and again.kind.null_threshold == 0
 
 
 def test_the_file_to_evaluate_on_says_from_which_null_odds_there_is_no_answer(tmp_path):

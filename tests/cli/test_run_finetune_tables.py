@@ -8,21 +8,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.answers.choose import Choose
 from albert_tf.cli import run_directory
 from albert_tf.conversion import labels as labels_file
-from albert_tf.conversion.stored import Stored
+from albert_tf.conversion.stored_model import Stored
 from albert_tf.serving import exported_files, served_tasks
 from albert_tf.storage import checkpoint
-from albert_tf.tasks.classification import MultiLabelTask, SequenceClassificationTask
 from albert_tf.tasks.glue import TextExample
-from albert_tf.tasks.question_answering import Predictions, SquadV1Task, SquadV2Task
-from albert_tf.tasks.registry import SquadSettings
+from albert_tf.tasks.question_answering import Predictions
 from albert_tf.tasks.squad_text import Answer, SquadExample
 from albert_tf.training.evaluation import Trial
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import Trainer
 from tests import finetune_runs as runs
-from tests import tolerances
+from tests import tiny, tolerances
 
 TEXTS = ("the cat sat on the mat", "a dog", "no text is like another", "the end of it, at last")
 
@@ -63,16 +62,16 @@ def test_texts_with_several_labels_in_windows(tmp_path):
     assert [label.decode() for label in answers["label"].numpy()] == joined
     # A later export needs none of the run's flags.
     served = served_tasks.serve("classify", Stored(str(out / "model.ckpt-best")), {})
-    answers = served.answer_texts(text=tf.constant(TEXTS))
+    answers = served.text_signature()(text=tf.constant(TEXTS))
     np.testing.assert_allclose(answers["probabilities"], shares, rtol=0, atol=tolerances.SUBLAYER)
-    assert served.multilabel and served.max_seq_length == 8
+    assert served.kind.multilabel and served.kind.max_seq_length == 8
     # Nor does a later command, which reads texts as the run did, and its files.
     before = (out / "predictions.tsv").read_bytes()
     again = ["--task_name=multilabel", f"--output_dir={out}", f"--export_dir={tmp_path / 'again'}"]
     runs.main([*again, "--do_predict"])
     assert (out / "predictions.tsv").read_bytes() == before
-    options = exported_files.read_description(str(tmp_path / "again" / "serving.json"))[2]
-    assert {name: options[name] for name in windows} == windows
+    kind = exported_files.read_description(str(tmp_path / "again"))[0]
+    assert {name: getattr(kind, name) for name in windows} == windows
 
 
 def test_choices_are_as_many_as_their_columns_and_cut_anew(tmp_path):
@@ -85,7 +84,7 @@ def test_choices_are_as_many_as_their_columns_and_cut_anew(tmp_path):
     runs.main([*command, "--do_train", "--do_predict", "--max_qa_length=9"])
     out = tmp_path / "out"
     served = served_tasks.serve("choose", Stored(str(out / "model.ckpt-1")), {})
-    assert (served.max_seq_length, served.num_choices, served.max_qa_length) == (23, 3, 9)
+    assert served.kind == Choose(max_seq_length=23, num_choices=3, max_qa_length=9)
     before = np.loadtxt(out / "test_results.tsv")
     # Features that are stored for another length are of no use.
     runs.main([*command, "--do_predict", "--max_qa_length=3"])
@@ -156,15 +155,14 @@ def test_every_metric_that_may_be_named_is_reported():
     several = [TextExample(str(i), "a", None, labels) for i, labels in enumerate(((0,), (), (1,)))]
     shares = np.array([[0.75, 0.25], [0.5, 0.5], [0.125, 0.875]])
     for task, examples in (
-        (SequenceClassificationTask(None, None, 9, "ab"), texts),
-        (SequenceClassificationTask(None, None, 9, ()), texts),
-        (MultiLabelTask(None, None, 9, "ab"), several),
+        (tiny.task("classification", classes="ab"), texts),
+        (tiny.task("regression"), texts),
+        (tiny.task("multilabel", classes="ab"), several),
     ):
         assert set(task.scores(examples, shares)) == set(task.metric_names)
     answer = Answer("cat", 2)
     questions = [SquadExample("1", "who?", "a cat", (answer,), False)]
     found = Predictions({"1": "cat"}, {"1": []}, {"1": -1.0})
-    for squad in (SquadV1Task, SquadV2Task):
-        task = squad(None, None, 9, SquadSettings())
+    for task in (tiny.task("squad_v1"), tiny.task("squad_v2")):
         assert set(task.metric_names) <= set(task.scores(questions, found))
         assert task.key_metric in task.metric_names

@@ -196,7 +196,7 @@ def test_its_export_answers_as_it_predicted(trained, tmp_path, monkeypatch):
     runs.main([*args, f"--output_dir={tmp_path}/out"])
     sentences = columns(trained / "out/dev_predictions.conll")
     texts = [" ".join(cells[0] for cells in each) for each in sentences]
-    answers = saved[directory].answer_texts(tf.constant(texts))
+    answers = saved[directory].text_signature()(text=tf.constant(texts))
     for row, each in enumerate(sentences):
         expected = [
             (" ".join(cells[0] for cells in each[first : last + 1]), kind)

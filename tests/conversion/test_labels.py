@@ -80,24 +80,6 @@ def test_damaged_names_are_refused(content, message, tmp_path):
         labels.find(str(tmp_path), 2)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({0: "bad", 1: "good"}, "in the order of their ids, not a dictionary"),
-        ({"bad": 0, "good": 1}, "in the order of their ids, not a dictionary"),
-        (["bad", None], "one is missing"),
-        (["bad", "\ud83d"], "at character 0 is an unpaired surrogate"),
-        ([1.0, float("nan")], "one is missing"),
-        ([1, "1"], "must be distinct names, none empty, got '1', '1'"),
-        (["a", ""], "must be distinct names, none empty, got 'a', ''"),
-        (["a", "b", "c"], "the model has 2 classes: give 2 labels, a name for each, not 3"),
-    ],
-)
-def test_labels_are_a_list_of_names(given, message):
-    with pytest.raises(ValueError, match=message):
-        labels.names(given, 2)
-
-
 def test_a_run_without_names_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="labels.jsonl does not exist: it lists the labels"):
         labels.read(str(tmp_path))

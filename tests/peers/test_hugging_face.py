@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 import albert_tf
 from albert_tf.conversion.convert import convert
-from albert_tf.conversion.stored import Stored
+from albert_tf.conversion.stored_model import Stored
 from albert_tf.inspection import attention, similarity
 from albert_tf.inspection import models as inspection_models
 from albert_tf.text import vocabulary

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.conversion import values
+from albert_tf.conversion import arrays
 from albert_tf.conversion.convert import convert
 from tests import goldens, tolerances
 from tests.peers import models
@@ -89,8 +89,8 @@ def test_theirs_here(name, keras_hub, tmp_path):
 
     convert(folder, "kerashub", str(tmp_path / "again"))
     for file in ("model.weights.h5", "task.weights.h5"):
-        before, _ = values.read_hdf5(str(tmp_path / "theirs" / file), file)
-        after, _ = values.read_hdf5(str(tmp_path / "again" / file), file)
+        before, _ = arrays.read_hdf5(str(tmp_path / "theirs" / file), file)
+        after, _ = arrays.read_hdf5(str(tmp_path / "again" / file), file)
         assert set(before) == set(after)
         for name, value in before.items():
             assert value.tobytes() == after[name].tobytes(), name

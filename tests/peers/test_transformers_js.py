@@ -9,6 +9,9 @@ import pytest
 
 import albert_tf
 from albert_tf import export
+from albert_tf.answers.classify import Classify
+from albert_tf.answers.span import Span
+from albert_tf.answers.tag import Tag
 from albert_tf.conversion.convert import convert
 from albert_tf.serving import predict, transformers_onnx
 from tests import goldens, tiny, tolerances
@@ -116,16 +119,17 @@ def test_tokenizers_agree(answers, vocabulary):
     ],
 )
 def test_classes(models, answers, vocabulary, name, dtype, tolerance):
-    served = export.Classifier(models[1][name], vocabulary, LABELS, multilabel=name == "several")
+    kind = Classify(labels=LABELS, multilabel=name == "several", max_seq_length=64)
+    served = export.Classifier(models[1][name], vocabulary, kind)
     for found, expected in zip(
-        answers[name, "text-classification", dtype], predict.from_text(served)(TEXTS), strict=True
+        answers[name, "text-classification", dtype], predict.from_model(served)(TEXTS), strict=True
     ):
         scores = {each["label"]: each["score"] for each in found}
         assert scores == close(expected["probabilities"], tolerance)
 
 
 def test_masked_words_and_features(models, answers, vocabulary):
-    served = predict.from_text(export.MaskFiller(models[1]["fill_mask"], vocabulary))
+    served = predict.from_model(export.MaskFiller(models[1]["fill_mask"], vocabulary))
     for found, expected in zip(
         answers["fill_mask", "fill-mask", "fp32"], served(MASKED), strict=True
     ):
@@ -134,7 +138,7 @@ def test_masked_words_and_features(models, answers, vocabulary):
         shares = [each["probability"] for each in expected["masks"][0]]
         assert [each["score"] for each in found] == close(shares)
     for name in ("fill_mask", "features"):
-        model = predict.from_text(export.MaskFiller(models[1][name], vocabulary))
+        model = predict.from_model(export.MaskFiller(models[1][name], vocabulary))
         vectors = np.concatenate(answers[name, "feature-extraction", "fp32"])
         np.testing.assert_allclose(vectors, model.embed(TEXTS), rtol=0, atol=tolerances.PEER_OUTPUT)
 
@@ -143,7 +147,7 @@ def test_masked_words_and_features(models, answers, vocabulary):
 def test_sentence_transformers_takes_the_directory_as_it_is(models, vocabulary, hugging_face, name):
     if importlib.util.find_spec("sentence_transformers") is None:  # Importing it loads torch.
         pytest.skip("sentence_transformers is not installed: make test-peers installs it")
-    model = predict.from_text(export.MaskFiller(models[1][name], vocabulary))
+    model = predict.from_model(export.MaskFiller(models[1][name], vocabulary))
     found = hugging_face("embed", directory=models[0] / name, texts=TEXTS)["vectors"]
     np.testing.assert_allclose(found, model.embed(TEXTS), rtol=0, atol=tolerances.PEER_OUTPUT)
 
@@ -151,7 +155,9 @@ def test_sentence_transformers_takes_the_directory_as_it_is(models, vocabulary, 
 def test_questions(models, answers, vocabulary):
     """The span of the best two positions; its score is the product of their probabilities."""
     model, (found,) = models[1]["answer"], answers["answer", "question-answering", "fp32"]
-    served = predict.from_text(export.QuestionAnswerer(model, vocabulary, max_query_length=30))
+    served = predict.from_model(
+        export.QuestionAnswerer(model, vocabulary, Span(max_query_length=30, max_seq_length=64))
+    )
     tokenizer = vocabulary.tokenizer
     (expected,) = served([QUESTION])
     assert tokenizer.encode(found["answer"]) == tokenizer.encode(expected["answer"])
@@ -171,8 +177,9 @@ def test_questions(models, answers, vocabulary):
 
 def test_tags_as_of_another_model_type(models, answers, vocabulary):
     """A piece has a tag; a word's is that of its first piece."""
-    served = export.Tagger(models[1]["tag"], vocabulary, LABELS)
-    (expected,) = predict.from_text(served)([WORDS])
+    kind = Tag(labels=LABELS, max_seq_length=64)
+    served = export.Tagger(models[1]["tag"], vocabulary, kind)
+    (expected,) = predict.from_model(served)([WORDS])
     ((found),) = answers["tag", "token-classification", "fp32"]
     by_place, place = {each["index"]: each for each in found}, 1
     for word in expected["words"]:

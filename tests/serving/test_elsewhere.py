@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import types
 import urllib.error
 import urllib.request
 
@@ -43,24 +44,6 @@ for line in sys.stdin:
 """
 
 
-class Elsewhere:
-    """A signature that another program runs: `ask` maps lists by name to lists by name."""
-
-    def __init__(self, signature, ask):
-        self.structured_input_signature = signature.structured_input_signature
-        self.structured_outputs = signature.structured_outputs
-        self._ask = ask
-
-    def __call__(self, **inputs):
-        texts = {name: decoded(value.numpy().tolist()) for name, value in inputs.items()}
-        outputs = self._ask(texts)
-        assert set(outputs) == set(self.structured_outputs)
-        return {
-            name: tf.constant(value, self.structured_outputs[name].dtype)
-            for name, value in outputs.items()
-        }
-
-
 def decoded(value):
     return [decoded(each) for each in value] if isinstance(value, list) else value.decode()
 
@@ -82,13 +65,15 @@ def folder(served, tmp_path_factory):
 def assert_same_answers(served, ask):
     """Compares the answers of `ask(task, inputs)` with predict's, for each task."""
     for task, model in served.items():
-        lines, signature = TASKS[task][2].splitlines(), model.text_signature()
 
-        def of_task(inputs, task=task):
-            return ask(task, inputs)
+        def signature(task=task, **inputs):
+            texts = {name: decoded(value.numpy().tolist()) for name, value in inputs.items()}
+            return {name: tf.constant(value) for name, value in ask(task, texts).items()}
 
-        found = predict.Predictor(predict.GraphFunction(Elsewhere(signature, of_task), None))(lines)
-        assert_alike(found, predict.from_text(model)(lines))
+        elsewhere = types.SimpleNamespace(signatures={"serving_default": signature})
+        found = predict.Predictor(model.kind, predict.Signature(model.kind, elsewhere))
+        lines = TASKS[task][1].splitlines()
+        assert_alike(found(lines), predict.from_model(model)(lines))
 
 
 def test_another_tensorflow_answers_alike(request):
@@ -189,9 +174,9 @@ def test_warm_up_requests_are_answered(served, tmp_path, task):
         answers = signature(**{name: tf.constant(value) for name, value in inputs.items()})
         assert len(answers["probabilities"]) == 1
         # The long one fills a sequence.
-        lengths.append(len(model.tokenizer(inputs[model.text_names[0]]).ids[0]))
+        lengths.append(len(model.tokenizer(inputs[model.kind.text_names[0]]).ids[0]))
     assert lengths[0] == 1
-    assert lengths[1] >= model.max_seq_length
+    assert lengths[1] >= model.kind.max_seq_length
 
 
 def test_a_hint_names_what_tensorflow_serving_lacks(served, tmp_path, monkeypatch):

@@ -4,118 +4,91 @@ No value is its default, those of the flags are none of run.json's, and many are
 """
 
 import json
-import pathlib
 
 import pytest
 
 import albert_tf
+from albert_tf.answers import kinds
+from albert_tf.answers.choose import Choose
+from albert_tf.answers.classify import Classify
+from albert_tf.answers.fill import Fill
+from albert_tf.answers.span import BeamSpan, Span, SpanOrNone
+from albert_tf.answers.tag import Tag
 from albert_tf.cli import convert
 from albert_tf.conversion import labels, settings
-from albert_tf.serving import export, predict, web_page
+from albert_tf.serving import export, web_page
 from albert_tf.serving.settings import ExportSettings, PredictionSettings
 from albert_tf.text import vocabulary as vocabularies
-from tests import tiny
-from tests.serving.test_text_functions import assert_same_outputs, rows_of, without_graph
-from tests.tiny import randomise
+from tests import served_tasks, tiny
 
 SPANS = {"doc_stride": 5, "max_query_length": 6, "max_answer_length": 7, "n_best_size": 3}
-BEAM = {"start_n_top": 2, "end_n_top": 4}
 NAMES = ("war", "art", "law")
-# A kind -> its model, what serves it, and in run.json the task, its problem_type and how texts
-# are read; then what serving.json has besides; flags, and what serving.json has by them.
+# A kind as its run stored it, flags, and what these change.
 KINDS = {
     "texts": (
-        lambda config: albert_tf.AlbertForSequenceClassification(config, num_labels=2),
-        *("classify", "classification", "single_label_classification"),
-        {"max_seq_length": 17, "pairs": False, "windows": "max", "doc_stride": 5},
-        {"multilabel": False, "threshold": None},
+        Classify(labels=NAMES[:2], windows="max", doc_stride=5, max_seq_length=17),
         "--pairs --windows=none --threshold=0 --doc_stride=7 --multilabel",
         {"pairs": True, "windows": None, "threshold": 0.0, "doc_stride": 7, "multilabel": True},
     ),
     "labels": (
-        lambda config: albert_tf.AlbertForSequenceClassification(config, num_labels=3),
-        *("classify", "multilabel", "multi_label_classification"),
-        {"max_seq_length": 17, "pairs": True},
-        {"multilabel": True, "windows": None, "threshold": None},
+        Classify(labels=NAMES, multilabel=True, pairs=True, max_seq_length=17),
         "--nopairs --nomultilabel --windows=mean --doc_stride=6",
         {"pairs": False, "multilabel": False, "windows": "mean", "doc_stride": 6},
     ),
     "number": (
-        lambda config: albert_tf.AlbertForSequenceClassification(config, num_labels=1),
-        *("classify", "regression", "regression"),
-        {"max_seq_length": 17, "pairs": False, "windows": "mean", "doc_stride": 5},
-        {"multilabel": False},
+        Classify(windows="mean", doc_stride=5, max_seq_length=17),
         "--windows=max --doc_stride=6",
-        {"pairs": False, "multilabel": False, "windows": "max", "doc_stride": 6},
+        {"windows": "max", "doc_stride": 6},
     ),
-    "tags": (
-        lambda config: albert_tf.AlbertForTokenClassification(config, num_labels=3),
-        *("tag", "token_classification", "", {"max_seq_length": 17}, {}, "", {}),
-    ),
+    "tags": (Tag(labels=NAMES, max_seq_length=17), "", {}),
     "endings": (
-        albert_tf.AlbertForMultipleChoice,
-        *("choose", "choice", "", {"max_seq_length": 17, "num_choices": 3, "max_qa_length": 9}),
-        {},
+        Choose(num_choices=3, max_qa_length=9, max_seq_length=17),
         "--num_choices=5 --max_qa_length=7",
         {"num_choices": 5, "max_qa_length": 7},
     ),
     "answers": (
-        albert_tf.AlbertForQuestionAnswering,
-        *("answer_v1", "squad_v1", "", {"max_seq_length": 17, **SPANS}, {"null_threshold": None}),
+        Span(max_seq_length=17, **SPANS),
         "--doc_stride=6 --max_query_length=7 --max_answer_length=8 --n_best_size=4",
         {"doc_stride": 6, "max_query_length": 7, "max_answer_length": 8, "n_best_size": 4},
     ),
     "answers or none": (
-        lambda config: albert_tf.AlbertForQuestionAnsweringV2(config, **BEAM),
-        *("answer_v2", "squad_v2", ""),
-        {"max_seq_length": 17, **SPANS, **BEAM, "null_threshold": -1.5},
-        {},
+        BeamSpan(max_seq_length=17, start_n_top=2, end_n_top=4, null_threshold=-1.5, **SPANS),
         "--start_n_top=3 --end_n_top=2 --null_threshold=0",
-        {**SPANS, "start_n_top": 3, "end_n_top": 2, "null_threshold": 0.0},
+        {"start_n_top": 3, "end_n_top": 2, "null_threshold": 0.0},
     ),
     "linear answers or none": (
-        albert_tf.AlbertForQuestionAnswering,
-        *("answer_v2", "squad_v2", "", {"max_seq_length": 17, **SPANS}, {"null_threshold": 0.0}),
+        SpanOrNone(max_seq_length=17, null_threshold=-1.5, **SPANS),
         "--null_threshold=0.5",
-        {**SPANS, "null_threshold": 0.5},
+        {"null_threshold": 0.5},
     ),
-    "masks": (
-        albert_tf.AlbertForPreTraining,
-        *("fill_mask", "", "", {}, {"max_seq_length": 31, "top_k": 5}, "--top_k=2", {"top_k": 2}),
-    ),
+    "masks": (Fill(max_seq_length=17, top_k=3), "--top_k=2", {"top_k": 2}),
 }
 
 
-def store(kind: str, folder: pathlib.Path, vocabulary) -> tuple[str, ...]:
-    """Writes a cased model as its run does; returns its labels, which are in no order."""
-    make, _, name, problem_type, reading, *_ = KINDS[kind]
-    model = randomise(make(tiny.config(vocab_size=6000, num_hidden_layers=1)))
-    names = NAMES[: getattr(model, "num_labels", 0)]
-    names = names if len(names) > 1 else ()
-    tiny.store(folder, model, names)
-    (folder / "spiece.model").write_bytes(pathlib.Path(vocabulary.path).read_bytes())
+def store(name, folder, vocabulary):
+    """Writes a cased model as its run does."""
+    kind, *_ = KINDS[name]
+    served_tasks.store(folder, kind, vocabulary)
     tiny.write(folder / "tokenizer_config.json", '{"do_lower_case": false, "keep_accents": true}')
-    if name:
-        tiny.fine_tuned(name, problem_type, reading=reading).write(str(folder))
-    return names
+    return kind
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["as in its run", "as flags say"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_is_served_as_its_run_and_the_flags_say(kind, given, vocabulary, tmp_path, monkeypatch):
-    _, task, *_, reading, more, flags, changed = KINDS[kind]
-    names, page = store(kind, tmp_path / "trained", vocabulary), tmp_path / "page"
-    arguments = [f"--model={tmp_path / 'trained'}", f"--task={task}", f"--export_dir={page}"]
-    expected, form = {**reading, **more}, (False, True)
+@pytest.mark.parametrize("name", KINDS)
+def test_it_is_served_as_its_run_and_the_flags_say(name, given, vocabulary, tmp_path, monkeypatch):
+    kind, page = store(name, tmp_path / "trained", vocabulary), tmp_path / "page"
+    arguments = [f"--model={tmp_path / 'trained'}", f"--task={kind.task}", f"--export_dir={page}"]
+    form = (False, True)
     if given:
+        _, flags, changed = KINDS[name]
         arguments += [*flags.split(), "--max_seq_length=19"]
         arguments += ["--do_lower_case", "--nokeep_accents"]
-        expected, form = {**changed, "max_seq_length": 19}, (True, False)
+        kind, form = kind.replace(**changed, max_seq_length=19), (True, False)
     exported = []
     monkeypatch.setattr("albert_tf.serving.saved_model.save", lambda *args: exported.append(args))
     tiny.run_main(export.main, arguments)
     ((served, _),) = exported
-    assert served.vocabulary.form == form
+    assert (served.kind, served.vocabulary.form) == (kind, form)
 
     # Of a page's ONNX file nothing is needed here.
     def write(served, directory, _=None):
@@ -123,24 +96,20 @@ def test_it_is_served_as_its_run_and_the_flags_say(kind, given, vocabulary, tmp_
         vocabularies.copy(served.vocabulary, directory)
 
     monkeypatch.setattr("albert_tf.serving.other_formats.write", write)
-    if task == "choose":  # It has no page.
-        page.mkdir()
-        write(served, str(page))
-    else:
+    if kind.title:
         web_page.save(served, page)
         shown = json.loads((page / "page.json").read_text())
-        assert {name: shown["options"].get(name) for name in expected} == expected
         tokenizer = {"wordPiece": False, "lower": form[0], "keepAccents": form[1]}
-        assert (shown["tokenizer"], tuple(shown["labels"])) == (tokenizer, names)
+        assert shown["tokenizer"] == tokenizer
+        if name == "masks":  # A page shows no vectors.
+            kind = kind.replace(without=("pooled", "swapped"))
+        assert kinds.read(shown["kind"], "page.json") == kind
+    else:
+        page.mkdir()
+        write(served, str(page))
     written = json.loads((page / "serving.json").read_text())
-    assert {name: written["options"].get(name) for name in expected} == expected
-    assert written["task"] == task and served.labels == labels.stored(str(page)) == names
-    if not given:  # Once is enough.
-        return
-    # What reads serving.json without TensorFlow answers alike.
-    rows = [row[: len(served.text_names) + (task == "choose") * 2] for row in rows_of(task)]
-    found = without_graph(served, page).outputs(rows)
-    assert_same_outputs(found, predict.from_text(served).outputs(rows))
+    assert kinds.read(written["kind"], "serving.json") == kind
+    assert labels.stored(str(page)) == getattr(kind, "labels", ())
 
 
 @pytest.mark.parametrize(

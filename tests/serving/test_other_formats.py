@@ -1,37 +1,27 @@
-"""TensorFlow Lite and ONNX."""
+"""TensorFlow Lite and ONNX: sizes, drift, graphs, and damage; test_formats.py compares answers."""
 
-import io
 import json
 import shutil
 import sys
 import types
-import warnings
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import albert_tf
 from albert_tf import export
+from albert_tf.answers.span import BeamSpan
 from albert_tf.model import encoder
-from albert_tf.serving import exported_files, other_formats, predict, test_vectors
-from albert_tf.serving.classifying import Classifier
-from albert_tf.text.vocabulary import Vocabulary
-from tests import goldens, tolerances
-from tests.served_tasks import LONG, TASKS, assert_alike, make
-from tests.tiny import randomise, run_main
+from albert_tf.serving import exported_files, other_formats, predict, vectors
+from tests import tolerances
+from tests.served_tasks import KINDS, assert_alike, make
+from tests.tiny import run_main
 
 
 @pytest.fixture(scope="module")
 def served(vocabulary):
     # More layers than are unrolled: the converters must take the loop, too.
-    config = goldens.config(
-        "base",
-        vocab_size=vocabulary.tokenizer.vocab_size,
-        num_hidden_layers=encoder.MOST_UNROLLED_LAYERS + 1,
-    )
-    model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
-    return export.Classifier(model, vocabulary, ("a", "b", "c"))
+    return make("labels", vocabulary, num_hidden_layers=encoder.MOST_UNROLLED_LAYERS + 1)
 
 
 def features(batch, length):
@@ -43,42 +33,59 @@ def features(batch, length):
     }
 
 
-def largest_difference(served, run):
-    differences = []
-    for shape in ((1, 5), (3, 17)):
-        batch = features(*shape)
-        found = run(batch)
-        expected = served.numbers({name: tf.constant(value) for name, value in batch.items()})
-        differences.append(np.abs(found - expected["logits"]).max())
-    return max(differences)
+SIZES = {"tflite_int8": 2, "onnx_int8": 3.5}  # Bytes a weight; in a loop some stay in 32 bits.
 
 
 @pytest.mark.parametrize(
-    ("name", "tolerance"), [("tflite", tolerances.OUTPUT), ("tflite_int8", tolerances.INT8_OUTPUT)]
+    "file_format",
+    [
+        "tflite",
+        "tflite_int8",
+        *(pytest.param(f"onnx{n}", marks=pytest.mark.peers) for n in ("", "_int8")),
+    ],
 )
-def test_tflite(served, tmp_path, name, tolerance):
-    drift = other_formats.save(served, tmp_path / "model", name)
-    path = tmp_path / "model" / other_formats.FORMATS[name]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        runner = tf.lite.Interpreter(str(path)).get_signature_runner()
-    difference = largest_difference(served, lambda batch: runner(**batch)["logits"])
-    assert difference < tolerance
-    assert drift.largest < tolerance
-    assert drift.spread > 0.1
-    if name == "tflite_int8":
-        # A quarter of the weights' bytes, and the graph.
+def test_numbers_and_sizes_of_a_deep_model(file_format, served, tmp_path):
+    if file_format.startswith("onnx"):
+        pytest.importorskip("onnxruntime")
+        pytest.importorskip("tf2onnx")
+    drift = other_formats.save(served, tmp_path / "model", file_format)
+    path = tmp_path / "model" / other_formats.FORMATS[file_format]
+    run = exported_files.load(str(path)).runner.run
+    pairs = [(run(batch), served.run_numbers(batch)) for batch in (features(1, 5), features(3, 17))]
+    difference = max(np.abs(found["logits"] - right["logits"]).max() for found, right in pairs)
+    is_int8 = file_format in SIZES
+    tolerance = tolerances.INT8_OUTPUT if is_int8 else tolerances.OUTPUT
+    assert difference < tolerance and drift.largest < tolerance and drift.spread > 0.1
+    if is_int8:
         assert difference > tolerances.OUTPUT, "the weights are not quantised"
         weights = sum(weight.shape.num_elements() for weight in served.weights)
-        assert path.stat().st_size < 2 * weights
+        assert path.stat().st_size < SIZES[file_format] * weights
+    if file_format == "onnx":
+        assert_graph(path)
     assert (tmp_path / "model" / "en_small.model").exists()
 
 
-def test_the_drift_of_answers_leaves_out_where_there_can_be_none(tmp_path, vocabulary, config):
+def assert_graph(path):
+    onnx = pytest.importorskip("onnx")
+    graph = onnx.load(path).graph
+    for tensors, names in ((graph.input, ["batch", "length"]), (graph.output, ["batch", 3])):
+        for tensor in tensors:
+            sizes = tensor.type.tensor_type.shape.dim
+            assert [size.dim_param or size.dim_value for size in sizes] == names, tensor.name
+    # One of the embeddings, two in the body of the loop, two in the last layer.
+    names = operations(graph)
+    assert (names.count("LayerNormalization"), names.count("Reciprocal")) == (5, 0)
+
+
+def operations(graph):
+    inner = [each.g for node in graph.node for each in node.attribute if each.HasField("g")]
+    return [node.op_type for node in graph.node] + sum(map(operations, inner), [])
+
+
+def test_the_drift_of_answers_leaves_out_where_there_can_be_none(tmp_path, vocabulary):
     # More starts and ends than a short window has.
-    model = randomise(albert_tf.AlbertForQuestionAnsweringV2(config, start_n_top=7, end_n_top=7))
-    served = export.QuestionAnswerer(model, vocabulary, max_seq_length=32, max_query_length=8)
-    drift = other_formats.save(served, tmp_path / "model", "tflite")
+    kind = BeamSpan(max_seq_length=32, max_query_length=8, start_n_top=7, end_n_top=7)
+    drift = other_formats.save(make(kind, vocabulary), tmp_path / "model", "tflite")
     assert drift.largest < tolerances.OUTPUT
     assert 0.1 < drift.spread < 100
 
@@ -94,46 +101,6 @@ def test_numbers_that_are_not_finite_leave_nothing(tmp_path, served, monkeypatch
     with pytest.raises(ValueError, match="the converted model's outputs are NaN .*logits"):
         other_formats.save(served, tmp_path / "model", "tflite")
     assert not (tmp_path / "model").exists()
-
-
-@pytest.mark.peers
-def test_onnx(served, tmp_path):
-    onnxruntime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("tf2onnx")
-    onnx = pytest.importorskip("onnx")
-    drift = other_formats.save(served, tmp_path / "model", "onnx")
-    session = onnxruntime.InferenceSession(str(tmp_path / "model" / "model.onnx"))
-    difference = largest_difference(served, lambda batch: session.run(["logits"], batch)[0])
-    assert difference < tolerances.OUTPUT
-    assert drift.largest < tolerances.OUTPUT
-    for tensor in session.get_inputs():
-        assert tensor.shape == ["batch", "length"], tensor.name
-    assert [output.shape for output in session.get_outputs()] == [["batch", 3]]
-    # One of the embeddings, two in the body of the loop, two in the last layer.
-    names = operations(onnx.load(tmp_path / "model" / "model.onnx").graph)
-    assert (names.count("LayerNormalization"), names.count("Reciprocal")) == (5, 0)
-
-
-def operations(graph):
-    inner = [each.g for node in graph.node for each in node.attribute if each.HasField("g")]
-    return [node.op_type for node in graph.node] + sum(map(operations, inner), [])
-
-
-@pytest.mark.peers
-def test_onnx_int8(served, tmp_path):
-    onnxruntime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("tf2onnx")
-    drift = other_formats.save(served, tmp_path / "model", "onnx_int8")
-    path = tmp_path / "model" / other_formats.FORMATS["onnx_int8"]
-    session = onnxruntime.InferenceSession(str(path))
-    difference = largest_difference(served, lambda batch: session.run(["logits"], batch)[0])
-    assert tolerances.OUTPUT < difference < tolerances.INT8_OUTPUT
-    assert tolerances.OUTPUT < drift.largest < tolerances.INT8_OUTPUT
-    # In a loop, some weights also stay in 32 bits.
-    weights = sum(weight.shape.num_elements() for weight in served.weights)
-    assert path.stat().st_size < 3.5 * weights
-    # An answer of 8 bits depends on the texts beside it, so that a server asks for each alone.
-    assert predict.load_exported(path).depends_on_batch
 
 
 @pytest.mark.peers
@@ -157,49 +124,6 @@ def test_a_missing_package_is_named_first(monkeypatch, package, tmp_path):
         run_main(export.main, given)
 
 
-QUICK = ("tag", "tflite")
-CASES = [
-    pytest.param(task, form, marks=() if (task, form) == QUICK else pytest.mark.peers)
-    for form in ("tflite", "onnx")
-    for task in TASKS
-]
-
-
-@pytest.fixture(scope="module")
-def vocabulary(golden):
-    # Cased, which is stored beside the weights: "The" and "the" differ.
-    path = str(golden / "spm" / "en_small.model")
-    return Vocabulary.read(path, is_word_piece=False, do_lower_case=False)
-
-
-@pytest.mark.parametrize(("task", "file_format"), CASES)
-def test_answers_are_the_models_own(vocabulary, tmp_path, monkeypatch, capsys, task, file_format):
-    if file_format == "onnx":
-        pytest.importorskip("onnxruntime")
-        pytest.importorskip("tf2onnx")
-    served, text = make(task, vocabulary), TASKS[task][2]
-    lines = text.splitlines()
-    expected = predict.from_text(served)(lines)
-    other_formats.save(served, tmp_path / "model", file_format)
-    # A directory, or the file in it.
-    path = tmp_path / "model" / (other_formats.FORMATS[file_format] if task == "classify" else "")
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    run_main(predict.main, ["--model", str(path), "--json"])
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [answer.pop("input") for answer in found] == [line.split("\t") for line in lines]
-    assert_alike(found, expected)
-
-
-@pytest.mark.peers
-def test_windows_and_several_labels_are_described(vocabulary, config, tmp_path):
-    model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
-    options = {"multilabel": True, "windows": "max", "doc_stride": 5, "max_seq_length": 16}
-    served = Classifier(model, vocabulary, ("a", "b", "c"), **options)
-    other_formats.save(served, tmp_path / "model", "tflite")
-    predictors = [predict.load_exported(tmp_path / "model"), predict.from_text(served)]
-    assert_alike(*(predictor([LONG, "a cat"]) for predictor in predictors))
-
-
 @pytest.fixture(scope="module")
 def exported(vocabulary, tmp_path_factory):
     directory = tmp_path_factory.mktemp("exports") / "classifier"
@@ -208,12 +132,12 @@ def exported(vocabulary, tmp_path_factory):
 
 
 def test_vectors_are_what_the_file_is_fed_and_answers(exported, vocabulary):
-    vectors = json.loads((exported / test_vectors.FILE).read_text())
-    rows = [vector["texts"] for vector in vectors]
+    stored = json.loads((exported / vectors.FILE).read_text())
+    rows = [vector["texts"] for vector in stored]
     answers = predict.load_exported(exported)(rows)
-    assert_alike(answers, [vector["answer"] for vector in vectors])
+    assert_alike(answers, [vector["answer"] for vector in stored])
     features = albert_tf.Preprocessor(vocabulary, max_seq_length=16)(*zip(*rows, strict=True))
-    for i, vector in enumerate(vectors):
+    for i, vector in enumerate(stored):
         assert {name: vector[name][0] for name in features} == {
             name: value[i].tolist() for name, value in features.items()
         }
@@ -221,8 +145,12 @@ def test_vectors_are_what_the_file_is_fed_and_answers(exported, vocabulary):
 
 
 def edit(directory, **members):
+    """Replaces members of the description, of its kind first."""
     path = directory / exported_files.DESCRIPTION_FILE
-    path.write_text(json.dumps({**json.loads(path.read_text()), **members}))
+    values = json.loads(path.read_text())
+    of_kind = {name: value for name, value in members.items() if name not in values}
+    values["kind"].update(of_kind)
+    path.write_text(json.dumps({**values, **members}))
 
 
 def cut(directory, part):
@@ -237,21 +165,21 @@ def cut(directory, part):
         (lambda d: (d / "serving.json").unlink(), "serving.json, which describes .*, does not"),
         (lambda d: (d / "serving.json").write_text("{"), "serving.json is not JSON"),
         (lambda d: edit(d, task="tag_"), "serving.json: task must be one of fill_mask, "),
-        (lambda d: edit(d, options={"top_k": 2}), "unknown option 'top_k': classify has pairs"),
-        (lambda d: edit(d, options={"pairs": 1}), "whose 'pairs' is true or false, got 1"),
-        (lambda d: edit(d, options={"max_seq_length": 2}), "max_seq_length must be from 4 to"),
+        (lambda d: edit(d, top_k=2), "unknown option 'top_k': classify has max_seq_length"),
+        (lambda d: edit(d, pairs=1), "serving.json: `pairs` must be of the type bool, got '1'"),
+        (lambda d: edit(d, max_seq_length=65), "`max_seq_length` must be from 4 to 64"),
+        (lambda d: edit(d, labels=["a"], threshold=None), "is of another task, or has other clas"),
+        (lambda d: edit(d, quantized=0), "serving.json.*'quantized'"),
         *(
             (
-                lambda d, task=task: edit(d, task=task, options={}),
-                f"tflite is of another task than {task}, .* outputs are logits .None, 2.; copy",
+                lambda d, kind=kind: edit(d, kind=kind.to_json()),
+                f"of another task, or .* serving.json .*{kind.task}.* outputs are logits .*2.*copy",
             )
-            for task in TASKS
-            if task != "classify"
+            for kind in KINDS.values()
+            if kind.model != KINDS["classify"].model
         ),
         (lambda d: edit(d, config={"vocab_size": -1}), "serving.json: .*vocab_size"),
         (lambda d: (d / "en_small.model").unlink(), "no vocabulary is beside .*model.tflite"),
-        (lambda d: (d / "labels.jsonl").unlink(), "labels.jsonl does not exist"),
-        (lambda d: (d / "labels.jsonl").write_text('"a"\n'), "expected 2 labels .*, got 1"),
         (lambda d: shutil.copy(d / "model.tflite", d / "b.tflite"), "contains several models"),
         (lambda d: cut(d, 0.5), "model.tflite can't be loaded; it may be damaged"),
         (lambda d: cut(d, 0.99), "model.tflite can't be loaded; it may be damaged"),

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from albert_tf import export
-from albert_tf.serving import other_formats, test_vectors
+from albert_tf.serving import other_formats, vectors
 from tests import tolerances
 from tests.model.test_backends import ROOT
 from tests.node import PACKAGES, run_node
+from tests.served_tasks import make
 
-pytestmark = pytest.mark.peers
 TEXT = (ROOT / "docs" / "serving.md").read_text()
 
 
 @pytest.fixture(scope="module")
-def served(classifier, vocabulary):
-    return export.Classifier(classifier, vocabulary, ("a", "b", "c"), max_seq_length=32)
+def served(vocabulary):
+    return make("labels", vocabulary)
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +58,14 @@ def run(*command):
 
 
 def assert_vectors(said, directory):
-    vectors = json.loads((directory / test_vectors.FILE).read_text())
+    stored = json.loads((directory / vectors.FILE).read_text())
     pairs = [json.loads(f"[{line.replace('] [', '], [')}]") for line in said.splitlines()]
-    assert [expected for _, expected in pairs] == [each["outputs"]["logits"] for each in vectors]
+    assert [expected for _, expected in pairs] == [each["outputs"]["logits"] for each in stored]
     for found, expected in pairs:
         np.testing.assert_allclose(found, expected, rtol=0, atol=tolerances.OUTPUT)
 
 
+@pytest.mark.peers
 def test_node(exported, tmp_path):
     directory = exported("onnx")
     (tmp_path / "node_modules").symlink_to(PACKAGES)
@@ -72,10 +73,12 @@ def test_node(exported, tmp_path):
     assert_vectors(run_node(tmp_path / "run.mjs"), directory)
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize(
     ("title", "package", "file_format"),
     [("LiteRT", "ai_edge_litert", "tflite"), ("OpenVINO", "openvino", "onnx")],
 )
+@pytest.mark.peers
 def test_python(exported, title, package, file_format):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed: make test-peers installs it")
@@ -83,6 +86,7 @@ def test_python(exported, title, package, file_format):
     assert_vectors(run(sys.executable, "-c", program_of(title, directory)), directory)
 
 
+@pytest.mark.peers
 def test_the_shell(served, tmp_path):
     export.save(served, tmp_path / "exported")
     command = program_of("saved_model_cli", tmp_path / "exported")
@@ -93,3 +97,20 @@ def test_the_shell(served, tmp_path):
         np.array(found.split(), float), answer["probabilities"][0], rtol=0, atol=tolerances.OUTPUT
     )
     assert f"output key label:\n[{answer['label'][0].numpy()!r}]" in said
+
+
+def test_the_documented_installation_is_what_the_package_needs():
+    """Without TensorFlow, what comes with it, and the bar of the scripts; and with onnxruntime.
+
+    docker/ installs all that a server needs.
+    """
+    command = re.search(r"^pip install .*\n.*no-deps", TEXT, re.M)
+    tomllib = pytest.importorskip("tomllib")  # Of Python 3.11.
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    left_out = ("keras", "tensorboard", "tensorflow", "tqdm")
+    needed = [each for each in project["dependencies"] if not each.startswith(left_out)]
+    serve = project["optional-dependencies"]["serve"]
+    runtime = [each for each in serve if each.startswith("onnxruntime")]
+    assert sorted(re.findall(r"'(.*?)'", command[0])) == sorted(needed + runtime)
+    lines = (ROOT / "docker/requirements.txt").read_text().splitlines()
+    assert sorted(lines[1:]) == sorted(needed + serve)

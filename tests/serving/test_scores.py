@@ -6,22 +6,21 @@ import json
 import numpy as np
 import pytest
 
-import albert_tf
-from albert_tf import export
+from albert_tf.answers.classify import Classify
 from albert_tf.serving import export as export_command
 from albert_tf.serving import predict
-from albert_tf.tasks.table import TableSettings
-from tests import goldens, tiny
-from tests.served_tasks import LONG, make
-from tests.tiny import randomise, run_main
+from albert_tf.serving.scores import Evaluation
+from albert_tf.serving.settings import ExportSettings
+from tests.served_tasks import KINDS, LONG, make, store
+from tests.tiny import run_main
 
-COLUMNS = TableSettings()
+# Of other lengths than their order, and with what can't be typed into a line.
+TEXTS = (LONG, "one\ttwo\nthree", "yes")
 
 
 @pytest.fixture(scope="module")
-def served(vocabulary):
-    tasks = ("classify", "choose", "answer_v1", "answer_v2", "fill_mask")
-    return {task: make(task, vocabulary) for task in tasks}
+def predictor(vocabulary):
+    return lambda kind: predict.from_model(make(kind, vocabulary))
 
 
 def write_csv(path, header, rows):
@@ -30,55 +29,60 @@ def write_csv(path, header, rows):
     return str(path)
 
 
-def test_texts(served, tmp_path):
-    model = served["classify"]
-    predictor = predict.from_text(model)
-    # Of other lengths than their order, and with what can't be typed into a line.
-    texts = [[LONG, "a cat"], ["one\ttwo\nthree", "four"], ["yes", LONG]]
-    chosen = predictor.outputs(texts)["probabilities"].argmax(axis=1)
-    # The last one is wrong.
-    classes = [model.labels[i] for i in [*chosen[:2], 1 - chosen[2]]]
+def evaluation(kind, path, **columns):
+    settings = ExportSettings.of(
+        model="x", task=kind.task, export_dir="y", eval_file=str(path), **columns
+    )
+    return Evaluation.read(kind, settings)
+
+
+def test_texts(predictor, tmp_path):
+    asked = predictor("classify")
+    texts = [*zip(TEXTS, ("a cat", "four", LONG), strict=True)]
+    found = [each["label"] for each in asked.outputs(texts)]
+    # The last one is wrong, at any threshold.
+    classes = [asked.kind.labels[each["probabilities"].argmax()] for each in asked.outputs(texts)]
+    classes[-1] = next(name for name in asked.kind.labels if name != classes[-1])
     rows = [[*pair, label] for pair, label in zip(texts, classes, strict=True)]
     path = write_csv(tmp_path / "dev.csv", ["one", "two", "gold"], rows)
-    columns = TableSettings(text_column="one", text_pair_column="two", label_column="gold")
-    found = model.evaluation(path, columns)(predictor.outputs)
-    assert found["eval_accuracy"] == pytest.approx(2 / 3)
-    assert set(found) == {"eval_accuracy", "macro_f1", "f1", "matthew_corr", "eval_loss"}
+    columns = {"text_column": "one", "text_pair_column": "two", "label_column": "gold"}
+    scores = evaluation(asked.kind, path, **columns)(asked.outputs)
+    assert scores["eval_accuracy"] == pytest.approx(2 / 3) and len(found) == 3
+    assert set(scores) == {"eval_accuracy", "macro_f1", "f1", "matthew_corr", "eval_loss"}
 
 
-def test_texts_of_any_number_of_labels(served, tmp_path):
-    config = goldens.config("base", vocab_size=6000, num_hidden_layers=1)
-    model = export.Classifier(
-        randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=2)),
-        served["classify"].vocabulary,
-        ("no", "yes"),
-        multilabel=True,
-        max_seq_length=16,
-    )
-    predictor = predict.from_text(model)
-    texts = [[LONG], ["one\ttwo"], ["three"]]
-    has = predictor.outputs(texts)["probabilities"] >= 0.5
+def test_texts_of_any_number_of_labels(predictor, tmp_path):
+    kind = Classify(labels=("no", "yes"), multilabel=True, max_seq_length=16)
+    asked = predictor(kind)
+    has = [each["probabilities"] >= 0.5 for each in asked.outputs([[text] for text in TEXTS])]
     # Nothing of the last one is right.
     has[-1] = ~has[-1]
-    joined = ["|".join(np.array(model.labels)[row]) for row in has]
-    rows = [[*text, label] for text, label in zip(texts, joined, strict=True)]
+    rows = [
+        [text, "|".join(np.array(kind.labels)[row])] for text, row in zip(TEXTS, has, strict=True)
+    ]
     path = write_csv(tmp_path / "dev.csv", ["text", "label"], rows)
-    found = model.evaluation(path, COLUMNS)(predictor.outputs)
-    assert found["subset_accuracy"] == pytest.approx(2 / 3)
+    scores = evaluation(kind, path)(asked.outputs)
+    assert scores["subset_accuracy"] == pytest.approx(2 / 3)
     names = {"micro_f1", "macro_f1", "subset_accuracy", "mean_average_precision", "eval_loss"}
-    assert set(found) == names
+    assert set(scores) == names
 
 
-def test_choices(served, tmp_path):
-    predictor = predict.from_text(served["choose"])
+def test_numbers(predictor, tmp_path):
+    asked = predictor("mean_number")
+    found = [float(each["score"]) for each in asked.outputs([[text] for text in TEXTS])]
+    rows = [[text, -2 * number] for text, number in zip(TEXTS, found, strict=True)]
+    path = write_csv(tmp_path / "dev.csv", ["text", "label"], rows)
+    assert evaluation(asked.kind, path)(asked.outputs)["pearson"] == pytest.approx(-1)
+
+
+def test_choices(predictor, tmp_path):
+    asked = predictor("choose")
     texts = [["a story", "one", "two"], ["two stories", LONG, "none"]]
-    chosen = predictor.outputs(texts)["choice"]
-    right = [chosen[0], 1 - chosen[1]]
-    rows = [[*row, label] for row, label in zip(texts, right, strict=True)]
+    first, second = (int(each["choice"]) for each in asked.outputs(texts))
+    rows = [[*row, label] for row, label in zip(texts, (first, 1 - second), strict=True)]
     path = write_csv(tmp_path / "dev.csv", ["text", "a", "b", "label"], rows)
-    columns = TableSettings(choice_columns=("a", "b"))
-    found = served["choose"].evaluation(path, columns)(predictor.outputs)
-    assert found["eval_accuracy"] == 0.5
+    scores = evaluation(asked.kind, path, choice_columns=("a", "b"))(asked.outputs)
+    assert scores["eval_accuracy"] == 0.5
 
 
 def write_squad(path, questions):
@@ -93,67 +97,63 @@ def write_squad(path, questions):
     return str(path)
 
 
-def test_answers(served, tmp_path):
-    predictor = predict.from_text(served["answer_v1"])
-    contexts = [LONG, "Emma drew maps; Otto baked."]
-    answers = predictor.outputs([["who?", context] for context in contexts])["answer"]
-    first, second = (answer.decode() for answer in answers)
+CONTEXTS = (LONG, "Emma drew maps; Otto baked.")
+
+
+def test_answers(predictor, tmp_path):
+    asked = predictor("answer_v1")
+    first, second = (each["answer"] for each in asked.outputs([["who?", c] for c in CONTEXTS]))
     wrong = next(w for w in ("Emma", "maps", "Otto", "baked") if w not in second)
-    path = write_squad(tmp_path / "a.json", zip(contexts, (first, wrong), strict=True))
-    found = served["answer_v1"].evaluation(path, COLUMNS)(predictor.outputs)
-    assert found == {"exact_match": 50.0, "f1": 50.0}
+    path = write_squad(tmp_path / "a.json", zip(CONTEXTS, (first, wrong), strict=True))
+    assert evaluation(asked.kind, path)(asked.outputs) == {"exact_match": 50.0, "f1": 50.0}
 
 
-def test_answers_that_may_be_none(served, tmp_path):
-    predictor = predict.from_text(served["answer_v2"])
-    contexts = [LONG, "Emma drew maps; Otto baked."]
-    outputs = predictor.outputs([["who?", context] for context in contexts])
-    first = outputs["answers"][0, 0].decode()
-    path = write_squad(tmp_path / "b.json", zip(contexts, (first, None), strict=True))
-    found = served["answer_v2"].evaluation(path, COLUMNS)(predictor.outputs)
+@pytest.mark.parametrize("name", ["answer_v2", "linear"])
+def test_answers_that_may_be_none(name, predictor, tmp_path):
+    asked = predictor(name)
+    outputs = asked.outputs([["who?", context] for context in CONTEXTS])
+    answers = (outputs[0]["answers"][0], None)
+    path = write_squad(tmp_path / "b.json", zip(CONTEXTS, answers, strict=True))
+    found = evaluation(asked.kind, path)(asked.outputs)
     # Both are right at a threshold between their odds, if that of the answered one is lower.
-    answered, impossible = outputs["null_odds"]
+    answered, impossible = (each["null_odds"] for each in outputs)
     assert found["best_exact"] == (100.0 if answered < impossible else 50.0)
     assert export_command._table_of(found, found).count("\n") == len(found)
 
 
 QUESTION = '{"context": "Cats sleep.", "qas": [{"id": "q", "question": "who?"}]}'
 UNLABELLED = f'{{"data": [{{"paragraphs": [{QUESTION}]}}]}}'
+ANSWER = '"answers": [{"text": "Cats", "answer_start": 0}]}, {"id": "r", "question": "?"}'
+HALF = UNLABELLED.replace('"who?"}', f'"who?", {ANSWER}')
 
 
 @pytest.mark.parametrize(
-    ("task", "columns", "content", "message"),
+    ("name", "columns", "content", "message"),
     [
-        ("fill_mask", COLUMNS, "", "`eval_file` applies only to tasks with labels, not to"),
-        ("classify", COLUMNS, "", "takes pairs of texts: set `text_pair_column`"),
-        ("choose", COLUMNS, "", "needs `choice_columns`"),
+        ("fill_mask", {}, "", "`eval_file` applies only to tasks with labels"),
+        ("tag", {}, "", "`eval_file` applies only to tasks with labels"),
+        ("classify", {}, "", "takes pairs of texts: set `text_pair_column`"),
+        ("labels", {"text_pair_column": "b"}, "", "takes single texts: leave `text_pair_column`"),
+        ("choose", {}, "", "`choice_columns` names"),
         (
             "classify",
-            TableSettings(text_pair_column="b"),
+            {"text_pair_column": "b"},
             "text,b,label\na,b,maybe\n",
             "dev.csv:2: label 'maybe' is not one of those trained on: no, yes",
         ),
-        ("answer_v1", COLUMNS, UNLABELLED, "has no answers to compare with"),
+        ("answer_v1", {}, UNLABELLED, "has no answers to evaluate with"),
+        ("answer_v1", {}, HALF, "question r has no answer, but this task needs"),
     ],
 )
-def test_what_cannot_be_scored_is_said(served, tmp_path, task, columns, content, message):
-    file = tmp_path / ("dev.json" if task == "answer_v1" else "dev.csv")
+def test_what_cannot_be_scored_is_said(tmp_path, name, columns, content, message):
+    file = tmp_path / ("dev.json" if name == "answer_v1" else "dev.csv")
     file.write_text(content)
     with pytest.raises(ValueError, match=message):
-        served[task].evaluation(str(file), columns)
+        evaluation(KINDS[name], file, **columns)
 
 
-def test_each_question_of_squad_1_has_an_answer(served, tmp_path):
-    path = write_squad(tmp_path / "c.json", [("a cat", "cat"), ("a dog", None)])
-    with pytest.raises(ValueError, match="question 1 has no answer, but answer_v1 needs"):
-        served["answer_v1"].evaluation(path, COLUMNS)
-
-
-def test_the_command_reports_both(golden, tmp_path, capsys, caplog, monkeypatch):
-    (tmp_path / "spm.model").write_bytes((golden / "spm" / "en_small.model").read_bytes())
-    config = goldens.config("base", vocab_size=6000, num_hidden_layers=1)
-    model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=2))
-    prefix = tiny.store(tmp_path, model, ("no", "yes"))
+def test_the_command_reports_both(vocabulary, tmp_path, capsys, caplog, monkeypatch):
+    prefix = store(tmp_path, Classify(labels=("no", "yes"), max_seq_length=64), vocabulary)
     rows = [[f"text {i}", ("no", "yes")[i % 2]] for i in range(6)]
     dev = write_csv(tmp_path / "dev.csv", ["text", "label"], rows)
     arguments = ["--model", prefix, "--task", "classify", "--format", "tflite"]
@@ -186,5 +186,5 @@ class Wrong:
     """What gives each text of the file the other label."""
 
     def outputs(self, rows):
-        others = [[float(int(text[-1]) % 2), 1.0 - int(text[-1]) % 2] for (text,) in rows]
-        return {"probabilities": np.array(others)}
+        seconds = [1.0 - int(text[-1]) % 2 for (text,) in rows]
+        return [{"probabilities": np.array([1 - second, second])} for second in seconds]

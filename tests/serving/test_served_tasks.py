@@ -1,121 +1,138 @@
 """Stored and fitted models as served ones: for what they were trained, and for nothing else."""
 
-import json
-import pathlib
+import dataclasses
+import inspect
 
 import keras
 import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.conversion import kinds, labels
+from albert_tf.answers import kinds as answer_kinds
+from albert_tf.answers.choose import Choose
+from albert_tf.answers.classify import Classify
+from albert_tf.answers.span import SpanOrNone
+from albert_tf.answers.tag import Tag
+from albert_tf.conversion import labels
 from albert_tf.conversion.convert import convert
-from albert_tf.conversion.stored import Stored
+from albert_tf.conversion.stored_model import Stored
 from albert_tf.serving import served_tasks
-from albert_tf.serving.settings import TASKS_OF
-from albert_tf.storage.run_record import RunRecord, TaskRecord
-from albert_tf.tasks.registry import TASKS, TaskSettings
+from albert_tf.serving.settings import ExportSettings
+from albert_tf.storage.run_record import RUN_FILE, RunRecord, TaskRecord
 from tests import tiny
-from tests.tiny import randomise
+from tests.served_tasks import KINDS, config_for, model, store
 
-LABELS = ("art", "law", "war")
+THREE = KINDS["labels"]
 
 
 @pytest.fixture
-def store(config, vocabulary, tmp_path):
-    """Returns what stores a model with its config, its vocabulary and its run's record."""
-
-    def write(num_labels: int, run: RunRecord | None) -> pathlib.Path:
-        # The head's weights have the same names and shapes, whatever it is for.
-        model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels))
-        folder = tmp_path / "trained"
-        tiny.store(folder, model, LABELS[:num_labels] if num_labels > 1 else ())
-        (folder / "spm.model").write_bytes(pathlib.Path(vocabulary.path).read_bytes())
-        if run:
-            run.write(str(folder))
-        return folder
-
-    return write
+def folder(tmp_path):
+    return tmp_path / "trained"
 
 
-# A run's class, its problem_type, and what its model serves.
-RIGHT = [
-    (kinds.CLASSIFIER, kinds.SINGLE_LABEL, "classify"),
-    (kinds.CLASSIFIER, "regression", "classify"),
-    ("AlbertForMultipleChoice", "", "choose"),
-    ("AlbertForTokenClassification", "", "tag"),
-]
+def serve(task, folder, options=None, classes=()):
+    return served_tasks.serve(task, Stored(str(folder)), options or {}, classes)
+
+
+def record(folder, **known):
+    """Replaces what a run's record tells of the kind."""
+    RunRecord({}, {}, task=TaskRecord("a", known)).write(str(folder))
+
+
+# One output would do for each: the head's weights have the same names and shapes.
+ALIKE = [Classify(max_seq_length=16), Tag(labels=("O",)), Choose(max_seq_length=16)]
 
 
 @pytest.mark.parametrize("layout", ["tf1", "huggingface"])
-@pytest.mark.parametrize(("architecture", "problem_type", "right"), RIGHT)
-def test_only_what_it_was_trained_for_is_served(
-    architecture, problem_type, right, layout, store, tmp_path
-):
-    """One output would do for each of the three."""
-    run = RunRecord({}, {}, task=TaskRecord("a", architecture, problem_type))
-    folder, there = store(1, run), tmp_path / "there"
-    drop = ["bert/pooler/"] if right == "tag" else []
-    convert(str(folder), layout, str(there), drop=drop)
+@pytest.mark.parametrize("kind", ALIKE, ids=lambda kind: kind.task)
+def test_only_what_it_was_trained_for_is_served(kind, layout, vocabulary, folder, tmp_path):
+    store(folder, kind.replace(max_seq_length=16), vocabulary)
+    drop = ["bert/pooler/"] if kind.task == "tag" else []
+    convert(str(folder), layout, str(tmp_path / "there"), drop=drop)
     for task in ("classify", "tag", "choose", "fill_mask"):
-        if task != right:
-            message = f"there is trained for {right}, not for {task}: set `task` to {right}"
+        if task != kind.task:
+            message = f"there is trained for {kind.task}, not for {task}: set `task` to {kind.task}"
             with pytest.raises(ValueError, match=message):
-                served_tasks.serve(task, Stored(str(there)), {})
-    options = {"labels": ["O"]} if right == "tag" else {"max_seq_length": 16}
-    options |= {"max_qa_length": 9} if right == "choose" else {}
-    assert served_tasks.serve(right, Stored(str(there)), options).task == right
-
-
-@pytest.mark.parametrize("layout", ["tf1", "huggingface"])
-def test_texts_are_read_and_labelled_as_in_the_run(layout, store, tmp_path):
-    options = {"max_seq_length": 16, "pairs": True, "num_choices": 3}
-    run = tiny.fine_tuned("multilabel", kinds.MULTI_LABEL, reading=options)
-    convert(str(store(3, run)), layout, str(tmp_path / "there"))
-    served = served_tasks.serve("classify", Stored(str(tmp_path / "there")), {})
-    assert (served.max_seq_length, served.text_names) == (16, ("text_a", "text_b"))
-    assert served.multilabel and served.labels == LABELS
-    # What is asked for comes first.
-    asked = {"max_seq_length": 12, "multilabel": False}
-    served = served_tasks.serve("classify", Stored(str(tmp_path / "there")), asked)
-    assert (served.max_seq_length, served.multilabel) == (12, False)
-
-
-def test_given_labels_replace_those_beside_the_weights(store):
-    folder = store(3, tiny.fine_tuned("mrpc", kinds.SINGLE_LABEL))
-    labels.write(str(folder), ("no", "yes"))
-    options = {"max_seq_length": 16}
-    with pytest.raises(ValueError, match="expected 3 labels beside the weights"):
-        served_tasks.serve("classify", Stored(str(folder)), options)
-    served = served_tasks.serve("classify", Stored(str(folder)), {**options, "labels": list("abc")})
-    assert list(served.labels) == list("abc")
-
-
-def test_labels_in_another_order_than_stored_are_refused(store):
-    folder = store(3, None)
-    options = {"max_seq_length": 16, "labels": ("war", "law", "art")}
-    with pytest.raises(ValueError, match="order art, law, war, .*: leave `labels` out"):
-        served_tasks.serve("classify", Stored(str(folder)), options)
-    # The rows of the head follow the classes of a task.
-    served = served_tasks.serve("classify", Stored(str(folder)), options, options["labels"])
-    assert served.labels == options["labels"]
+                serve(task, tmp_path / "there")
+    options = {"labels": ("O",)} if kind.task == "tag" else {}
+    assert serve(kind.task, tmp_path / "there", options).kind.task == kind.task
 
 
 @pytest.mark.parametrize(
-    ("problem_type", "outputs"), [(kinds.REGRESSION, 3), (kinds.MULTI_LABEL, 1)]
+    ("layout", "name"),
+    [("tf1", name) for name in KINDS]
+    + [("huggingface", name) for name, kind in KINDS.items() if kind.is_hugging_face],
 )
-def test_a_problem_type_of_another_head_is_refused(problem_type, outputs, store):
-    folder = store(outputs, tiny.fine_tuned("a", problem_type))
-    with pytest.raises(
-        ValueError, match=f"problem_type of .* is {problem_type}, .* outputs?, not {outputs}: c"
-    ):
-        served_tasks.serve("classify", Stored(str(folder)), {"max_seq_length": 16})
+def test_texts_are_read_and_labelled_as_in_the_run(layout, name, vocabulary, folder, tmp_path):
+    kind = KINDS[name]
+    store(folder, kind, vocabulary)
+    drop = [] if kind.reads_pooler else ["bert/pooler/"]
+    convert(str(folder), layout, str(tmp_path / "there"), drop=drop)
+    assert serve(kind.task, tmp_path / "there").kind == kind
+    # What is asked for comes first.
+    assert serve(kind.task, folder, {"max_seq_length": 45}).kind == kind.replace(max_seq_length=45)
 
 
-def test_a_damaged_record_is_refused(store):
-    run = tiny.fine_tuned("mrpc", reading={"max_seq_length": "16"})
-    with pytest.raises(ValueError, match="run.json beside .*trained: .*max_seq_length"):
-        served_tasks.serve("classify", Stored(str(store(3, run))), {})
+def test_without_a_record_weights_and_defaults_tell(vocabulary, folder):
+    """Of two kinds of one name, the one whose head is stored."""
+    store(folder, SpanOrNone(max_seq_length=16, max_query_length=12), vocabulary)
+    (folder / RUN_FILE).unlink()
+    served = serve("answer_v2", folder, {"max_query_length": 9})
+    assert served.kind == SpanOrNone(max_seq_length=64, max_query_length=9)
+
+
+def test_given_labels_replace_those_beside_the_weights(vocabulary, folder):
+    store(folder, THREE, vocabulary)
+    labels.write(str(folder), ("no", "yes"))
+    with pytest.raises(ValueError, match="expected 3 labels beside the weights"):
+        serve("classify", folder)
+    assert serve("classify", folder, {"labels": tuple("abc")}).kind.labels == tuple("abc")
+
+
+def test_labels_in_another_order_than_stored_are_refused(vocabulary, folder):
+    store(folder, THREE, vocabulary)
+    other = THREE.labels[::-1]
+    with pytest.raises(ValueError, match="order one, two, three, .*: leave `labels` out"):
+        serve("classify", folder, {"labels": other})
+    # The rows of the head follow the classes of a task.
+    assert serve("classify", folder, {"labels": other}, other).kind.labels == other
+
+
+REGRESSION = {"task": "classify", "labels": []}
+
+
+@pytest.mark.parametrize(
+    ("known", "task", "options", "message"),
+    [
+        (REGRESSION, "classify", {}, "problem_type of .* is regression, .* one output, not 3: c"),
+        ({"task": "classify", "max_seq_length": "16"}, "classify", {}, "beside .*max_seq_length"),
+        ({"task": "classify", "labels": "ab"}, "classify", {}, "run.json beside .*labels"),
+        ({"task": "classified"}, "classify", {}, "run.json: the task of a kind must be one of"),
+        ({}, "classify", {"labels": tuple("ab")}, "has 3 classes: give 3 labels"),
+        ({}, "classify", {"labels": tuple("aab")}, "must be distinct names.*, got 'a', 'a', 'b'"),
+        ({}, "classify", {"labels": ("a", "b", "")}, "none empty, got 'a', 'b', ''"),
+        ({}, "choose", {}, "has other shapes than the model .output_weights .3, 32. in the"),
+        ({}, "fill_mask", {}, "is not trained for fill_mask: it lacks .*predictions"),
+        ({}, "classify", {"max_seq_length": 65}, "`max_seq_length` must be from 4 to 64"),
+    ],
+)
+def test_what_does_not_fit_is_refused(known, task, options, message, vocabulary, folder):
+    store(folder, THREE, vocabulary)
+    record(folder, **known)
+    with pytest.raises(ValueError, match=message):
+        serve(task, folder, options)
+
+
+def test_each_option_has_a_flag():
+    flags = {field.name for field in dataclasses.fields(ExportSettings)}
+    options = {name for kind in answer_kinds.KINDS for name in kind.option_fields()}
+    assert options - flags == {"without"}  # The weights tell.
+    given = {"labels": ("a",), "windows": "none", "doc_stride": 7, "pairs": False}
+    settings = ExportSettings.of(model="x", task="classify", export_dir="y", **given)
+    assert settings.options() == {**given, "windows": None}
+
+
+# --- a model in memory -------------------------------------------------------------------------
 
 
 class Own(albert_tf.AlbertForSequenceClassification):
@@ -137,7 +154,7 @@ def test_labels_and_lengths_are_those_of_the_preprocessor(vocabulary):
     preprocess = albert_tf.Preprocessor(vocabulary, 15, ("war", "art", "law"), **lengths)
     config = tiny.config(num_hidden_layers=1, vocab_size=6000)
     lengths["max_seq_length"] = 15
-    for model in (
+    for fitted in (
         model_of(3),
         model_of(3, albert_tf.AlbertForTokenClassification),
         albert_tf.AlbertForMultipleChoice(config),
@@ -145,24 +162,30 @@ def test_labels_and_lengths_are_those_of_the_preprocessor(vocabulary):
         albert_tf.AlbertForQuestionAnsweringV2(config),
         albert_tf.AlbertForPreTraining(config),
     ):
-        served = served_tasks.serve_fitted(model, preprocess, {})
-        own = {name: n for name, n in lengths.items() if hasattr(served, name)}
-        assert {name: getattr(served, name) for name in own} == own
-        assert served.labels == (preprocess.labels if served.takes_labels else ())
+        kind = served_tasks.serve_fitted(fitted, preprocess, {}).kind
+        own = {name: n for name, n in lengths.items() if name in kind.options()}
+        assert {name: getattr(kind, name) for name in own} == own
+        assert getattr(kind, "labels", preprocess.labels) == preprocess.labels
 
 
 def test_a_subclass_is_served(preprocess):
     served = served_tasks.serve_fitted(model_of(3, Own), preprocess, {})
-    assert served.task == "classify" and served.labels == ("0", "1", "2")
+    assert served.kind == Classify(labels=("0", "1", "2"), max_seq_length=16)
     with pytest.raises(ValueError, match="Sequential can't be exported to take raw text, only Al"):
         served_tasks.serve_fitted(keras.Sequential(), preprocess, {})
 
 
-def test_longer_endings_are_cut_to_the_length(vocabulary):
-    config = tiny.config(num_hidden_layers=1, vocab_size=6000, max_position_embeddings=16)
-    preprocess = albert_tf.Preprocessor(vocabulary, 16, max_qa_length=128)
-    served = served_tasks.serve_fitted(albert_tf.AlbertForMultipleChoice(config), preprocess, {})
-    assert served.task == "choose" and served.max_qa_length == 13
+@pytest.mark.parametrize("name", KINDS)
+def test_a_fitted_model_is_read_as_its_preprocessor_does(name, vocabulary):
+    """A Preprocessor knows the lengths and labels; a model its beam; the rest is asked for."""
+    kind = KINDS[name]
+    names = kind.options().keys() & inspect.signature(albert_tf.Preprocessor).parameters.keys()
+    preprocess = albert_tf.Preprocessor(vocabulary, **{n: getattr(kind, n) for n in names})
+    rest = kind.options().keys() - names - kind.model_arguments.keys()
+    served = served_tasks.serve_fitted(
+        model(kind, config_for(vocabulary)), preprocess, {n: getattr(kind, n) for n in rest}
+    )
+    assert served.kind == kind
 
 
 def test_the_file_of_a_subclass_names_the_way_out(tmp_path):
@@ -189,8 +212,8 @@ def test_the_file_of_a_subclass_names_the_way_out(tmp_path):
 def test_the_loss_tells_whether_a_text_has_several_labels(loss, expected, preprocess):
     model = model_of(2)
     model.compile("sgd", loss)
-    assert served_tasks.serve_fitted(model, preprocess, {}).multilabel is expected
-    assert not served_tasks.serve_fitted(model, preprocess, {"multilabel": False}).multilabel
+    assert served_tasks.serve_fitted(model, preprocess, {}).kind.multilabel is expected
+    assert not served_tasks.serve_fitted(model, preprocess, {"multilabel": False}).kind.multilabel
 
 
 def test_labels_of_a_regression_are_refused(preprocess):
@@ -199,7 +222,7 @@ def test_labels_of_a_regression_are_refused(preprocess):
     model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
     with pytest.raises(ValueError, match="has labels .bad, good., but the model has one output"):
         served_tasks.serve_fitted(model, named, {})
-    assert not served_tasks.serve_fitted(model, preprocess, {}).labels
+    assert not served_tasks.serve_fitted(model, preprocess, {}).kind.labels
 
 
 def test_other_backends_are_refused(preprocess, tmp_path, monkeypatch):
@@ -207,16 +230,3 @@ def test_other_backends_are_refused(preprocess, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="made on TensorFlow, but Keras runs on jax: save model"):
         albert_tf.export_saved_model(None, preprocess, tmp_path / "served")
     assert not (tmp_path / "served").exists()
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_each_task_says_what_serves_it_and_how(name):
-    files = {"choice_columns": ("a", "b")} if name == "choice" else {}
-    settings = TaskSettings(task_name=name, **files)
-    classes = ("a", "b") if settings.row.find_classes else None
-    task = settings.row.make(settings, None, None, classes)
-    model_class, _ = served_tasks.SERVED[task.served_as]
-    assert task.model_class is model_class
-    known = {option for option, tasks in TASKS_OF.items() if task.served_as in tasks}
-    assert set(task.serving_options(0.5)) <= known
-    assert json.loads(json.dumps(task.record(name))) == task.record(name)

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from albert_tf.serving.predict import Predictor
 from albert_tf.serving.settings import ServerSettings
 from tests import tiny
 from tests.model.test_backends import ROOT
+from tests.served_tasks import assert_same_outputs
 
 # Main's environment may be older than the lock.
 pytest.importorskip("fastapi")
@@ -32,44 +34,44 @@ from albert_tf.serving.batching import Batcher  # noqa: E402
 from albert_tf.serving.rest_api import create_app  # noqa: E402
 
 
-class Capitals:
-    """Finds words in title case, as many as the text with most of them has."""
-
-    names, takes_many, embeds, depends_on_batch = ("text",), False, False, False
-
-    def __init__(self):
-        self.sizes = []
-
-    def __call__(self, texts):
-        self.sizes.append(len(texts))
-        if "bad" in texts:
-            raise ValueError("this text is bad")
-        found = [[word for word in text.split() if word.istitle()] for text in texts]
-        shape = len(texts), max(map(len, found))
-        words, shares = np.full(shape, b"", object), np.zeros(shape, np.float32)
-        for i, row in enumerate(found):
-            words[i, : len(row)] = [word.encode() for word in row]
-            shares[i, : len(row)] = 0.5
-        lengths = np.array([len(text) for text in texts], np.int32)
-        return {"entities": words, "probabilities": shares, "length": lengths}
+def kind(*names, takes_many=False):
+    """Returns what a Predictor needs of a Kind to find something in texts."""
+    ranks = {name: 1 + (takes_many and name == names[-1]) for name in names}
+    many = {"takes_many": takes_many, "text_ranks": ranks}
+    return types.SimpleNamespace(text_names=names, embeds=False, **many)
 
 
-class Endings(Capitals):
-    names, takes_many = ("context", "endings"), True
-
-    def __call__(self, contexts, endings):
-        self.sizes.append(len(contexts))
-        shares = np.array([[len(each) for each in row] for row in endings], np.float32)
-        return {"probabilities": shares, "choice": shares.argmax(axis=1).astype(np.int32)}
-
-
-class Score(Capitals):
-    names = ("text_a", "text_b")
-
-    def __call__(self, first, second):
-        return {
-            "score": np.array([len(a + 2 * b) for a, b in zip(first, second, strict=True)], "f4")
+def capitals(inputs):
+    """Finds words in title case."""
+    if ["bad"] in inputs:
+        raise ValueError("this text is bad")
+    found = [[word for word in text.split() if word.istitle()] for (text,) in inputs]
+    return [
+        {
+            "entities": np.array(words, object),
+            "probabilities": np.full(len(words), 0.5, np.float32),
+            "length": np.int32(len(text)),
         }
+        for words, (text,) in zip(found, inputs, strict=True)
+    ]
+
+
+def endings(inputs):
+    """Chooses the longest."""
+    shares = [np.array([len(each) for each in given], np.float32) for _, given in inputs]
+    return [
+        {"probabilities": row, "choice": np.int32(row.argmax()), "ending": max(given, key=len)}
+        for row, (_, given) in zip(shares, inputs, strict=True)
+    ]
+
+
+def score(inputs):
+    return [{"score": np.float32(len(a + 2 * b))} for a, b in inputs]
+
+
+CAPITALS = kind("text"), capitals
+ENDINGS = kind("context", "endings", takes_many=True), endings
+SCORE = kind("text_a", "text_b"), score
 
 
 def settings_of(**values):
@@ -79,10 +81,10 @@ def settings_of(**values):
 @pytest.fixture(scope="module")
 def client():
     models = {
-        "capitals": {"2": Predictor(Capitals()), "11": Predictor(Capitals())},
-        "endings": {"1": Predictor(Endings())},
-        "score": {"1": Predictor(Score())},
-        "two": {"2": Predictor(Score()), "11": Predictor(Endings())},
+        "capitals": {"2": Predictor(*CAPITALS), "11": Predictor(*CAPITALS)},
+        "endings": {"1": Predictor(*ENDINGS)},
+        "score": {"1": Predictor(*SCORE)},
+        "two": {"2": Predictor(*SCORE), "11": Predictor(*ENDINGS)},
     }
     limits = {"max_body_bytes": 5000, "max_text_length": 300, "max_instances": 4}
     app = create_app(models, settings_of(**limits, max_batch_size=3))
@@ -123,18 +125,18 @@ CHOICE = {"context": "c", "endings": ["one", "three"]}
         (
             "two",
             {"instances": [CHOICE]},
-            {"predictions": [{"probabilities": [3, 5], "choice": 1}]},
+            {"predictions": [{"probabilities": [3, 5], "choice": 1, "ending": "three"}]},
         ),
         ("two/versions/2", {"instances": [PAIR]}, {"predictions": [5]}),
         (
             "endings",
             {"instances": [CHOICE]},
-            {"predictions": [{"probabilities": [3, 5], "choice": 1}]},
+            {"predictions": [{"probabilities": [3, 5], "choice": 1, "ending": "three"}]},
         ),
         (
             "endings",
             {"inputs": {"context": ["c"] * 4, "endings": [["a"]] * 4}},
-            {"outputs": {"probabilities": [[1]] * 4, "choice": [0] * 4}},
+            {"outputs": {"probabilities": [[1]] * 4, "choice": [0] * 4, "ending": ["a"] * 4}},
         ),
     ],
 )
@@ -160,6 +162,7 @@ def test_status_and_metadata(client):
         "endings": ("DT_STRING", 2),
         "probabilities": ("DT_FLOAT", 2),
         "choice": ("DT_INT32", 1),
+        "ending": ("DT_STRING", 1),
     }
 
 
@@ -233,42 +236,37 @@ def test_metrics(client, capsys):
     assert found["albert_queue", score, ("version", "1")] == 0
 
 
-def answers(function, rows, **bounds):
-    """Returns the answers to requests of rows that come at the same time."""
-    batcher = Batcher(Predictor(function), settings_of(**bounds), lambda size: None)
+def answers(rows, depends_on_batch=False, **bounds):
+    """Returns the answers to requests of rows that come at the same time, and batches' sizes."""
+    sizes = []
+    predictor = Predictor(*CAPITALS, depends_on_batch)
+    batcher = Batcher(predictor, settings_of(**bounds), sizes.append)
 
     async def ask_all():
         return await asyncio.gather(*map(batcher, rows), return_exceptions=True)
 
-    return asyncio.run(ask_all())
+    return asyncio.run(ask_all()), sizes
 
 
 def test_batches_answer_as_one_does():
     rng = np.random.default_rng(3)
     texts = [" ".join(rng.choice(["Anna", "x", "yy"], n)) for n in rng.integers(0, 40, 50)]
     requests = [[[text] for text in texts[i : i + 1 + i % 3]] for i in range(47)]
-    function = Capitals()
-    for found, request in zip(answers(function, requests, max_batch_size=8), requests, strict=True):
-        alone = Predictor(Capitals()).outputs(request)
-        for name, value in alone.items():
-            np.testing.assert_array_equal(found[name], value, err_msg=name)
-            assert found[name].dtype == value.dtype
-    assert max(function.sizes) <= 8 and sum(function.sizes) == sum(map(len, requests))
-    assert len(function.sizes) < len(requests)
+    found, sizes = answers(requests, max_batch_size=8)
+    for each, request in zip(found, requests, strict=True):
+        assert_same_outputs(each, capitals(request))
+    assert max(sizes) <= 8 and sum(sizes) == sum(map(len, requests)) and len(sizes) < len(requests)
 
 
 def test_numbers_that_depend_on_a_batch_get_none():
-    function = Capitals()
-    function.depends_on_batch = True
-    answers(function, [[["a"], ["b"]], [["c"]]])
-    assert function.sizes == [1, 1, 1]
+    assert answers([[["a"], ["b"]], [["c"]]], depends_on_batch=True)[1] == [1, 1, 1]
 
 
 def test_texts_wait_for_others():
-    for wait, sizes in ((0.0, [1, 3]), (60_000.0, [2, 2])):
-        function = Capitals()
+    for wait, expected in ((0.0, [1, 3]), (60_000.0, [2, 2])):
+        sizes = []
         bounds = settings_of(max_wait_ms=wait, max_batch_size=2 + (not wait))
-        batcher = Batcher(Predictor(function), bounds, lambda size: None)
+        batcher = Batcher(Predictor(*CAPITALS), bounds, sizes.append)
 
         async def ask_later(batcher=batcher):
             first = asyncio.ensure_future(batcher([["a"]]))
@@ -276,22 +274,22 @@ def test_texts_wait_for_others():
             await asyncio.gather(first, *(batcher([["b"]]) for _ in range(3)))
 
         asyncio.run(ask_later())
-        assert function.sizes == sizes
+        assert sizes == expected
 
 
 def test_one_bad_text_harms_no_other():
-    good, bad, last = answers(Capitals(), [[["Anna"]], [["bad"]], [["Bob"]]], max_wait_ms=5.0)
-    assert good["entities"].tolist() == [[b"Anna"]] and last["entities"].tolist() == [[b"Bob"]]
+    (good, bad, last), _ = answers([[["Anna"]], [["bad"]], [["Bob"]]], max_wait_ms=5.0)
+    assert good[0]["entities"].tolist() == ["Anna"] and last[0]["entities"].tolist() == ["Bob"]
     assert isinstance(bad, ValueError)
 
 
 def test_a_full_queue_refuses():
-    found = answers(Capitals(), [[["a"]] * 3, [["b"]] * 3], max_queue=5)
+    found, _ = answers([[["a"]] * 3, [["b"]] * 3], max_queue=5)
     assert found[0] is not None and found[1] is None
 
 
 def test_a_request_for_more_than_a_queue_holds_is_to_come_again():
-    app = create_app({"score": {"1": Predictor(Score())}}, settings_of(max_queue=1))
+    app = create_app({"score": {"1": Predictor(*SCORE)}}, settings_of(max_queue=1))
     with testclient.TestClient(app) as client:
         status, answer = ask(client, "score", {"instances": [PAIR] * 2})
     assert (status, answer) == (503, {"error": "too many texts wait: ask again later"})
@@ -325,16 +323,15 @@ SLOW = """
 import sys, time
 sys.modules["tensorflow"] = sys.modules["keras"] = None
 import numpy as np
+from albert_tf.answers.classify import Classify
 from albert_tf.serving import predict, server
 from albert_tf.serving.settings import ServerSettings
 
-class Slow:
-    names, takes_many, embeds, depends_on_batch = ("text",), False, False, False
-    def __call__(self, texts):
-        time.sleep(0.5)
-        return {"score": np.array([len(text) for text in texts], "f4")}
+def slow(inputs):
+    time.sleep(0.5)
+    return [{"score": np.float32(len(text))} for text, in inputs]
 
-predict.load_exported = lambda path: predict.Predictor(Slow())
+predict.load_exported = lambda path: predict.Predictor(Classify(), slow)
 server.main(ServerSettings.of(model=("slow",), port=0))
 """
 

@@ -14,17 +14,13 @@ import pytest
 import sentencepiece
 
 import albert_tf
-from albert_tf import export
-from albert_tf.serving import predict, web_page
+from albert_tf.serving import predict, served_tasks, web_page
 from albert_tf.text.sentence_piece import preprocess_text
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.words import split_words
-from tests import goldens
 from tests.node import FOLDER, run_node, show_page
-from tests.served_tasks import LONG, TASKS, assert_alike, make
-from tests.serving.test_text_functions import ODD, rows_of
-from tests.tiny import randomise
+from tests.served_tasks import KINDS, ODD, assert_alike, make, model, rows_of
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = ROOT / "albert_tf/serving/web"
@@ -38,7 +34,9 @@ INT8_SHARE = 5e-3
 
 
 def test_a_task_without_a_page_is_refused(vocabulary, tmp_path):
-    with pytest.raises(ValueError, match="no page for the task choose, only for classify, tag"):
+    with pytest.raises(
+        ValueError, match="no page for the task choose, only for fill_mask, classify"
+    ):
         web_page.save(make("choose", vocabulary), tmp_path / "page")
     assert not list(tmp_path.iterdir())
 
@@ -199,43 +197,6 @@ def test_word_pieces_of_ten_scripts(form, tmp_path):
 # --- answers -----------------------------------------------------------------------------------
 
 
-def classifier(count, **options):
-    """Returns what serves a classifier of random weights."""
-
-    def of(vocabulary):
-        config = goldens.config("base", vocab_size=6000, num_hidden_layers=1)
-        model = albert_tf.AlbertForSequenceClassification(config, num_labels=count)
-        return export.Classifier(randomise(model), vocabulary, **options)
-
-    return of
-
-
-def linear_reader(vocabulary):
-    """Returns what answers with BERT's head, and knows that there may be no answer."""
-    config = goldens.config("base", vocab_size=6000, num_hidden_layers=1)
-    model = randomise(albert_tf.AlbertForQuestionAnswering(config))
-    lengths = {"max_seq_length": 32, "max_query_length": 12, "doc_stride": 8}
-    return export.QuestionAnswerer(model, vocabulary, null_threshold=0.0, **lengths)
-
-
-def plain_tagger(vocabulary):
-    config = goldens.config("base", vocab_size=6000, num_hidden_layers=1)
-    model = randomise(albert_tf.AlbertForTokenClassification(config, num_labels=3))
-    return export.Tagger(model, vocabulary, ("ADJ", "NOUN", "X"), max_seq_length=16)
-
-
-LABELS = ("one", "two", "three")
-SERVED = {
-    **{task: functools.partial(make, task) for task in TASKS if task != "choose"},
-    "answer_v2, linear": linear_reader,
-    "tag, plain": plain_tagger,
-    "regression": classifier(1, max_seq_length=16),
-    "multilabel": classifier(3, labels=LABELS, multilabel=True, threshold=0.4),
-    "windows": classifier(3, labels=LABELS, windows="max", max_seq_length=16, doc_stride=8),
-    "mean": classifier(3, labels=LABELS, windows="mean", max_seq_length=16, doc_stride=8),
-}
-
-
 def as_predicted(found, texts):
     """Returns a page's answer in the form of load_exported's."""
     found.pop("labels", None)
@@ -253,16 +214,13 @@ def units(text):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("name", SERVED)
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.title])
 def test_answers_are_ours(name, vocabulary, tmp_path, monkeypatch):
     pytest.importorskip("tf2onnx")
     # Rounding in 8 bits is not the same in both runtimes.
     monkeypatch.setattr(web_page, "_FORMAT", "onnx")
-    served, page = SERVED[name](vocabulary), tmp_path / "page"
-    web_page.save(served, page)
-    rows = [row[: len(served.text_names)] for row in rows_of(served.task)]
-    if served.task.startswith("answer"):
-        rows += [["who?", LONG], ["where?", f"😀 {LONG} " * 3]]
+    page, rows = tmp_path / "page", rows_of(KINDS[name])
+    web_page.save(make(name, vocabulary), page)
     given = "".join(json.dumps(row) + "\n" for row in rows)
     found = [
         json.loads(line) for line in run_node(FOLDER / "answer.mjs", page, given=given).splitlines()
@@ -286,7 +244,7 @@ for (const [task, names, labels, options] of JSON.parse(process.argv[3])) {
   }));
   class Tensor { constructor(type, data, dims) { Object.assign(this, { data, dims }); } }
   const ort = { Tensor, InferenceSession: { create: async () => ({ run }) } };
-  const page = { task, tokenizer: form, labels, options };
+  const page = { tokenizer: form, kind: { task, labels, ...options } };
   const model = await Model.create(page, ort, words, words);
   console.log(JSON.stringify(await model.answer(["a", "a"].slice(0, task === "classify" ? 1 : 2))));
 }
@@ -320,13 +278,8 @@ def test_albert_base_has_less_than_13_mb(task, tmp_path):
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(29_995))]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces))
     words = Vocabulary.read(str(tmp_path / "vocab.txt"), is_word_piece=True)
-    if task == "classify":
-        model = albert_tf.AlbertForSequenceClassification("albert_base_v2", num_labels=2)
-        served = export.Classifier(randomise(model), words, ("no", "yes"))
-    else:
-        served = export.MaskFiller(
-            randomise(albert_tf.AlbertForPreTraining("albert_base_v2")), words
-        )
+    kind, config = KINDS[task], albert_tf.AlbertConfig.from_json_file("albert_base_v2")
+    served = served_tasks.in_graph(model(kind, config), words, kind)
     web_page.save(served, tmp_path / "page")
     sizes = {file.name: file.stat().st_size for file in (tmp_path / "page").iterdir()}
     # The release's spiece.model is larger.

@@ -12,28 +12,15 @@ import tensorflow as tf
 
 import albert_tf
 from albert_tf.tasks import classification, feature_table, metrics, table
-from albert_tf.tasks.classification import (
-    MultiLabelTask,
-    MultipleChoiceTask,
-    SequenceClassificationTask,
-    TextWindows,
-)
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
-from albert_tf.tasks.registry import TaskSettings
 from albert_tf.tasks.table import TableSettings
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.training import length_buckets
-from tests import goldens, tolerances
-from tests.tiny import randomise
+from tests import goldens, tiny, tolerances
 
 GLUE_NAME = {"classifier": "mnli", "cola": "cola", "stsb": "sts-b"}
-
-
-def task_of(name: str, tokenizer=None) -> SequenceClassificationTask:
-    settings = TaskSettings(task_name=name, max_seq_length=23)
-    return settings.row.make(settings, None, tokenizer)
 
 
 def examples_of(labels) -> list[TextExample]:
@@ -47,8 +34,8 @@ def test_scores_are_the_releases(golden, variant):
     inputs = goldens.arrays(folder / "inputs.npz")
     real = inputs["is_real_example"] == 1
     logits = goldens.arrays(folder / "outputs.npz")["logits"][real].reshape(sum(real), -1)
-    task = task_of(GLUE_NAME[variant])
-    scores = task.scores(examples_of(inputs["label_ids"][real]), task.predictions([], None, logits))
+    task = tiny.task(GLUE_NAME[variant])
+    scores = task.scores(examples_of(inputs["label_ids"][real]), task.kind.shares(logits, ()))
     expected = json.loads((folder / "info.json").read_text())["eval_metrics_of_the_original"]
     for name in ("eval_accuracy", "eval_loss", "matthew_corr", "pearson"):
         if name in expected:
@@ -58,7 +45,7 @@ def test_scores_are_the_releases(golden, variant):
 
 def test_a_batch_whose_size_is_not_static_weighs_as_many_as_it_has():
     """As it is among several workers."""
-    task = task_of("rte")
+    task = tiny.task("rte")
     weigh = tf.function(
         lambda ids: task.loss_weights({"input_ids": ids}),
         input_signature=[tf.TensorSpec([None, 23], tf.int32)],
@@ -67,11 +54,11 @@ def test_a_batch_whose_size_is_not_static_weighs_as_many_as_it_has():
 
 
 def test_what_has_no_labels_has_no_scores():
-    assert task_of("rte").scores(examples_of([None, None]), np.eye(2)) == {}
+    assert tiny.task("rte").scores(examples_of([None, None]), np.eye(2)) == {}
 
 
 def test_macro_f1_is_of_the_classes_that_occur():
-    assert task_of("mnli").scores(examples_of([0, 1]), np.eye(3)[:2])["macro_f1"] == 1
+    assert tiny.task("mnli").scores(examples_of([0, 1]), np.eye(3)[:2])["macro_f1"] == 1
 
 
 def test_scores_of_levels():
@@ -80,7 +67,7 @@ def test_scores_of_levels():
         ChoiceExample(str(i), "a", ("b", "c", "d"), label, level)
         for i, (level, label) in enumerate(labels)
     ]
-    task = MultipleChoiceTask(None, None, 23, "ABC", max_qa_length=5)
+    task = tiny.task("choice", classes="ABC")
     scores = task.scores(examples, np.eye(3)[[0, 2, 1, 0]])
     assert scores["eval_accuracy"] == 0.5
     assert scores["high_accuracy"] == pytest.approx(2 / 3)
@@ -89,7 +76,7 @@ def test_scores_of_levels():
 
 
 def test_files_of_classes(tmp_path):
-    task = task_of("rte")
+    task = tiny.task("rte")
     probabilities = np.array([[0.75, 0.25], [0.125, 0.875]])
     task.write(str(tmp_path), "dev", examples_of([0, 1]), probabilities)
     assert [path.name for path in tmp_path.iterdir()] == ["dev_probabilities.json"]
@@ -101,7 +88,7 @@ def test_files_of_classes(tmp_path):
 
 
 def test_files_of_numbers_keep_to_the_range(tmp_path):
-    task = task_of("sts-b")
+    task = tiny.task("sts-b")
     task.write(str(tmp_path), "test", examples_of([None] * 3), np.array([[-0.5], [2.25], [5.5]]))
     assert (tmp_path / "test_results.tsv").read_text() == "-0.5\n2.25\n5.5\n"
     assert (tmp_path / "STS-B.tsv").read_text() == (
@@ -110,7 +97,7 @@ def test_files_of_numbers_keep_to_the_range(tmp_path):
 
 
 def test_averages(tmp_path):
-    task, examples = task_of("rte"), examples_of([None, None])
+    task, examples = tiny.task("rte"), examples_of([None, None])
     folders = [str(tmp_path / name) for name in "ab"]
     each = [np.array([[0.75, 0.25], [0.5, 0.5]]), np.array([[0.25, 0.75], [1.0, 0.0]])]
     for folder, probabilities in zip(folders, each, strict=True):
@@ -128,7 +115,7 @@ def test_averages(tmp_path):
 
 @pytest.mark.parametrize(("name", "dtype"), [("rte", np.int32), ("sts-b", np.float32)])
 def test_rows_hold_labels_of_the_right_kind(golden, tokenizer, name, dtype):
-    task = task_of(name, tokenizer)
+    task = tiny.task(name, tokenizer)
     first, second = task.rows([*examples_of([1]), *examples_of([None])], is_training=True)
     assert first["label_ids"].dtype == dtype
     assert (first["label_ids"], second["label_ids"]) == (1, 0)
@@ -178,13 +165,13 @@ def test_what_is_no_weight_is_refused(text, message):
 def test_the_loss_and_its_gradient_are_those_of_keras_class_weight():
     config = goldens.config("base", num_hidden_layers=1)
     model = albert_tf.AlbertForSequenceClassification(config, 3, classifier_dropout_prob=0.0)
-    randomise(model)
+    tiny.randomise(model)
     rng = np.random.default_rng(0)
     ids = rng.integers(5, 1000, (6, 9)).astype(np.int32)
     inputs = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": 0 * ids}
     labels = np.array([0, 1, 2, 2, 0, 0], np.int32)
 
-    task = SequenceClassificationTask(None, None, 9, CLASSES)
+    task = tiny.task("classification", classes=CLASSES)
     task.class_weights = np.array(list(WEIGHTS.values()), np.float32)
     features = {**inputs, "label_ids": labels}
     with tf.GradientTape() as tape:
@@ -211,21 +198,9 @@ LENGTH, STRIDE = 12, 4
 LONG = "the cat sat on the mat. " * 6
 
 
-def task_of_windows(tokenizer, combination, classes=("a", "b"), **kwargs):
-    windows = TextWindows(combination, STRIDE) if combination else None
-    return SequenceClassificationTask(None, tokenizer, LENGTH, classes, windows=windows, **kwargs)
-
-
-def test_windows_overlap_and_leave_nothing_out(tokenizer):
-    ids = tokenizer.encode(LONG)
-    rows = list(TextWindows("mean", STRIDE).features(tokenizer, LONG, LENGTH))
-    room = LENGTH - 2
-    assert len(rows) == 1 + -(-(len(ids) - room) // STRIDE)
-    for number, row in enumerate(rows):
-        pieces = ids[number * STRIDE : number * STRIDE + room]
-        assert row["input_ids"].tolist() == [tokenizer.cls_id, *pieces, tokenizer.sep_id]
-        assert set(row["segment_ids"]) == {0} and set(row["input_mask"]) == {1}
-    assert ids[-1] in rows[-1]["input_ids"]
+def task_of_windows(tokenizer, windows, name="classification", classes=("a", "b"), stride=STRIDE):
+    given = {"windows": windows, "doc_stride": stride, "max_seq_length": LENGTH}
+    return tiny.task(name, tokenizer, classes, **given)
 
 
 @pytest.mark.parametrize("text", ["", "a cat", "the cat sat on the"])
@@ -254,30 +229,20 @@ def test_predictions_are_a_texts_own(tokenizer):
         expected = [combine(shares[index == i], axis=0) for i in range(3)]
         found = task.predictions(examples, features, logits)
         np.testing.assert_allclose(found, expected, rtol=1e-12)
-        regression = task_of_windows(tokenizer, name, ())
+        regression = task_of_windows(tokenizer, name, "regression", ())
         found = regression.predictions(examples, features, logits[:, :1])
         expected = [combine(logits[index == i, :1], axis=0) for i in range(3)]
         np.testing.assert_allclose(found, expected, rtol=1e-12)
-    several = MultiLabelTask(None, tokenizer, 12, ("a", "b"), windows=TextWindows("max", STRIDE))
+    several = task_of_windows(tokenizer, "max", "multilabel")
     found = several.predictions(examples, features, logits)
     sigmoid = 1 / (1 + np.exp(-logits))
     np.testing.assert_allclose(found[1], sigmoid[index == 1].max(axis=0), rtol=1e-12)
 
 
-def test_features_are_stored_for_each_stride_and_not_for_each_combination(tokenizer, tmp_path):
-    examples = [TextExample("1", LONG, None, 0)]
-
-    def files_after(task) -> int:
-        feature_table.load_or_make_features(
-            examples, lambda each: task.rows(each, True), task.settings, str(tmp_path / "f")
-        )
-        return len(list(tmp_path.iterdir()))
-
-    counts = [files_after(task_of_windows(tokenizer, name)) for name in (None, "mean", "max")]
-    other = task_of_windows(tokenizer, "mean")
-    other.windows = TextWindows("mean", STRIDE + 1)
-    assert [*counts, files_after(other)] == [1, 2, 2, 3]
-    assert "window_doc_stride" not in task_of_windows(tokenizer, None).settings
+def test_features_are_stored_for_each_stride_and_not_for_each_combination(tokenizer):
+    plain, mean, most = (task_of_windows(tokenizer, x).settings for x in (None, "mean", "max"))
+    assert mean == most == {**plain, "window_doc_stride": STRIDE}
+    assert task_of_windows(tokenizer, "mean", stride=STRIDE + 1).settings != mean
 
 
 COLUMNS = TableSettings()
@@ -292,8 +257,8 @@ def examples_of_several(targets) -> list[TextExample]:
 
 
 @pytest.fixture
-def task(tokenizer) -> MultiLabelTask:
-    return MultiLabelTask(None, tokenizer, 23, LABELS)
+def task(tokenizer):
+    return tiny.task("multilabel", tokenizer, LABELS, max_seq_length=23)
 
 
 @pytest.mark.parametrize(
@@ -392,7 +357,7 @@ def test_the_loss_is_keras_binary_cross_entropy(task):
     losses = task.example_losses(logits, {"label_targets": targets})["classification_loss"]
     expected = keras.losses.BinaryCrossentropy(from_logits=True)(targets, logits)
     np.testing.assert_allclose(np.mean(losses), expected, rtol=tolerances.LOSS)
-    probabilities = task.predictions([], None, logits)
+    probabilities = task.kind.shares(logits, ())
     np.testing.assert_allclose(probabilities, 1 / (1 + np.exp(-logits.astype(np.float64))))
     stored = task.scores(examples_of_several(TARGETS), probabilities)["eval_loss"]
     np.testing.assert_allclose(stored, expected, rtol=tolerances.LOSS)

@@ -109,8 +109,6 @@ def test_a_missing_file_is_named(tmp_path):
 )
 def test_the_order_of_tags(counts, expected):
     assert conll.order_tags(counts, "f") == expected
-    assert conll.default_tag(expected) == 0
-    assert conll.are_entities(expected) == (expected[-1][1:2] == "-" and expected[0] == "O")
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,23 @@
 """Features of a set of examples: as a table, and in the cache."""
 
+import functools
+import hashlib
+import zipfile
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.answers.rows import pad_features
 from albert_tf.records.input_files import untuned
 from albert_tf.tasks import feature_table
+from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
-from albert_tf.tasks.sequence_features import pad_features
+from albert_tf.tasks.race import ChoiceExample
+from albert_tf.tasks.squad_text import Answer, SquadExample
 from albert_tf.training import length_buckets
+from tests import tiny
 
 LENGTHS = (11, 17, 23)
 COUNT = 29
@@ -189,3 +197,43 @@ def test_examples_without_any_row_are_an_error(tmp_path):
     with pytest.raises(ValueError, match="none of 2 examples yields any features"):
         load(tmp_path, lambda examples: iter(()))
     assert not (tmp_path / "folder").exists()
+
+
+LONG = "the cat sat on the mat. " * 6
+WINDOWS = {"windows": "max", "doc_stride": 4}
+SPANS = {"doc_stride": 5, "max_query_length": 6, "max_seq_length": 24}
+LINEAR = {**SPANS, "span_head": "linear"}
+ANSWERED = SquadExample("q", "Who sat?", LONG, (Answer("mat", 19),), False)
+WORDS = ("In", "\x01", "London", "unaffable-x1990,") * 4
+TEXT = TextExample("1", LONG, None, 1)
+SEVERAL = TextExample("1", LONG, None, (0, 2))
+CHOICES = ChoiceExample("1", LONG, ("a", "", LONG, "b"), 2)
+SENTENCE = TokenExample("1", WORDS, (0, 0, 1, 0) * 4)
+# A task, its settings and classes, an example; and digests that its file has in name and content.
+CACHED = [
+    ("cola", {}, None, TEXT, "38ddbb967598e168 4c3417a7d760b7d9"),
+    ("mrpc", {}, None, TextExample("1", LONG, LONG, 1), "c04dc0dad5d9be41 aafa44365048842a"),
+    ("sts-b", {}, None, TextExample("1", LONG, "a cat", 2.5), "2a32b00a47139b22 786047345316514f"),
+    ("classification", WINDOWS, "ab", TEXT, "e12e7bcbb0d596e5 2ade0fd4d862e0b4"),
+    ("multilabel", {"windows": "mean"}, "abc", SEVERAL, "a179db96ae467a00 ffb5f901594fc705"),
+    ("race", {"max_qa_length": 5}, None, CHOICES, "dc79e45307490830 50edb7a220a7e9a1"),
+    ("token_classification", {}, ("O", "B-a"), SENTENCE, "f35be8399ce5d8f9 86c8b4edd6c4a98f"),
+    ("squad_v1", SPANS, None, ANSWERED, "52ba840855ee8a6f cd0c54c3dd250576"),
+    ("squad_v2", SPANS, None, ANSWERED, "52ba840855ee8a6f cd0c54c3dd250576"),
+    ("squad_v2", LINEAR, None, ANSWERED, "52ba840855ee8a6f cd0c54c3dd250576"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "classes", "example", "digests"), CACHED)
+def test_cached_files_stay(name, given, classes, example, digests, tokenizer, tmp_path):
+    """Else runs that go on would make theirs again, or read others: then raise FORMAT."""
+    task = tiny.task(name, tokenizer, classes, **{"max_seq_length": 12, **given})
+    settings = {**task.settings, "is_training": True}
+    make = functools.partial(task.rows, is_training=True)
+    feature_table.load_or_make_features([example], make, settings, str(tmp_path / "f"))
+    (path,) = tmp_path.iterdir()
+    found = hashlib.sha256()
+    with zipfile.ZipFile(path) as stored:
+        for column in stored.namelist():
+            found.update(column.encode() + stored.read(column))
+    assert f"{path.stem} {found.hexdigest()[:16]}" == f"f-{digests}"

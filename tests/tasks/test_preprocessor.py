@@ -11,15 +11,12 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.convert import convert
-from albert_tf.conversion.stored import Stored
+from albert_tf.conversion.stored_model import Stored
 from albert_tf.serving import served_tasks
 from albert_tf.storage import run_record
-from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
-from albert_tf.tasks.question_answering import SquadV2Task
 from albert_tf.tasks.race import ChoiceExample
-from albert_tf.tasks.registry import SquadSettings
 from albert_tf.tasks.squad_text import SquadExample
 from albert_tf.text.vocabulary import Vocabulary
 from tests import tiny
@@ -61,7 +58,8 @@ def check_rows(found, rows):
 
 @pytest.mark.parametrize("pairs", [None, PAIRS])
 def test_texts_are_the_scripts(pairs, preprocess):
-    task = SequenceClassificationTask(None, preprocess.tokenizer, LENGTH, ("a", "b"))
+    given = {"max_seq_length": LENGTH, "text_pair_column": "b" if pairs else None}
+    task = tiny.task("classification", preprocess.tokenizer, "ab", **given)
     seconds = pairs or [None] * len(TEXTS)
     examples = [TextExample("", a, b, 0) for a, b in zip(TEXTS, seconds, strict=True)]
     check_rows(preprocess(TEXTS, pairs), task.rows(examples, True))
@@ -69,7 +67,8 @@ def test_texts_are_the_scripts(pairs, preprocess):
 
 def test_choices_are_the_scripts(preprocess):
     choices = [["light", "the dry land appeared in one place", ""]] * len(TEXTS)
-    task = MultipleChoiceTask(None, preprocess.tokenizer, LENGTH, "abc", max_qa_length=9)
+    given = {"max_seq_length": LENGTH, "max_qa_length": 9}
+    task = tiny.task("choice", preprocess.tokenizer, "abc", **given)
     examples = [ChoiceExample("", text, tuple(choices[0]), 0) for text in TEXTS]
     found = preprocess(TEXTS, choices=choices)
     assert found["input_ids"].shape[:2] == (len(TEXTS), 3)
@@ -82,8 +81,8 @@ def test_contexts_without_a_word_are_refused(preprocess):
 
 
 def test_questions_with_contexts_are_the_scripts(preprocess):
-    settings = SquadSettings(doc_stride=5, max_query_length=6)
-    task = SquadV2Task(None, preprocess.tokenizer, LENGTH, settings)
+    given = {"max_seq_length": LENGTH, "doc_stride": 5, "max_query_length": 6}
+    task = tiny.task("squad_v2", preprocess.tokenizer, **given)
     contexts = [PAIRS[0], "light " * 60]
     questions = ["What was without form?", "What is it, and what is it not?"]
     pairs = zip(questions, contexts, strict=True)
@@ -310,11 +309,11 @@ def test_what_it_is_saved_with_it_comes_back_with(weights, tmp_path):
     convert(str(tmp_path / "there"), "huggingface", str(tmp_path / "hf"))
     for folder in (tmp_path / "there", tmp_path / "hf"):
         found = albert_tf.Preprocessor.from_weights(folder)
-        assert found.reading == given and found.labels == ("bad", "good")
+        assert found.options == given and found.labels == ("bad", "good")
         assert found.vocabulary.form == (False, True)
         served = served_tasks.serve("classify", Stored(str(folder)), {})
-        assert (served.max_seq_length, served.multilabel) == (16, True)
-    assert albert_tf.Preprocessor.from_weights(folder, 12).reading == {
+        assert (served.kind.max_seq_length, served.kind.multilabel) == (16, True)
+    assert albert_tf.Preprocessor.from_weights(folder, 12).options == {
         **given,
         "max_seq_length": 12,
     }
@@ -326,7 +325,8 @@ def test_the_record_of_a_run_keeps_what_else_it_has(preprocess, tmp_path):
     run.write(str(tmp_path))
     preprocess.save(tmp_path)
     found = run_record.find_run(str(tmp_path))
-    assert found.task.reading == {**preprocess.reading, "windows": "max"}
+    expected = {"task": "classify", **reading, **preprocess.options}
+    assert found.task.kind == expected
     assert dataclasses.replace(found, task=run.task) == run
 
 

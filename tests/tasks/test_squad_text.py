@@ -1,38 +1,41 @@
 import collections
 import json
 import re
-import tracemalloc
 from typing import Any
 
 import numpy as np
 import pytest
 
-from albert_tf.tasks import sequence_features, squad_text
+from albert_tf.answers.rows import pad_features
+from albert_tf.answers.span import Span
+from albert_tf.tasks import squad_text
 from albert_tf.text.sentence_piece import SentencePiece, preprocess_text
 from albert_tf.text.tokenization import Tokenizer
 from tests import goldens
 
+PLACES = ("char_starts", "char_ends", "is_max_context")
 KINDS = [(version, split) for version in ("v1", "v2") for split in ("train", "dev")]
 
 
-def check(examples, windows, rows: list[dict], is_training: bool) -> None:
+def check(golden, examples, tokenizer, expected: list[dict], split: str) -> None:
     """Differs: a mark belongs to its letter, and no paragraph is dropped."""
-    windows = [w for w in windows if " " * 20 not in examples[w.example_index].paragraph]
-    for window, row in zip(windows, rows, strict=True):
-        features = sequence_features.pad_features(window.features, len(row["input_ids"]))
+    kind, is_training = Span(**goldens.squad_settings(golden)), split == "train"
+    found = squad_text.squad_rows(kind, examples, tokenizer, is_training)
+    found = [row for row in found if " " * 20 not in examples[row["example_index"]].paragraph]
+    names = ("input_ids", "input_mask", "segment_ids", "p_mask")
+    for mine, row in zip(found, expected, strict=True):
+        features = pad_features({name: mine[name] for name in names}, len(row["input_ids"]))
         actual = {name: value.tolist() for name, value in features.items()}
-        actual["paragraph_len"] = len(window.features["input_ids"])
-        actual["tok_start_to_orig_index"] = window.char_starts.tolist()
-        actual["tok_end_to_orig_index"] = window.char_ends.tolist()
-        actual["token_is_max_context"] = [
-            [window.doc_offset + i, bool(best)] for i, best in enumerate(window.is_max_context)
-        ]
-        actual["is_impossible"] = window.is_impossible
+        actual["paragraph_len"], offset = len(mine["input_ids"]), int(mine["doc_offset"])
+        starts, ends, best = (mine[name][offset:-1].tolist() for name in PLACES)
+        actual |= {"tok_start_to_orig_index": starts, "tok_end_to_orig_index": ends}
+        actual["token_is_max_context"] = [[offset + i, bool(b)] for i, b in enumerate(best)]
+        actual["is_impossible"] = bool(mine["is_impossible"])
         if is_training:
-            actual["start_position"] = window.start_position
-            actual["end_position"] = window.end_position
-        assert row["example_index"] in (None, window.example_index)
-        paragraph = examples[window.example_index].paragraph
+            actual["start_position"] = int(mine["start_positions"])
+            actual["end_position"] = int(mine["end_positions"])
+        assert row["example_index"] in (None, mine["example_index"])
+        paragraph = examples[mine["example_index"]].paragraph
         marks = [
             len(re.match("[\u0300-\u036f]*", paragraph[end + 1 :])[0])
             for end in row["tok_end_to_orig_index"]
@@ -44,24 +47,8 @@ def check(examples, windows, rows: list[dict], is_training: bool) -> None:
 @pytest.mark.parametrize(("version", "split"), KINDS)
 def test_windows_are_the_releases(golden, spm_30k, version, split):
     examples = squad_text.read_squad(golden / f"features/squad_{version}_{split}.json")
-    settings = goldens.squad_settings(golden)
-    is_training = split == "train"
-    tokenizer = Tokenizer(spm_30k)
-    windows = squad_text.squad_windows(examples, tokenizer, **settings, is_training=is_training)
-    check(examples, windows, goldens.squad_rows(golden, version, split), is_training)
-
-
-def test_a_long_paragraph_takes_memory_by_its_length(golden):
-    """A table of its 40,000 pieces and 2,000 windows would have 640 MB."""
-    text = "the cat sat on the mat. " * 5700
-    example = squad_text.SquadExample("id", "where?", text.strip(), (), False)
-    tokenizer = Tokenizer(golden / "spm" / "en_small.model")
-    tracemalloc.start()
-    count = sum(1 for _ in squad_text.squad_windows([example], tokenizer, 64, 20, 16, False))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert count > 1500
-    assert peak < 60e6
+    rows = goldens.squad_rows(golden, version, split)
+    check(golden, examples, Tokenizer(spm_30k), rows, split)
 
 
 class StoredTokenizer:
@@ -107,8 +94,7 @@ def test_windows_of_stored_pieces_are_the_releases(golden, version):
     """The same without a vocabulary: paragraphs whose pieces are all stored, a third of them."""
     examples = squad_text.read_squad(golden / f"features/squad_{version}_dev.json")
     rows = goldens.squad_rows(golden, version, "dev")
-    settings = goldens.squad_settings(golden)
-    tokenizer = StoredTokenizer(examples, rows, settings["doc_stride"])
+    tokenizer = StoredTokenizer(examples, rows, goldens.squad_settings(golden)["doc_stride"])
     unknown = {examples[row["example_index"]].paragraph for row in rows if "<unk>" in row["tokens"]}
     mismatched = {example.paragraph for example in examples} - set(tokenizer._tokens)
     chosen = [
@@ -124,8 +110,7 @@ def test_windows_of_stored_pieces_are_the_releases(golden, version):
     ]
     assert len(expected) > 50
     examples = [examples[index] for index in chosen]
-    windows = squad_text.squad_windows(examples, tokenizer, **settings, is_training=False)
-    check(examples, windows, expected, is_training=False)
+    check(golden, examples, tokenizer, expected, "dev")
 
 
 def example(paragraph: str, question: str = "what?", answer: str | None = None, qas_id="q"):
@@ -133,16 +118,14 @@ def example(paragraph: str, question: str = "what?", answer: str | None = None, 
     return squad_text.SquadExample(qas_id, question, paragraph, answers, answer is None)
 
 
-def rows_of(golden, examples, length=24, stride=5, query=6, is_training=True):
-    tokenizer = Tokenizer(golden / "spm/en_small.model")
-    arguments = (tokenizer, length, stride, query, is_training)
-    return [window.row() for window in squad_text.squad_windows(examples, *arguments)]
+def rows_of(examples, tokenizer, length=24, stride=5, query=6, is_training=True):
+    kind = Span(max_seq_length=length, doc_stride=stride, max_query_length=query)
+    return [*squad_text.squad_rows(kind, examples, tokenizer, is_training)]
 
 
-def shown(row, text: str) -> list[str]:
-    """Returns what the pieces of the paragraph in a window stand for."""
-    span = squad_text.SquadSpan.of_row(row)
-    return [text[a : b + 1] for a, b in zip(span.char_starts, span.char_ends, strict=True)]
+def shown(row) -> list[np.ndarray]:
+    """Returns what a window shows: PLACES of each of its pieces of the paragraph."""
+    return [row[name][int(row["doc_offset"]) : -1] for name in PLACES]
 
 
 def answer_of(row, text: str) -> str:
@@ -150,66 +133,42 @@ def answer_of(row, text: str) -> str:
     return text[row["char_starts"][first] : row["char_ends"][last] + 1]
 
 
-def test_windows_hold_their_answers_and_every_piece_is_seen_best_once(golden):
+def test_windows_hold_their_answers_and_every_piece_is_seen_best_once(golden, tokenizer):
     """On the stored training set, with another vocabulary."""
     examples = squad_text.read_squad(golden / "features/squad_v2_train.json")
-    answered, spans = 0, collections.defaultdict(list)
-    for row in rows_of(golden, examples):
-        span = squad_text.SquadSpan.of_row(row)
-        spans[span.example_index].append(span)
-        assert len(row["input_ids"]) == span.doc_offset + len(span.char_starts) + 1 <= 24
-        assert np.all(span.char_starts <= span.char_ends + 1)
+    answered, windows = 0, collections.defaultdict(list)
+    for row in rows_of(examples, tokenizer):
+        starts, ends, is_best = shown(row)
+        windows[int(row["example_index"])].append(is_best)
+        assert len(row["input_ids"]) <= 24 and np.all(starts <= ends + 1)
         assert row["is_impossible"] == (row["start_positions"] == 0)
         if not row["is_impossible"]:
             answered += 1
-            of = examples[span.example_index]
+            of = examples[int(row["example_index"])]
             text = answer_of(row, of.paragraph).strip()
             assert of.answers[0].text in text and len(text) < len(of.answers[0].text) + 8
     assert answered > 15
-    for mine in spans.values():
-        seen = np.zeros(5 * (len(mine) - 1) + len(mine[-1].char_starts), int)
-        for i, span in enumerate(mine):
-            seen[5 * i : 5 * i + len(span.char_starts)] += span.is_max_context
+    for mine in windows.values():
+        seen = np.zeros(5 * (len(mine) - 1) + len(mine[-1]), int)
+        for i, is_best in enumerate(mine):
+            seen[5 * i : 5 * i + len(is_best)] += is_best
         assert np.all(seen == 1)
 
 
-def test_a_longer_window_counts_as_more_context():
-    """By a hundredth of its length, as in squad_utils.py, _check_is_max_context."""
-    spans = [(0, 320), (128, 330)]
-
-    def score(span, piece):
-        first, end = span
-        return min(piece - first, end - 1 - piece) + 0.01 * (end - first)
-
-    expected = [
-        int(piece >= 320 or (piece >= 128 and score(spans[1], piece) > score(spans[0], piece)))
-        for piece in range(330)
-    ]
-    assert squad_text.best_spans(spans, 330).tolist() == expected
-
-
-def test_an_answer_that_a_window_cuts_is_none_of_its_own(golden):
+def test_an_answer_that_a_window_cuts_is_none_of_its_own(tokenizer):
     text = "one two three four five six seven eight nine ten eleven twelve thirteen"
-    rows = rows_of(golden, [example(text, answer="nine ten")], length=12, stride=3)
+    rows = rows_of([example(text, answer="nine ten")], tokenizer, length=12, stride=3)
     for row in rows:
-        assert ("nine ten" in "".join(shown(row, text))) == (not row["is_impossible"])
+        pieces = (text[start : end + 1] for start, end, _ in zip(*shown(row), strict=True))
+        assert ("nine ten" in "".join(pieces)) == (not row["is_impossible"])
     assert {int(row["is_impossible"]) for row in rows} == {1, 0}
 
 
-def test_the_first_of_several_answers_is_trained_on(golden):
+def test_the_first_of_several_answers_is_trained_on(tokenizer):
     text = "the cat sat on the mat."
     answers = [squad_text.Answer(word, text.index(word)) for word in ("mat", "cat")]
-    (row,) = rows_of(golden, [squad_text.SquadExample("q", "who?", text, answers, False)])
+    (row,) = rows_of([squad_text.SquadExample("q", "who?", text, answers, False)], tokenizer)
     assert answer_of(row, text).strip() == "mat"
-
-
-def test_a_question_keeps_its_first_pieces(golden):
-    long = "when did the king and the queen and all of the people go to the house?"
-    (cut,) = rows_of(golden, [example("It was in May.", long, "May")])
-    tokenizer = Tokenizer(golden / "spm/en_small.model")
-    assert cut["input_ids"][1:7].tolist() == tokenizer.encode(long)[:6]
-    assert cut["doc_offset"] == 8
-    assert cut["p_mask"].tolist() == [0, *[1] * 7, *[0] * (len(cut["p_mask"]) - 9), 1]
 
 
 def word_piece(tmp_path, do_lower_case=True):
@@ -222,8 +181,8 @@ def test_what_gives_no_window_is_counted(tmp_path, caplog):
     nothing = squad_text.SquadExample("q", "who?", " \n", (), True)
     examples = [nothing, *(example("Cats sleep.", answer=answer) for answer in (" ", "sleep"))]
     with caplog.at_level("WARNING"):
-        windows = [*squad_text.squad_windows(examples, word_piece(tmp_path), 24, 5, 6, True)]
-    assert [window.example_index for window in windows] == [2]
+        rows = rows_of(examples, word_piece(tmp_path))
+    assert [row["example_index"] for row in rows] == [2]
     for what in ("paragraph", "answer"):
         assert f"1 questions are left out: their {what} has no text" in caplog.text
 
@@ -244,28 +203,20 @@ ANSWERS = [
 
 @pytest.mark.parametrize("kind", ["spm", "uncased", "cased"])
 @pytest.mark.parametrize(("text", "answer"), ANSWERS)
-def test_an_answer_is_found_again(golden, tmp_path, kind, text, answer):
+def test_an_answer_is_found_again(tokenizer, tmp_path, kind, text, answer):
     """Among white space, unknown words, and marks: the release drops most of these texts."""
-    if kind == "spm":
-        tokenizer = Tokenizer(golden / "spm/en_small.model")
-    else:
+    if kind != "spm":
         tokenizer = word_piece(tmp_path, kind == "uncased")
-    (window,) = squad_text.squad_windows([example(text, answer=answer)], tokenizer, 512, 9, 9, True)
-    assert answer_of(window.row(), text).strip() == answer
+    (row,) = rows_of([example(text, answer=answer)], tokenizer, length=512)
+    assert answer_of(row, text).strip() == answer
 
 
-def test_an_answer_is_needed_to_train_only(golden):
+def test_an_answer_is_needed_to_train_only(tokenizer):
     no_answer = squad_text.SquadExample("q7", "what?", "Cats sleep.", (), False)
     with pytest.raises(ValueError, match="question q7 has no answer to train on"):
-        rows_of(golden, [no_answer])
-    (row,) = rows_of(golden, [no_answer], is_training=False)
+        rows_of([no_answer], tokenizer)
+    (row,) = rows_of([no_answer], tokenizer, is_training=False)
     assert not row["is_impossible"]
-
-
-@pytest.mark.parametrize(("length", "stride", "query"), [(24, 0, 6), (9, 5, 6)])
-def test_settings_without_room_are_refused(golden, length, stride, query):
-    with pytest.raises(ValueError, match="expected `doc_stride` >= 1 and `max_seq_length` >= "):
-        rows_of(golden, [example("Cats sleep.")], length, stride, query)
 
 
 def write(folder, *questions, context="Cats sleep."):

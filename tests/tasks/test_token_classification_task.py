@@ -9,8 +9,7 @@ from seqeval import metrics as seqeval
 from albert_tf.tasks import token_classification
 from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
-from albert_tf.tasks.token_classification import TokenClassificationTask, windows
-from tests import tolerances
+from tests import tiny, tolerances
 
 CLASSES = ("O", "B-a", "I-a")
 LENGTH = 11
@@ -18,7 +17,11 @@ LENGTH = 11
 
 @pytest.fixture(scope="module")
 def task(tokenizer):
-    return TokenClassificationTask(None, tokenizer, LENGTH, CLASSES)
+    return task_of(tokenizer)
+
+
+def task_of(tokenizer=None, classes=CLASSES):
+    return tiny.task("token_classification", tokenizer, classes, max_seq_length=LENGTH)
 
 
 def example(words, labels=None, guid="1"):
@@ -75,12 +78,6 @@ def test_each_word_with_pieces_is_in_one_window_with_its_tag(task, examples, tok
     assert found == expected
 
 
-def test_windows_hold_as_many_words_as_fit():
-    assert list(windows([3, 0, 2, 5, 1, 0, 9, 0], 9)) == [[0, 1, 2], [3, 4, 5], [6, 7]]
-    assert list(windows([4, 5, 1], 9)) == [[0, 1], [2]]
-    assert list(windows([0, 0], 9)) == [] == list(windows([], 9))
-
-
 def test_predictions_are_of_all_words_in_order(task, examples):
     """Logits that say the true tag where a word begins, and nonsense elsewhere."""
     rows = list(task.rows(examples, is_training=False))
@@ -131,7 +128,7 @@ def test_the_loss_is_the_mean_over_words(task):
 
 
 def test_plain_tags_are_compared_by_their_mean_f1(tokenizer, tmp_path):
-    plain = TokenClassificationTask(None, tokenizer, LENGTH, ("low", "cap"))
+    plain = task_of(tokenizer, ("low", "cap"))
     examples = [example(["In", "the"], [1, 0]), example(["a"], [0], guid="4")]
     predictions = np.array([[0.25, 0.75], [0.5, 0.5], [0.125, 0.875]])
     scores = plain.scores(examples, predictions)
@@ -148,7 +145,7 @@ def test_plain_tags_are_compared_by_their_mean_f1(tokenizer, tmp_path):
 
 
 def test_a_word_without_pieces_is_outside_and_has_no_loss(tokenizer, tmp_path):
-    task = TokenClassificationTask(None, tokenizer, LENGTH, ("B-a", "O"))
+    task = task_of(tokenizer, ("B-a", "O"))
     examples = [example(["In", "\x01", "the"], [1, 0, 1])]
     predictions = np.array([[0.25, 0.75], [0, 0], [0.5, 0.5]])
     scores = task.scores(examples, predictions)
@@ -205,7 +202,7 @@ def test_entities_are_scored_as_by_seqeval(scheme):
     assert found["recall"] == seqeval.recall_score(expected, predicted)
     assert found["accuracy"] == pytest.approx(seqeval.accuracy_score(expected, predicted))
     assert 0.1 < found["f1"] < 0.9
-    assert TokenClassificationTask(None, None, LENGTH, SCHEMES[scheme]).key_metric == "f1"
+    assert task_of(classes=SCHEMES[scheme]).key_metric == "f1"
     by_type = token_classification.scores_by_type(expected, predicted, SCHEMES[scheme])
     report = seqeval.classification_report(expected, predicted, output_dict=True)
     assert by_type == {name: report[name] for name in ("a", "b")}
@@ -242,9 +239,7 @@ def test_plain_tags():
 
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    entities, plain = (
-        TokenClassificationTask(None, None, LENGTH, each) for each in (CLASSES, ("low", "cap"))
-    )
+    entities, plain = task_of(), task_of(classes=("low", "cap"))
     with pytest.raises(ImportError, match="'seqeval', which scores entities, is not installed"):
         entities.check_scorable([example(["a"], [0])])
     entities.check_scorable([example(["a"])])

@@ -206,7 +206,7 @@ def test_ten_megabytes_of_one_word_take_little_memory_and_time(golden):
     """The peak is of a process of its own. 300 MB hold the text, normalised in two ways."""
     code = f"""
 import resource, time
-from albert_tf.tasks.sequence_features import pair_features
+from albert_tf.answers.rows import pair_features
 from albert_tf.text import tokenization
 from albert_tf.text.tokenization import Tokenizer
 tokenizer = Tokenizer({str(golden / "spm" / "en_small.model")!r})

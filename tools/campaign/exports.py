@@ -7,12 +7,12 @@ import io
 import pathlib
 import threading
 
-import albert_tf
 from albert_tf import export
+from albert_tf.answers.classify import Classify
 from albert_tf.serving import predict
 from albert_tf.text.vocabulary import Vocabulary
-from tests import goldens
-from tests.tiny import randomise, run_main
+from tests import goldens, served_tasks
+from tests.tiny import run_main
 from tools.campaign import kinds, mutators, outcomes
 from tools.campaign.kinds import Evidence, Kind
 from tools.campaign.outcomes import Outcome, Tally
@@ -25,10 +25,8 @@ _TEXT = "A first text, 1990.\nThe second: ünï code.\n\nA third one.\n"
 def make(folder: pathlib.Path) -> None:
     """Exports a tiny classifier of texts, with random weights, to <folder>/model."""
     vocabulary = Vocabulary.read(str(_SPM), is_word_piece=False)
-    size = vocabulary.tokenizer.vocab_size
-    config = goldens.config("base", vocab_size=size, num_hidden_layers=1)
-    model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=2))
-    export.save(export.Classifier(model, vocabulary, ("no", "yes")), str(folder / "model"))
+    kind = Classify(labels=("no", "yes"), max_seq_length=64)
+    export.save(served_tasks.make(kind, vocabulary), str(folder / "model"))
     (folder / "input.txt").write_text(_TEXT)
 
 

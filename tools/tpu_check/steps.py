@@ -11,12 +11,9 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.records.spec import pretraining_spec
-from albert_tf.tasks.classification import MultipleChoiceTask, SequenceClassificationTask
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.tasks.question_answering import SquadV2Task
-from albert_tf.tasks.registry import SquadSettings
+from albert_tf.tasks.registry import TaskSettings
 from albert_tf.tasks.supervised import ModelOptions
-from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.training.interfaces import Task
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TrainStep
@@ -51,6 +48,11 @@ def _shapes(*axes: int, **others: tuple[tuple[int, ...], Any]) -> dict[str, Any]
     return {**{name: (axes, tf.int32) for name in names}, **others}
 
 
+def _made(name: str, options: ModelOptions, classes: tuple[str, ...] = ()) -> Task:
+    settings = TaskSettings(task_name=name)
+    return settings.row.make(settings, options, None, classes)
+
+
 _LABEL = {"label_ids": ((), tf.int32)}
 _ANSWER = dict.fromkeys(("start_positions", "end_positions", "is_impossible"), ((), tf.int32))
 
@@ -61,20 +63,20 @@ TASKS = {
         "lamb",
     ),
     "classification": Row(
-        lambda options: SequenceClassificationTask(options, None, 0, classes=("no", "yes")),
+        lambda options: _made("classification", options, ("no", "yes")),
         lambda length: _shapes(length, **_LABEL),
     ),
     "token_classification": Row(
-        lambda options: TokenClassificationTask(options, None, 0, classes=("O", "B-LOC")),
+        lambda options: _made("token_classification", options, ("O", "B-LOC")),
         lambda length: _shapes(length, tag_ids=((length,), tf.int32)),
     ),
     "race": Row(
-        lambda options: MultipleChoiceTask(options, None, 0, CHOICES, max_qa_length=0),
+        lambda options: _made("race", options, CHOICES),
         lambda length: _shapes(len(CHOICES), length, **_LABEL),
     ),
     # Beams, windows and answers are run_finetune.py's defaults; a step reads the beams.
     "squad_v2": Row(
-        lambda options: SquadV2Task(options, None, 0, SquadSettings()),
+        lambda options: _made("squad_v2", options),
         lambda length: _shapes(length, p_mask=((length,), tf.float32), **_ANSWER),
     ),
 }

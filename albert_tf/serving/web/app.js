@@ -24,7 +24,7 @@ const [title, note, models, choice, form, status, answer, shell] = ids.map((id) 
 // --- the model: what has `inputs`, the names of its texts, and answers them ----------------------
 
 /** Returns the model of page.json, which a worker runs. */
-function openWorker({ task, options }) {
+function openWorker({ kind: { task, pairs } }) {
   const worker = new Worker("worker.js", { type: "module" });
   // It is sent nothing before it has replied.
   const reply = async () => {
@@ -34,7 +34,7 @@ function openWorker({ task, options }) {
   };
   const [pair, question] = [["text_a", "text_b"], ["question", "context"]];
   return {
-    inputs: options.pairs ? pair : task.startsWith("answer") ? question : ["text"],
+    inputs: pairs ? pair : task.startsWith("answer") ? question : ["text"],
     hasMasks: task === "fill_mask",
     ready: reply(),
     answer(texts) {

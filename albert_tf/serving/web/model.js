@@ -1,5 +1,5 @@
 /**
- * Answers texts with the model in this directory: what albert_tf's text_functions.py does.
+ * Answers texts with the model in this directory: what albert_tf.answers does.
  *
  * In a page of your own:
  *
@@ -53,7 +53,7 @@ export class Model {
   }
 
   constructor(page, ort, session, tokenizer) {
-    const { task, options, labels } = page;
+    const { task, labels = [], ...options } = page.kind;
     Object.assign(this, { page, ort, session, tokenizer, task, options, labels });
     this.longest = options.max_seq_length;
   }
@@ -170,7 +170,8 @@ export class Model {
     const { max_query_length, doc_stride, n_best_size, max_answer_length } = this.options;
     const query = this.tokenizer.encode(question).slice(0, max_query_length);
     const pieces = this.tokenizer.encodeWithOffsets(context);
-    const spans = windowSpans(pieces.length, this.longest - 3 - query.length, doc_stride);
+    const room = this.longest - 3 - query.length;
+    const spans = pieces.length ? windowSpans(pieces.length, room, doc_stride) : [];
     const best = bestSpans(spans, pieces.length);
     const rows = spans.map(([begin, end]) => {
       return this.#join(query, pieces.slice(begin, end).map(({ id }) => id));
@@ -186,24 +187,22 @@ export class Model {
         const [from, to] = [begin + start - offset, begin + last - offset];
         const isSpan = from >= begin && to >= from && to < Math.min(end, from + max_answer_length);
         if (!isSpan || best[from] !== number) continue;
-        const place = { start: pieces[from].start, end: pieces[to].end };
-        const text = strip(context.slice(place.start, place.end));
-        found.push({ text, ...place, score: startScore + endScore });
+        // The first piece begins with the text, and a space that only it has ends with a character.
+        const place = [from && pieces[from].start, pieces[to].end || [...context][0].length];
+        const text = strip(context.slice(...place));
+        found.push({ text, start: place[0], end: place[1], score: startScore + endScore });
       }
       found.sort((a, b) => b.score - a.score);
       const texts = new Set();
-      found = found.filter(({ text }) => !texts.has(text) && texts.add(text));
-      found = found.slice(0, n_best_size);
+      const isNew = ({ text }) => !texts.has(text) && texts.add(text);
+      found = found.filter(isNew).slice(0, n_best_size);
     });
     const shares = found.length ? softmax(found.map(({ score }) => score)) : [];
-    const answers = found.map(({ text, start, end }, i) => {
-      return { text, start, end, probability: shares[i] };
-    });
+    const answers = found.map(({ score, ...each }, i) => ({ ...each, probability: shares[i] }));
     const { null_threshold: threshold } = this.options;
     const odds = nullScore - (hasBeam ? 0 : (found[0]?.score ?? 2 * NO_ANSWER));
     const nullOdds = threshold === undefined ? {} : { null_odds: Math.min(odds, -NO_ANSWER) };
-    const isThere = found.length > 0 && (threshold === undefined || odds < threshold);
-    const answer = isThere ? answers[0].text : "";
+    const answer = threshold === undefined || odds < threshold ? (answers[0]?.text ?? "") : "";
     return { answer, answers: answers.filter(({ text }) => text), ...nullOdds };
   }
 
@@ -228,6 +227,7 @@ export class Model {
 
   /** Returns the model's outputs for each row, flat, by name. @param {Row[]} rows */
   async #run(rows) {
+    if (!rows.length) return [];
     const longest = Math.max(...rows.map(({ ids }) => ids.length));
     const width = Math.min(Math.ceil(longest / LENGTH_MULTIPLE) * LENGTH_MULTIPLE, this.longest);
     const positions = this.task === "fill_mask" ? POSITIONS_WITH_PIECES : POSITIONS_AT_ONCE;

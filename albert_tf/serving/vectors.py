@@ -6,16 +6,17 @@ each window), the first numbers of each of its outputs, and the answer that albe
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from typing import Any
 
 import numpy as np
 
+from albert_tf.answers.kind import Kind
+from albert_tf.answers.rows import FEATURES
 from albert_tf.serving import exported_files
 from albert_tf.serving.predict import Predictor
-from albert_tf.serving.settings import FEATURES
-from albert_tf.serving.text_functions import FUNCTIONS, TextFunction
 from albert_tf.storage import files
 from albert_tf.types import Features
 
@@ -35,17 +36,17 @@ _TEXTS = (
 
 def write(path: str) -> None:
     """Writes the vectors beside an exported file, from what it answers."""
-    export = exported_files.load(path)
+    kind, vocabulary, runner = exported_files.load(path)
     fed: list[tuple[Features, Features]] = []
 
     def run(features: Features) -> Features:
-        outputs = export.runner.run(features)
+        outputs = runner.run(features)
         fed.append((features, outputs))
         return outputs
 
-    function = FUNCTIONS[export.task](export._replace(runner=export.runner._replace(run=run)))
-    answer, lines = Predictor(function), []
-    for texts in _rows(function):
+    answer = Predictor(kind, functools.partial(kind.find, vocabulary.tokenizer, run))
+    lines = []
+    for texts in _rows(kind):
         fed.clear()
         (found,) = answer([texts])
         vector: dict[str, Any] = {"texts": texts}
@@ -57,17 +58,17 @@ def write(path: str) -> None:
     files.replace(os.path.join(os.path.dirname(path), FILE), text)
 
 
-def _rows(function: TextFunction) -> list[list[str]]:
+def _rows(kind: Kind) -> list[list[str]]:
     """Returns inputs of a model's task."""
     *texts, short = _TEXTS
-    texts.append(short * (function.max_seq_length // len(short.split()) + 1))
-    if function.embeds:
+    texts.append(short * (kind.max_seq_length // len(short.split()) + 1))
+    if kind.embeds:
         texts = [f"The [MASK]: {text}" for text in texts]
-    if function.takes_many:
+    if kind.takes_many:
         return [[text, "They ate [it].", _TEXTS[0]] for text in texts]
-    if "question" in function.names:
+    if "question" in kind.text_names:
         return [["Où est-ce, in 1,000 words?", text] for text in texts]
-    if len(function.names) == 2:
+    if len(kind.text_names) == 2:
         return [[text, _TEXTS[1]] for text in texts]
     return [[text] for text in texts]
 

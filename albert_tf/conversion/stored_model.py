@@ -10,10 +10,11 @@ import numpy as np
 from absl import logging
 
 from albert_tf import conversion
+from albert_tf.answers.kind import Kind
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import huggingface, kinds, labels, layouts
 from albert_tf.conversion.names import ENCODER, HEADS, OUTPUT_BIAS, POOLER, WORD_EMBEDDINGS
-from albert_tf.model import heads
+from albert_tf.model import finetuning, heads
 from albert_tf.storage import hub
 from albert_tf.storage.run_record import RunRecord, TaskRecord
 from albert_tf.text import vocabulary
@@ -21,6 +22,12 @@ from albert_tf.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from albert_tf.model.configured import ConfiguredModel
+
+
+def model_class(kind: type[Kind]) -> type[ConfiguredModel]:
+    """Returns the class of a kind's models."""
+    home = finetuning if hasattr(finetuning, kind.model) else heads
+    return getattr(home, kind.model)
 
 
 @dataclasses.dataclass(frozen=True)

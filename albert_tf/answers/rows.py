@@ -5,12 +5,19 @@ Features are as long as their text; `pad_features` pads them to a common length.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from albert_tf.text.tokenization import Tokenizer
+from albert_tf.types import Features
 
+# The features of a sequence, by name.
+Row = dict[str, np.ndarray]
+# What a model reads, and what its sequences are padded to a multiple of: few lengths, none shorter
+# than a beam.
+FEATURES = ("input_ids", "input_mask", "segment_ids")
+LENGTH_MULTIPLE = 8
 # Padding values other than 0: no answer can start or end at a padded position.
 PADDING = {"p_mask": 1}
 
@@ -128,3 +135,29 @@ def pad_features(features: Mapping[str, np.ndarray], length: int) -> dict[str, n
             value = np.pad(value, widths, constant_values=PADDING.get(name, 0))
         padded[name] = value
     return padded
+
+
+def run_rows(
+    run: Callable[[Features], Features],
+    rows: Sequence[Mapping[str, np.ndarray]],
+    positions_at_once: int,
+    max_seq_length: int,
+) -> Iterator[Features]:
+    """Yields a model's outputs for each row, some rows at a time.
+
+    Args:
+      run: Maps FEATURES, each `<int32>[B, S]` or `[B, C, S]`, to outputs.
+      rows: The rows; what they have beside FEATURES is left out. All are padded to one length.
+      positions_at_once: Number of positions that are read together, unless a row has more.
+      max_seq_length: Maximum length.
+    """
+    if not rows:
+        return
+    longest = max(row["input_ids"].shape[-1] for row in rows)
+    width = min(-(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, max_seq_length)
+    size = max(positions_at_once // (width * rows[0]["input_ids"][..., 0].size), 1)
+    for start in range(0, len(rows), size):
+        part = [{name: row[name] for name in FEATURES} for row in rows[start : start + size]]
+        outputs = run(stack(part, width))
+        for i in range(len(part)):
+            yield {name: values[i] for name, values in outputs.items()}

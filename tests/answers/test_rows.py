@@ -3,7 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from albert_tf.tasks import glue, race, sequence_features
+from albert_tf.answers import rows
+from albert_tf.tasks import glue, race
 from albert_tf.text.tokenization import Tokenizer
 
 LENGTH = 32
@@ -19,7 +20,7 @@ class LetterTokenizer:
 
 
 def ids(text_a: str, text_b: str | None, length: int) -> list[int]:
-    features = sequence_features.pair_features(LetterTokenizer(), text_a, text_b, length)
+    features = rows.pair_features(LetterTokenizer(), text_a, text_b, length)
     ids, segments = features["input_ids"].tolist(), features["segment_ids"].tolist()
     assert features["input_mask"].tolist() == [1] * len(ids)
     end = ids.index(3) + 1
@@ -62,7 +63,7 @@ def test_pairs_lose_one_piece_after_the_other():
 
 
 def test_an_ending_keeps_its_tail_and_the_context_its_head():
-    features = sequence_features.choice_features(
+    features = rows.choice_features(
         LetterTokenizer(), "abcdef", ("xyz", "z"), max_seq_length=8, max_qa_length=2
     )
     expected = {
@@ -79,7 +80,7 @@ def test_padding_is_marked():
         "input_mask": np.array([[1, 1]], np.int32),
         "p_mask": np.array([[0, 1]], np.int32),
     }
-    padded = sequence_features.pad_features(features, 4)
+    padded = rows.pad_features(features, 4)
     assert padded["input_ids"].tolist() == [[2, 3, 0, 0]]
     assert padded["input_mask"].tolist() == [[1, 1, 0, 0]]
     assert padded["p_mask"].tolist() == [[0, 1, 1, 1]]
@@ -87,7 +88,7 @@ def test_padding_is_marked():
 
 
 def check(features, expected, length):
-    for name, value in sequence_features.pad_features(features, length).items():
+    for name, value in rows.pad_features(features, length).items():
         assert value.dtype == np.int32
         assert value.tolist() == expected[name], name
 
@@ -99,9 +100,7 @@ def test_features_of_glue_are_the_releases(golden, spm_30k):
         for split, expected in task["splits"].items():
             examples = glue.read_glue(task["task"], golden / "features/glue_data", split)
             for example, row in zip(examples, expected, strict=True):
-                features = sequence_features.pair_features(
-                    tokenizer, example.text_a, example.text_b, LENGTH
-                )
+                features = rows.pair_features(tokenizer, example.text_a, example.text_b, LENGTH)
                 check(features, row["features"], LENGTH)
                 count += 1
     assert count > 200
@@ -117,9 +116,7 @@ def test_features_of_glue_are_the_releases(golden, spm_30k):
     ],
 )
 def test_an_ending_is_cut_to_the_room_for_it(length, expected):
-    features = sequence_features.choice_features(
-        LetterTokenizer(), "uvw", ["abcdef"], length, max_qa_length=5
-    )
+    features = rows.choice_features(LetterTokenizer(), "uvw", ["abcdef"], length, max_qa_length=5)
     assert features["input_ids"].tolist() == [expected]
 
 
@@ -129,7 +126,7 @@ def test_features_of_race_are_the_releases(golden, spm_30k):
     folder = golden / "features/race_data"
     examples = race.read_race(folder, "train", preprocess=tokenizer.preprocess)
     for example, row in zip(examples, stored["examples"], strict=True):
-        features = sequence_features.choice_features(
+        features = rows.choice_features(
             tokenizer,
             example.context,
             example.endings,
@@ -142,7 +139,7 @@ def test_features_of_race_are_the_releases(golden, spm_30k):
 def test_raw_text_is_normalised_before_it_is_cut(golden):
     tokenizer = Tokenizer(golden / "spm/en_small.model")
     plain, raw = (
-        sequence_features.pair_features(tokenizer, text, "it is", 16)["input_ids"].tolist()
+        rows.pair_features(tokenizer, text, "it is", 16)["input_ids"].tolist()
         for text in ("cafe is open", " CAFÉ \t is\u00a0open")
     )
     assert plain == raw

@@ -1,0 +1,1 @@
+"""Where a trained model answers: how each kind reads texts, and what its outputs mean, in NumPy."""

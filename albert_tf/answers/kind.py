@@ -1,0 +1,372 @@
+"""A kind of answer: how the texts of a model are read, and what its outputs mean."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import functools
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from albert_tf.answers.rows import Row, run_rows
+from albert_tf.config import AlbertConfig
+from albert_tf.storage.text_files import class_of, json_member
+from albert_tf.text.characters import to_unicode
+from albert_tf.text.tokenization import Tokenizer
+from albert_tf.types import Features
+
+# Prefix of the names of a classifier's weights: of texts, of words, and of choices.
+CLASSIFIER_HEAD = "output_"
+# The largest whole number of an option that has no limit of its own: an int32.
+_MOST = 2**31 - 1
+# Positions that a model reads at once (at least one row): memory doesn't grow with the texts.
+_POSITIONS_AT_ONCE = 4096
+
+AnyKind = TypeVar("AnyKind", bound="Kind")
+
+
+class Reading(NamedTuple):
+    """The texts of one input as a model read them: their rows, and its outputs for each.
+
+    Outputs are padded as the batch of their row was.
+    """
+
+    tokenizer: Tokenizer
+    texts: Sequence[Any]
+    rows: Sequence[Row]
+    outputs: Sequence[Features]
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    least: float = 1,
+    most: float = _MOST,
+    choices: Sequence[str] = (),
+    alias: str | None = None,
+) -> Any:
+    """Returns a field of a Kind: one of its options.
+
+    Args:
+      default: Its value if none is given.
+      help: What it does, as albert-export's --help says it; "" if that has no flag for it.
+      least: The smallest number that is accepted.
+      most: The largest one.
+      choices: The texts that are accepted; all if there are none.
+      alias: Another name of the flag.
+    """
+    metadata = {"help": help, "least": least, "most": most, "choices": choices, "alias": alias}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kind(abc.ABC):
+    """How the texts of a model are read, and what its outputs mean: one of KINDS.
+
+    Its fields are its options. Types and ranges are checked here, wherever the values come from:
+    flags, Python, or JSON in run.json, serving.json and page.json. Numbers that lie in a file are
+    as harmless as those of a flag.
+
+    Attributes:
+      max_seq_length: Maximum number of pieces per sequence, special ones included.
+    """
+
+    # The name of the kind, which --task and the JSON have.
+    task: ClassVar[str]
+    # Our class of the model; Hugging Face's has the same name, if they have one. And their name of
+    # its pipeline.
+    model: ClassVar[str]
+    is_hugging_face: ClassVar[bool] = True
+    pipeline: ClassVar[str] = ""
+    # Prefixes of the release's names of the head's weights, and whether the head reads the pooler.
+    heads: ClassVar[tuple[str, ...]]
+    reads_pooler: ClassVar[bool] = False
+    # The title of its page; "" if there is no page for it.
+    title: ClassVar[str] = ""
+    # Whether the last of its texts is several, and whether it makes vectors of texts.
+    takes_many: ClassVar[bool] = False
+    embeds: ClassVar[bool] = False
+    # Whether it is scored on labelled texts.
+    is_scored: ClassVar[bool] = True
+    # Name prefixes of weights that a model can do without, and the outputs that need them.
+    dispensable: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    # Positions that are read at once; of a model with outputs for each piece these are fewer.
+    positions_at_once: ClassVar[int] = _POSITIONS_AT_ONCE
+
+    max_seq_length: int = option(
+        512, "Maximum length of a sequence in tokens, by default the model's.", least=4
+    )
+
+    def __post_init__(self) -> None:
+        for name, value in self.options().items():
+            check_option(type(self), name, value)
+
+    # --- options ----------------------------------------------------------------------------
+
+    @classmethod
+    def option_fields(cls) -> dict[str, dataclasses.Field]:
+        """Returns the options by name."""
+        return {field.name: field for field in dataclasses.fields(cls)}
+
+    def options(self) -> dict[str, Any]:
+        """Returns the options' values by name."""
+        return {name: getattr(self, name) for name in self.option_fields()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON: the kind's name and its options but for those that are None."""
+        values = {name: value for name, value in self.options().items() if value is not None}
+        lists = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
+        return {"task": self.task, **values, **lists}
+
+    @property
+    @abc.abstractmethod
+    def task_name(self) -> str:
+        """What albert-finetune calls the task, on data of one's own if there are such."""
+
+    @property
+    def text_names(self) -> tuple[str, ...]:
+        """Names of the texts that belong together."""
+        return ("text",)
+
+    @property
+    def text_ranks(self) -> dict[str, int]:
+        """The rank of N texts by name: `<string>[N]`, or `[N, C]` of several."""
+        last = self.text_names[-1]
+        return {name: 1 + (self.takes_many and name == last) for name in self.text_names}
+
+    @property
+    def outputs(self) -> Mapping[str, tuple[int | None, ...] | None]:
+        """The model's outputs that answers are made of, and their shapes.
+
+        In a shape None is an axis of any size; in place of one it is any shape.
+        """
+        return {"logits": (None, None)}
+
+    @property
+    def model_arguments(self) -> dict[str, Any]:
+        """Arguments of the model's class."""
+        return {}
+
+    @property
+    def feature_settings(self) -> dict[str, Any]:
+        """The options that the rows of given examples depend on, by names that stored ones have."""
+        return {"max_seq_length": self.max_seq_length}
+
+    @property
+    def least_length(self) -> int:
+        """Positions that the model needs, even if all texts are shorter."""
+        return 0
+
+    def check(self, config: AlbertConfig) -> None:
+        """Checks what the model's config limits."""
+        limit = config.max_position_embeddings
+        if self.max_seq_length > limit:
+            raise ValueError(
+                f"`max_seq_length` must be from 4 to {limit} (the config's "
+                f"max_position_embeddings), got {self.max_seq_length}"
+            )
+
+    def replace(self: AnyKind, **options: Any) -> AnyKind:
+        """Returns the kind with other options."""
+        return dataclasses.replace(self, **options)
+
+    def with_threshold(self: AnyKind, threshold: float | None) -> AnyKind:
+        """Returns the kind with a value from where on an answer is another one, if it has such."""
+        return self
+
+    # --- texts -> rows -> outputs -> answers ------------------------------------------------
+
+    @abc.abstractmethod
+    def rows(self, tokenizer: Tokenizer, *texts: Any) -> Iterator[Row]:
+        """Yields the sequences that are read for the texts of one input, unpadded.
+
+        With FEATURES they may have others that `found` needs.
+        """
+
+    @abc.abstractmethod
+    def found(self, reading: Reading) -> dict[str, Any]:
+        """Returns what is found in the texts of one input: a SavedModel's outputs for them."""
+
+    @abc.abstractmethod
+    def answer(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns in JSON's types, by name, what `found` tells about an input."""
+
+    @abc.abstractmethod
+    def said(self, answer: Mapping[str, Any]) -> str:
+        """Returns an answer in a line for people."""
+
+    def find(
+        self,
+        tokenizer: Tokenizer,
+        run: Callable[[Features], Features],
+        inputs: Sequence[Sequence[Any]],
+    ) -> list[dict[str, Any]]:
+        """Returns for each input what a model finds in its texts; see `found`.
+
+        Args:
+          tokenizer: The model's.
+          run: Maps FEATURES, each `<int32>[B, S]` or `[B, C, S]`, to the model's outputs.
+          inputs: The texts of each.
+        """
+        rows = [list(self.rows(tokenizer, *texts)) for texts in inputs]
+        flat = [row for of_input in rows for row in of_input]
+        # They come while the rows of an input are taken: not all are held at once.
+        outputs = run_rows(run, flat, self.positions_at_once, self.max_seq_length)
+        return [
+            self.found(Reading(tokenizer, texts, of_input, [next(outputs) for _ in of_input]))
+            for texts, of_input in zip(inputs, rows, strict=True)
+        ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Labelled(Kind):
+    """A kind whose model has an output for each of some classes.
+
+    Attributes:
+      labels: Names of the classes by id.
+    """
+
+    labels: tuple[str, ...] = option(
+        (), "Names of the classes in the order of their ids, separated by commas."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "labels", class_names(self.labels))
+
+    @property
+    def model_arguments(self) -> dict[str, Any]:
+        return {"num_labels": len(self.labels) or 1}
+
+    @classmethod
+    def names_of(cls, labels: Any, num_outputs: int) -> tuple[str, ...]:
+        """Returns the names of the classes of a model with a number of outputs, checked."""
+        return class_names(labels, num_outputs)
+
+
+@functools.cache
+def _types(cls: type[Kind]) -> dict[str, tuple[type, ...]]:
+    """Returns the types of a kind's options, without tuples' elements."""
+    hints = typing.get_type_hints(cls)
+    return {
+        name: tuple(typing.get_origin(each) or each for each in _alternatives(hints[name]))
+        for name in cls.option_fields()
+    }
+
+
+def _alternatives(hint: Any) -> tuple[Any, ...]:
+    is_union = type(None) in typing.get_args(hint)
+    return typing.get_args(hint) if is_union else (hint,)
+
+
+def check_option(cls: type[Kind], name: str, value: Any) -> None:
+    """Raises ValueError if an option has another type, or another number, than it may have."""
+    metadata, types = cls.option_fields()[name].metadata, _types(cls)[name]
+    choices, least, most = metadata["choices"], metadata["least"], metadata["most"]
+    allowed = (*types, int) if float in types else types
+    if type(value) not in allowed:  # Not isinstance: a bool is an int as well.
+        expected = " or ".join(kind.__name__ for kind in types if kind is not type(None))
+        raise ValueError(f"`{name}` must be of the type {expected}, got {str(value)[:60]!r}")
+    if choices and value not in (None, *choices):
+        raise ValueError(f"`{name}` must be {' or '.join(choices)}, got {value[:60]!r}")
+    # NaN is between no numbers.
+    if type(value) in (int, float) and not least <= value <= most:
+        raise ValueError(f"`{name}` must be from {least} to {most}, got {str(value)[:60]}")
+
+
+def checked_options(cls: type[Kind], values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Returns the options among JSON's values, checked; those of other kinds are left out.
+
+    Args:
+      cls: The kind.
+      values: What `to_json` returned, or a part of it.
+      where: What the values are from, for messages.
+    """
+    found: dict[str, Any] = {}
+    for name in cls.option_fields().keys() & values.keys():
+        is_list = tuple in _types(cls)[name]
+        found[name] = tuple(json_member(values, name, where, list)) if is_list else values[name]
+        try:
+            check_option(cls, name, found[name])
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+    return found
+
+
+def from_json(cls: type[AnyKind], values: Mapping[str, Any], where: str) -> AnyKind:
+    """Returns the kind that `to_json` described, whole."""
+    fields = cls.option_fields()
+    unknown = sorted(values.keys() - fields.keys() - {"task"})
+    lacking = [n for n, field in fields.items() if field.default is not None and n not in values]
+    if unknown:
+        raise ValueError(
+            f"{where}: unknown option {unknown[0]!r}: {cls.task} has {', '.join(fields)}"
+        )
+    if lacking:
+        raise ValueError(f"{where} lacks {', '.join(lacking)}: export again")
+    options = checked_options(cls, values, where)
+    try:
+        return cls(**options)
+    except ValueError as error:  # Options that contradict each other.
+        raise ValueError(f"{where}: {error}") from None
+
+
+# --- names of classes ------------------------------------------------------------------------
+
+
+def class_names(labels: Any, count: int | None = None) -> tuple[str, ...]:
+    """Returns the names of classes, given as names or numbers in the order of their ids.
+
+    Args:
+      labels: What a caller gives.
+      count: The number of the model's classes, if it is known.
+    """
+    if isinstance(labels, Mapping):
+        raise ValueError(
+            "`labels` must be a list of names in the order of their ids, not a dictionary"
+        )
+    given = list(labels)
+    # None, or NaN, as pandas has it.
+    if any(label is None or label != label for label in given):
+        raise ValueError(f"`labels` must be names, but one is missing: {given}")
+    found = tuple(map(class_name, given))
+    if count is not None and len(found) != count:
+        raise ValueError(
+            f"the model has {count or 'no'} classes: give {count or 'no'} labels, a name for "
+            f"each, not {len(found)}"
+        )
+    if len({*map(class_of, found)} - {""}) < len(found):
+        raise ValueError(
+            f"`labels` must be distinct names, none empty, got {', '.join(map(repr, found))}"
+        )
+    return found
+
+
+def class_name(label: Any) -> str:
+    """Returns the name of a class that is given by its name or a number."""
+    return str(to_unicode(label)) if isinstance(label, (str, bytes)) else str(label)
+
+
+# --- numbers ---------------------------------------------------------------------------------
+
+
+def softmax(logits: ArrayLike) -> np.ndarray:
+    """Returns probabilities `<float64>[B, C]` of logits `<float>[B, C]`."""
+    logits = np.asarray(logits, np.float64)
+    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def sigmoid(logits: ArrayLike) -> np.ndarray:
+    """Returns the probabilities `<float64>` of logits `<float>` of the same shape."""
+    return 0.5 * (1 + np.tanh(0.5 * np.asarray(logits, np.float64)))
+
+
+def strings(texts: Sequence[Any]) -> np.ndarray:
+    """Returns texts, or rows of them, as an array that knows its type even if it is empty."""
+    return np.array(texts, object)

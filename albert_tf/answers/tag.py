@@ -1,0 +1,170 @@
+"""Entities in a text, or a tag for each word: the schemes of tags, and what tags mean."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from albert_tf.answers import rows as rows_of
+from albert_tf.answers.kind import CLASSIFIER_HEAD, Labelled, Reading, softmax, strings
+from albert_tf.answers.rows import Row
+from albert_tf.text.tokenization import Tokenizer
+from albert_tf.text.words import split_words
+
+# The tag of words outside any entity.
+OUTSIDE = "O"
+# B begins an entity, I goes on with it; E ends one, S is a single word.
+_ENTITY = re.compile(r"([BIES])-(.+)", re.DOTALL)
+
+
+def are_entities(tags: Sequence[str]) -> bool:
+    """Whether tags mark entities: O, and B-, I-, E- or S- before a type; else they are plain."""
+    others = [tag for tag in tags if tag != OUTSIDE]
+    return bool(others) and all(_ENTITY.fullmatch(tag) for tag in others)
+
+
+def tag_parts(tag: str) -> tuple[str, str]:
+    """Returns an entity's tag as B, I, E or S and its type; O has none."""
+    match = _ENTITY.fullmatch(tag)
+    return (match[1], match[2]) if match else (OUTSIDE, "")
+
+
+def default_tag(tags: Sequence[str]) -> int:
+    """Returns the id of the tag of words without pieces: O, or if there is none the first tag's."""
+    return tags.index(OUTSIDE) if OUTSIDE in tags else 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tag(Labelled):
+    """Tags the words of texts of any length.
+
+    Each word is split into pieces by itself, and its first piece carries its tag. Long texts are
+    read in windows that end between words. Words are those of text/words.py.
+
+    Attributes:
+      labels: The tags by id.
+
+    Differs: the release has no such task.
+    """
+
+    task = "tag"
+    task_name = "token_classification"
+    model = "AlbertForTokenClassification"
+    pipeline = "token-classification"
+    heads = (CLASSIFIER_HEAD,)
+    title = "Tag a text"
+    is_scored = False  # What has labels is the words of a file, which need not be those of a text.
+
+    @property
+    def outputs(self) -> Mapping[str, tuple[int | None, ...] | None]:
+        return {"logits": (None, None, len(self.labels))}
+
+    def rows(self, tokenizer: Tokenizer, text: str) -> Iterator[Row]:
+        """Yields the rows of a raw text; see `word_rows`."""
+        return self.word_rows(tokenizer, [text[start:end] for start, end in split_words(text)])
+
+    def word_rows(self, tokenizer: Tokenizer, words: Sequence[str]) -> Iterator[Row]:
+        """Yields a row for each window on words; those without any piece make none.
+
+        `word_numbers` `<int32>[L]` holds the number of the word, from 1, where a word's first piece
+        is, and 0 elsewhere.
+        """
+        room = self.max_seq_length - 2
+        pieces = [tokenizer.encode(word, room) for word in words]
+        for window in windows([len(ids) for ids in pieces], room):
+            row = rows_of.join_ids(tokenizer, [i for number in window for i in pieces[number]])
+            row["word_numbers"] = np.zeros_like(row["input_ids"])
+            position = 1
+            for number in window:
+                if pieces[number]:
+                    row["word_numbers"][position] = 1 + number
+                    position += len(pieces[number])
+            yield row
+
+    def shares(self, logits: Any) -> np.ndarray:
+        """Turns the logits `<float>[W, C]` of words' first pieces into their probabilities."""
+        return softmax(logits)
+
+    def found(self, reading: Reading) -> dict[str, Any]:
+        _, (text,), rows, outputs = reading
+        words = [*split_words(text)]
+        # A word without pieces has the default tag for sure.
+        shares = np.tile(np.eye(len(self.labels))[default_tag(self.labels)], (len(words), 1))
+        for row, output in zip(rows, outputs, strict=True):
+            numbers = row["word_numbers"]
+            is_first = numbers > 0
+            logits = output["logits"][: len(numbers)][is_first]
+            shares[numbers[is_first] - 1] = self.shares(logits)
+        chosen, best = shares.argmax(axis=1).tolist(), shares.max(axis=1).tolist()
+
+        # What is found: all words, or entities, of which several words may be one.
+        spans: list[tuple[str, int, int, list[float]]] = []  # Kind, start, end, of each word.
+        prefix = kind = ""
+        for (start, end), tag, share in zip(words, chosen, best, strict=True):
+            before = prefix, kind
+            prefix, kind = self._parts[tag]
+            # As seqeval finds entities.
+            if prefix in ("I", "E") and before in (("B", kind), ("I", kind)):
+                _, start, _, earlier = spans.pop()
+                spans.append((kind, start, end, [*earlier, share]))
+            elif prefix != OUTSIDE:
+                spans.append((kind, start, end, [share]))
+        kinds, starts, ends, each = zip(*spans, strict=True) if spans else ((), (), (), ())
+        strings_of = [text[start:end] for start, end in zip(starts, ends, strict=True)]
+        return {
+            self._names[0]: strings(strings_of),
+            self._names[1]: strings(kinds),
+            "starts": np.array(starts, np.int32),
+            "ends": np.array(ends, np.int32),
+            "probabilities": np.array([np.mean(shares) for shares in each], np.float32),
+        }
+
+    def answer(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        texts, kinds = self._names
+        names = ("text", kinds.removesuffix("s"), "start", "end", "probability")
+        columns = [
+            found[name].tolist() for name in (texts, kinds, "starts", "ends", "probabilities")
+        ]
+        # A batch's texts have as many as the one with most of them.
+        rows = (row for row in zip(*columns, strict=True) if row[0])
+        return {texts: [dict(zip(names, row, strict=True)) for row in rows]}
+
+    def said(self, answer: Mapping[str, Any]) -> str:
+        if "words" in answer:
+            return " ".join(f"{word['text']}/{word['tag']}" for word in answer["words"])
+        entities = (f"{e['text']} ({e['type']} {e['probability']:.3f})" for e in answer["entities"])
+        return ", ".join(entities) or "no entities"
+
+    @functools.cached_property
+    def _parts(self) -> list[tuple[str, str]]:
+        """The prefix and the type of each tag; plain tags have no prefix, and are never one."""
+        named = are_entities(self.labels)
+        return [tag_parts(tag) if named else ("", tag) for tag in self.labels]
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        return ("entities", "types") if are_entities(self.labels) else ("words", "tags")
+
+
+def windows(lengths: Sequence[int], room: int) -> Iterator[list[int]]:
+    """Yields the words of each window on a sentence; those of no piece alone make none.
+
+    Args:
+      lengths: The number of pieces of each word, `room` at most.
+      room: The number of pieces that fit into a window.
+    """
+    window: list[int] = []
+    total = 0
+    for number, length in enumerate(lengths):
+        if total + length > room:
+            yield window
+            window, total = [], 0
+        window.append(number)
+        total += length
+    if total:
+        yield window

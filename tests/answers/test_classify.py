@@ -1,0 +1,46 @@
+"""Windows on a long text, and what a classifier's outputs on them mean."""
+
+import numpy as np
+import pytest
+
+from albert_tf.answers.classify import Classify
+
+LONG = "the cat sat on the mat. " * 6
+
+
+def test_windows_overlap_and_leave_nothing_out(tokenizer):
+    ids, stride, room = tokenizer.encode(LONG), 4, 10
+    kind = Classify(windows="mean", doc_stride=stride, max_seq_length=room + 2)
+    rows = list(kind.rows(tokenizer, LONG))
+    assert len(rows) == 1 + -(-(len(ids) - room) // stride)
+    for number, row in enumerate(rows):
+        pieces = ids[number * stride : number * stride + room]
+        assert row["input_ids"].tolist() == [tokenizer.cls_id, *pieces, tokenizer.sep_id]
+        assert set(row["segment_ids"]) == {0} and set(row["input_mask"]) == {1}
+    assert ids[-1] in rows[-1]["input_ids"]
+
+
+def test_a_threshold_decides_as_soon_as_it_is_reached():
+    shares = np.array([[0.75, 0.25], [0.25, 0.75], [0.5, 0.5]])
+    named = {"labels": ("no", "yes")}
+    assert Classify(**named).chosen(shares) == ["no", "yes", "no"]
+    assert Classify(**named, threshold=0.25).chosen(shares) == ["yes", "yes", "yes"]
+    assert Classify(**named, threshold=0.75).chosen(shares) == ["no", "yes", "no"]
+    several = Classify(**named, multilabel=True)
+    assert several.chosen(shares) == ["no", "yes", "no|yes"]
+    assert several.replace(threshold=0.6).chosen(shares) == ["no", "yes", ""]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"multilabel": True}, "`multilabel` applies only to classifiers"),
+        ({"labels": ("a", "b", "c"), "threshold": 0.5}, "`threshold` needs two labels or"),
+        ({"windows": "mean", "pairs": True}, "`windows` reads single texts, not pairs"),
+        ({"labels": ("a", "b"), "threshold": 1.5}, "`threshold` must be from 0 to 1, got 1.5"),
+        ({"windows": "least"}, "`windows` must be mean or max, got 'least'"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Classify(**options)
