@@ -7,9 +7,8 @@ import io
 import pathlib
 import threading
 
-from albert_tf import export
 from albert_tf.answers.classify import Classify
-from albert_tf.serving import predict
+from albert_tf.serving import predict, saved_model
 from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens, served_tasks
 from tests.tiny import run_main
@@ -26,7 +25,7 @@ def make(folder: pathlib.Path) -> None:
     """Exports a tiny classifier of texts, with random weights, to <folder>/model."""
     vocabulary = Vocabulary.read(str(_SPM), is_word_piece=False)
     kind = Classify(labels=("no", "yes"), max_seq_length=64)
-    export.save(served_tasks.make(kind, vocabulary), str(folder / "model"))
+    saved_model.save(served_tasks.make(kind, vocabulary), str(folder / "model"))
     (folder / "input.txt").write_text(_TEXT)
 
 
