@@ -71,10 +71,8 @@ def steps_of(name: str, model: str, shape: Shape) -> tuple[Callable[[int], Any],
     if name in (OURS, PLAIN):
         import jax
 
-        from albert_tf.model import jax_ops
-
         if name == PLAIN:
-            jax_ops.on_nvidia = lambda: False
+            os.environ["ALBERT_KERNELS"] = "off"
         run = contestants.albert_tf_on_jax(shape, "bfloat16", config_file)
         return run, jax.devices()[0].device_kind
     import torch

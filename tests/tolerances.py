@@ -36,6 +36,11 @@ BFLOAT16_OUTPUT = 0.125
 # Losses of about 4, means over some dozens of such outputs.
 BFLOAT16_LOSS = 0.05
 
+# Attention and kernels against float64, relative to the largest value: in float32 sums of 640
+# products, which some processors' instructions leave off by 6e-6; two roundings of bfloat16.
+KERNEL = 1e-5
+BFLOAT16_KERNEL = 2 * 2**-8
+
 # Heads. Gradients relative to the largest of all variables (STS-B's
 # are large), and log probabilities of masked positions, about -1e30, relative to themselves.
 HEAD_GRADIENT_RELATIVE = 1e-5

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -29,18 +30,35 @@ _LEAST_PIECE, _MOST_PIECE = 128, 1024
 _HEADS_ON_TPU = (64, 128) if jax.__version_info__ >= (0, 10) else (128,)
 
 
+# Whether kernels are interpreted, wherever they run: tests set it.
+interpreted = False
+
+
 @functools.cache
-def on_nvidia() -> bool:
-    """Whether JAX computes on NVIDIA GPUs of 2020 (Ampere) or later."""
+def accelerator() -> Literal["cuda", "tpu"] | None:
+    """Returns the platform of JAX's devices, if kernels are for them and not turned off.
+
+    They are for NVIDIA GPUs of 2020 (Ampere) or later, and for TPUs of 2021 (v4) or later.
+    """
+    if os.environ.get("ALBERT_KERNELS") == "off":
+        return None
     device = jax.devices()[0]
-    return "NVIDIA" in device.device_kind and float(device.compute_capability) >= 8
+    kind = device.device_kind
+    if kind.startswith("TPU"):
+        return None if kind in ("TPU v2", "TPU v3") else "tpu"
+    return "cuda" if "NVIDIA" in kind and float(device.compute_capability) >= 8 else None
 
 
-@functools.cache
-def on_tpu() -> bool:
-    """Whether JAX computes on TPUs of 2021 (v4) or later."""
-    kind = jax.devices()[0].device_kind
-    return kind.startswith("TPU") and kind not in ("TPU v2", "TPU v3")
+def _chosen(kernel: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that is the kernel where it is lowered for the accelerator.
+
+    A process with one may compute on its CPU, too. There the plain code recomputes: what one of
+    the two keeps for its gradient is an output of both, which XLA has to remove.
+    """
+    if interpreted:
+        return kernel
+    kernels = {str(accelerator()): kernel}
+    return functools.partial(lax.platform_dependent, **kernels, default=jax.checkpoint(otherwise))
 
 
 # --- dropout --------------------------------------------------------------------------------
@@ -84,42 +102,47 @@ def _keys(seed: Array) -> Array:
 
 
 def attends(x: Array, heads: int) -> bool:
-    """Whether a kernel attends in a block with inputs x `<float>[B, S, H]`."""
-    length, size = x.shape[1], x.shape[-1] // heads
-    if on_tpu():
+    """Whether a kernel attends in a block with inputs x `<float>[B, S, H]`.
+
+    Where none does, the scores are stored. cuDNN's refuses odd lengths in training; all lengths
+    that are chosen for a GPU are multiples of 8, and others are left to the plain code.
+    """
+    platform, (rows, length, width) = accelerator(), x.shape
+    if platform is None or rows == 0:
+        return False
+    size = width // heads
+    if platform == "tpu":
         # At 128 positions it would store more than the scores. float32 was not tried with libtpu.
         fits = length >= 256 and length % 128 == 0 and size in _HEADS_ON_TPU
         is_whole = keras.distribution.distribution() is None  # XLA divides no kernel.
         return x.dtype == jnp.bfloat16 and fits and is_whole
     is_half = x.dtype in (jnp.bfloat16, jnp.float16)
-    return is_half and size % 8 == 0 and size <= 128 and on_nvidia()
+    return is_half and size % 8 == 0 and size <= 128 and length % 8 == 0
 
 
-def attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    masked_scores: Array,
-    implementation: Literal["cudnn", "splash", "xla"] | None = None,
-) -> Array:
-    """Attends without storing the scores.
+def attention(query: Array, key: Array, value: Array, masked_scores: Array) -> Array:
+    """Attends without storing the scores, by the kernel of the accelerator.
 
     Args:
       query: `<float>[B, S, N, D]`.
       key: `<float>[B, S, N, D]`.
       value: `<float>[B, S, N, D]`.
       masked_scores: See layers.masked_scores.
-      implementation: One of jax.nn.dot_product_attention's, of which "xla" works everywhere; or
-        "splash", JAX's kernel for TPUs, interpreted elsewhere. By default the device's.
 
     Returns:
       `<float>[B, S, N, D]`.
     """
-    implementation = implementation or ("splash" if on_tpu() else "cudnn")
+    cudnn = functools.partial(_attention_by, "xla" if interpreted else "cudnn")
+    kernel = _splash_attention if accelerator() == "tpu" else cudnn
+    plain = functools.partial(_attention_by, "xla")
+    return _chosen(kernel, plain)(query, key, value, masked_scores == 0)
+
+
+def _attention_by(
+    implementation: Literal["cudnn", "xla"], query: Array, key: Array, value: Array, allowed: Array
+) -> Array:
+    """Attends from each position to all that are allowed: `<bool>[B, 1, 1 or S, S]`."""
     batch, length, _, size = query.shape
-    allowed = masked_scores == 0
-    if implementation == "splash":
-        return _splash_attention(query, key, value, allowed[:, 0])
     # A row whose keys are all masked attends to all of them: finite, and the release's numbers.
     allowed |= ~jnp.any(allowed, axis=-1, keepdims=True)
     allowed = jnp.broadcast_to(allowed, (batch, 1, length, length))
@@ -129,7 +152,7 @@ def attention(
 
 
 def _splash_attention(query: Array, key: Array, value: Array, allowed: Array) -> Array:
-    """Attends on a TPU, from each position to all that are allowed: `<bool>[B, 1 or S, S]`."""
+    """Does the same on a TPU."""
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
@@ -144,11 +167,11 @@ def _splash_attention(query: Array, key: Array, value: Array, allowed: Array) ->
         head_shards=1,
         q_seq_shards=1,
         mask_value=-1e4,  # Finite where a packed example has no key. Scores are far above it.
-        interpret=not on_tpu(),
+        interpret=interpreted,
     )
     query = (query.astype(jnp.float32) / math.sqrt(size)).astype(query.dtype)
     tensors = (jnp.swapaxes(tensor, 1, 2) for tensor in (query, key, value))
-    context = jax.vmap(attend)(*tensors, splash.SegmentIds(*_segments(allowed)))
+    context = jax.vmap(attend)(*tensors, splash.SegmentIds(*_segments(allowed[:, 0])))
     return jnp.swapaxes(context, 1, 2)
 
 
@@ -181,7 +204,10 @@ def kernel_or(function: Callable[..., Any]) -> Callable[..., Any]:
     kernel = kernels[function.__name__]
 
     def call(*tensors: Array, **keywords: Any) -> Array:
-        return (kernel if _gains(tensors[0], **keywords) else function)(*tensors, **keywords)
+        if not _gains(tensors[0], **keywords):
+            return function(*tensors, **keywords)
+        both = (functools.partial(each, **keywords) for each in (kernel, function))
+        return _chosen(*both)(*tensors)
 
     return call
 
@@ -191,7 +217,7 @@ def _gains(x: Array, name: str = "gelu", **_: Any) -> bool:
         name == "gelu"
         and math.prod(x.shape) >= _WORTH_A_KERNEL
         and x.shape[-1] & -x.shape[-1] >= _LEAST_PIECE
-        and on_nvidia()
+        and accelerator() == "cuda"
         # XLA divides no kernel among devices; the scripts' steps are written for one of them.
         and keras.distribution.distribution() is None
     )
@@ -367,8 +393,8 @@ _biased_gelu.defvjp(lambda x, bias: (_biased_gelu(x, bias), (x, bias)), _biased_
 
 
 def _compiled_with(warps: int) -> dict[str, Any]:
-    """Returns how Triton compiles a kernel; elsewhere it is interpreted, which tests do."""
-    if not on_nvidia():
+    """Returns how Triton compiles a kernel, unless it is interpreted."""
+    if interpreted:
         return {"interpret": True}
     from jax.experimental.pallas import triton
 

@@ -430,7 +430,8 @@ def gather_positions(sequence: Array, positions: Array) -> Array:
     batch, length, width = ops.shape(sequence)
     first_rows = ops.expand_dims(ops.arange(batch, dtype=positions.dtype) * length, 1)
     # Not take_along_axis: on TensorFlow that is a gather, and a scatter, of single numbers.
-    return ops.take(ops.reshape(sequence, (-1, width)), first_rows + positions, axis=0)
+    vectors = ops.take(ops.reshape(sequence, (-1, width)), first_rows + positions, axis=0)
+    return ops.reshape(vectors, (*ops.shape(positions), width))  # Of no rows JAX drops an axis.
 
 
 def example_starts(cls_positions: Array, length: int) -> Array:

@@ -1,14 +1,17 @@
-"""What JAX runs on GPUs and TPUs, on a CPU: the same numbers as the plain code. Can't see: either.
+"""What JAX runs on GPUs and TPUs, on a CPU, against float64. Can't see: either.
 
-On GPUs attention is cuDNN's, here that of XLA by the same call; kernels are interpreted.
+There attention is cuDNN's, here that of XLA by the same call; other kernels are interpreted. The
+plain code is held to the same numbers, so that a failure says which of the two is off.
 """
 
 import dataclasses
 import functools
 import itertools
 import math
+from typing import Any
 
 import numpy as np
+import pytest
 
 from tests import jax_process, tolerances
 
@@ -18,154 +21,201 @@ def test_attention_kernels_and_dropout():
     jax_process.finish(jax_process.start(check_all))
 
 
+@pytest.mark.peers  # A minute, interpreted.
+def test_attention_of_tpus_by_several_blocks():
+    jax_process.finish(jax_process.start(compare_attention, "tpu", 640))
+
+
 def check_all() -> None:
-    compare_attention_of_tpus()
-    compare_attention()
+    for platform, lengths in {"cuda": (8, 40), "tpu": (128,)}.items():
+        compare_attention(platform, *lengths)
     compare_kernels()
+    check_where_they_are()
     check_dropout()
 
 
-def compare_attention() -> None:
-    """Outputs and all gradients, for rows of every kind.
+def assert_right(
+    function: Any,
+    inputs: Any,
+    upstream: Any,
+    reference: Any,
+    limits: Any = (tolerances.KERNEL, tolerances.BFLOAT16_KERNEL),
+    masked: Any = None,
+) -> None:
+    """Compares results and gradients with a reference in float64, in float32 and bfloat16.
 
-    Where no key is allowed, the plain code adds -10000 to each score, which leaves three decimals.
+    Limits are of the largest value; the plain code's row `masked` is only as right as the release.
     """
+    import jax
+    import jax.numpy as jnp
+
+    @jax.jit
+    def run(inputs, upstream):
+        result, back = jax.vjp(function, *inputs)
+        return result, *back(upstream)
+
+    for dtype, limit in zip((jnp.float32, jnp.bfloat16), limits, strict=True):
+        cast = [jnp.asarray(x, dtype) if x.ndim > 1 else jnp.asarray(x) for x in inputs]
+        above = jnp.asarray(upstream, dtype)
+        expected = reference(*(np.asarray(x, np.float64) for x in (*cast, above)))
+        for found, wanted in zip(run(cast, above), expected, strict=True):
+            errors = np.abs(np.asarray(found, np.float64) - wanted) / np.abs(wanted).max()
+            if masked is not None:
+                assert errors[masked].max() <= max(limit, tolerances.ALL_MASKED_ROW)
+                errors = np.delete(errors, masked, axis=0)
+            assert errors.max() <= limit, (str(function)[:80], dtype, wanted.shape, errors.max())
+
+
+# --- attention ------------------------------------------------------------------------------
+
+
+def attention_in_float64(allowed: Any, query: Any, key: Any, value: Any, upstream: Any) -> Any:
+    """Returns contexts and gradients `<float64>[B, S, N, D]`; without any key all are attended."""
+    allowed = allowed | ~allowed.any(axis=-1, keepdims=True)
+    scale = query.shape[-1] ** -0.5
+    scores = np.where(allowed, np.einsum("bqnd,bknd->bnqk", query, key) * scale, -np.inf)
+    probs = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    probs /= probs.sum(axis=-1, keepdims=True)
+    d_probs = np.einsum("bqnd,bknd->bnqk", upstream, value)
+    d_scores = probs * (d_probs - np.sum(probs * d_probs, axis=-1, keepdims=True)) * scale
+    return (
+        np.einsum("bnqk,bknd->bqnd", probs, value),
+        np.einsum("bnqk,bknd->bqnd", d_scores, key),
+        np.einsum("bnqk,bqnd->bknd", d_scores, query),
+        np.einsum("bnqk,bqnd->bknd", probs, upstream),
+    )
+
+
+def compare_attention(platform: str, *lengths: Any) -> None:
+    """Contexts and gradients, for rows of every kind."""
+    import jax
+    import jax.numpy as jnp
+
+    from albert_tf.model import jax_ops, layers
+
+    def plain(masked_scores, query, key, value):
+        scores = jnp.einsum("bqnd,bknd->bnqk", query, key)
+        scale = query.shape[-1] ** -0.5
+        probs = layers._softmax(scores, scale=scale, masked_scores=masked_scores)
+        return jnp.einsum("bnqk,bknd->bqnd", probs, value)
+
+    def by_kernel(masked_scores, query, key, value):
+        return jax_ops.attention(query, key, value, masked_scores)
+
+    rng = np.random.default_rng(7)
+    jax_ops.interpreted, jax_ops.accelerator = True, lambda: platform
+    heads, size = (3, 24) if platform == "cuda" else (1, 128)  # Which JAX 0.6 takes, too.
+    for length in map(int, lengths):
+        # Holes, none, all keys, padding.
+        mask = np.ones((4, length), np.int32)
+        mask[0, ::3] = 0
+        mask[1] = 0
+        mask[3, -length // 16 :] = 0
+        # Packed: examples of unlike lengths.
+        firsts = np.array([0, length * 3 // 8, length * 5 // 8 + 1])
+        starts = np.repeat([firsts], 4, 0)[:, np.searchsorted(firsts, range(length), "right") - 1]
+        shape = 4, length, heads, size
+        *inputs, upstream = (rng.standard_normal(shape).astype(np.float32) for _ in range(4))
+        for packed in (None, starts):
+            masked_scores = layers.masked_scores(mask, packed)
+            allowed = np.asarray(masked_scores == 0)
+            if platform == "tpu":
+                of_queries, of_keys = map(np.asarray, jax_ops._segments(allowed[:, 0]))
+                same = of_queries[:, :, None] == of_keys[:, None]
+                assert np.all(same == (allowed | ~allowed.any(axis=(2, 3), keepdims=True))[:, 0])
+            given = inputs, upstream, functools.partial(attention_in_float64, allowed)
+            assert_right(functools.partial(by_kernel, masked_scores), *given)
+            # It rounds the scores, too.
+            limits = tolerances.KERNEL, 2 * tolerances.BFLOAT16_KERNEL
+            assert_right(functools.partial(plain, masked_scores), *given, limits, masked=1)
+    if platform == "tpu":
+        # A packed example without keys: nobody makes such rows. Finite.
+        mask[2:, : firsts[2]] = 0
+        masked_scores = layers.masked_scores(mask, starts)
+        bound = functools.partial(by_kernel, masked_scores)
+        results, back = jax.vjp(bound, *map(jnp.asarray, inputs))
+        assert all(np.isfinite(a).all() for a in (results, *back(results)))
+
+
+# --- chains of elementwise operations -------------------------------------------------------
+
+
+def add_and_norm_in_float64(
+    factors: Any, x: Any, y: Any, bias: Any, gamma: Any, beta: Any, upstream: Any
+) -> Any:
+    """Returns the result and all gradients; dropout multiplies by `factors`."""
+    total = x + (y + bias) * factors
+    centred = total - total.mean(axis=-1, keepdims=True)
+    scale = 1 / np.sqrt(np.square(centred).mean(axis=-1, keepdims=True) + 1e-12)
+    normed, above = centred * scale, upstream * gamma
+    along = np.mean(above * normed, axis=-1, keepdims=True)
+    dx = scale * (above - above.mean(axis=-1, keepdims=True) - normed * along)
+    dy, axes = dx * factors, tuple(range(x.ndim - 1))
+    sums = (each.sum(axis=axes) for each in (dy, upstream * normed, upstream))
+    return normed * gamma + beta, dx, dy, *sums
+
+
+def gelu_in_float64(x: Any, bias: Any, upstream: Any) -> Any:
+    slope = math.sqrt(2 / math.pi)
+    u = x + bias
+    tanh = np.tanh(slope * (u + 0.044715 * u**3))
+    inner = slope * (1 + 3 * 0.044715 * u**2)
+    du = upstream * 0.5 * (1 + tanh + u * (1 - tanh**2) * inner)
+    return 0.5 * u * (1 + tanh), du, du.sum(axis=tuple(range(x.ndim - 1)))
+
+
+def compare_kernels() -> None:
+    """Outputs and all gradients: odd rows, pieces of rows, dropout, recomputed or not."""
+    import jax
+    import jax.numpy as jnp
+
+    from albert_tf.model import jax_ops, layers
+
+    rng, seed = np.random.default_rng(5), jnp.array([3, 5])
+    for shape, wrap in (((3, 4, 384), jax.checkpoint), ((1, 33, 128), functools.partial)):
+        x, y, upstream = (rng.standard_normal(shape).astype(np.float32) for _ in range(3))
+        vectors = [rng.standard_normal(shape[-1]).astype(np.float32) for _ in range(3)]
+        factors = np.asarray(jax_ops.dropout(jnp.ones(shape), 0.3, seed), np.float64)
+        for module in (jax_ops, layers):
+            gelu = functools.partial(module.biased_activation, name="gelu")
+            assert_right(wrap(gelu), [x, vectors[0]], upstream, gelu_in_float64)
+            for own_seed, own in ((None, np.float64(1)), (seed, factors)):
+                norm = functools.partial(module.add_and_norm, rate=0.3, seed=own_seed)
+                reference = functools.partial(add_and_norm_in_float64, own)
+                assert_right(wrap(norm), [x, y, *vectors], upstream, reference)
+
+
+def check_where_they_are() -> None:
+    """Kernels take no lengths, heads and dtypes but theirs, and not what needs the scores."""
     import jax
     import jax.numpy as jnp
 
     from albert_tf import AlbertConfig
     from albert_tf.model import jax_ops, layers
 
+    asked, attention = [], jax_ops.attention
+    jax_ops.accelerator = lambda: "cuda"
+    jax_ops.attention = lambda *tensors: asked.append(1) or attention(*tensors)
     config = AlbertConfig(31, embedding_size=5, hidden_size=48, num_attention_heads=3)
-    layer = layers.SelfAttention(config)
-    layer.build()
-    rng = np.random.default_rng(3)
-    # All keys, padding, holes, none.
-    mask = np.ones((4, 11), np.int32)
-    mask[1, 10:] = 0
-    mask[2, ::3] = 0
-    mask[3] = 0
-    # Packed: the examples of a row begin at 0, 4 and 9.
-    starts = np.repeat([[0, 4, 9]], 4, axis=0)[:, [0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2]]
-    x, upstream = (jnp.asarray(rng.standard_normal((4, 11, 48)), jnp.float32) for _ in range(2))
-    weights = jax.tree.map(
-        lambda w: jnp.asarray(rng.standard_normal(w.shape), jnp.float32), layer.read()
-    )
-
-    cudnn, asked = jax_ops.attention, []
-
-    def by_xla(*tensors):
-        asked.append(tensors)
-        return cudnn(*tensors, implementation="xla")
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def run(attends, x, weights, masked_scores, upstream):
-        jax_ops.attends, jax_ops.attention = lambda x, heads: attends, by_xla
-        results, back = jax.vjp(lambda x, w: layer(x, w, masked_scores), x, weights)
-        return jax.tree.leaves((results, back(upstream)))
-
-    for rows, tolerance in ((slice(3), 1e-6), (slice(3, 4), 1e-3)):
-        for packed in (None, starts[rows]):
-            given = x[rows], weights, layers.masked_scores(mask[rows], packed), upstream[rows]
-            for a, e in zip(run(True, *given), run(False, *given), strict=True):
-                np.testing.assert_allclose(a, e, rtol=0, atol=tolerance * np.abs(e).max())
-    assert len(asked) == 4
-    # Dropout of the probabilities, and a few positions alone, need the scores.
-    jax_ops.attends, masked_scores = lambda x, heads: True, layers.masked_scores(mask)
     drops = dataclasses.replace(config, attention_probs_dropout_prob=0.1)
-    dropped = layers.SelfAttention(drops)
-    dropped.build()
-    given = x, weights, masked_scores
-    jax.eval_shape(functools.partial(dropped, *given, seed=jnp.array([3, 5])))
-    jax.eval_shape(functools.partial(layer, *given, positions=jnp.zeros([4, 1], "int32")))
-    assert len(asked) == 4
 
+    def attends(config=config, length=16, rows=2, dtype="bfloat16", **arguments):
+        layer = layers.SelfAttention(config, dtype=dtype)
+        layer.build()
+        masked_scores = layers.masked_scores(np.ones((rows, length), np.int32))
+        x = jnp.ones((rows, length, config.hidden_size), dtype)
+        asked.clear()
+        y = jax.eval_shape(functools.partial(layer, x, layer.read(), masked_scores, **arguments))
+        assert y.shape[0] == rows
+        return bool(asked)
 
-def compare_attention_of_tpus() -> None:
-    """Contexts and gradients, for rows of every kind, in both dtypes."""
-    import jax
-    import jax.numpy as jnp
-
-    from albert_tf.model import jax_ops, layers
-
-    shape = rows, length, heads, size = 4, 128, 1, 128
-    rng = np.random.default_rng(7)
-    # As above, in another order: holes, none, all keys, padding.
-    mask = np.ones((rows, length), np.int32)
-    mask[0, ::3] = 0
-    mask[1] = 0
-    mask[3, 110:] = 0
-    starts = np.repeat([[0, 50, 101]], rows, axis=0).repeat([50, 51, 27], axis=1)
-
-    def plain(query, key, value, masked_scores):
-        scores = jnp.einsum("bqnd,bknd->bnqk", query, key)
-        probs = layers._softmax(scores, scale=size**-0.5, masked_scores=masked_scores)
-        return jnp.einsum("bnqk,bknd->bqnd", probs, value)
-
-    def by_kernel(*tensors):
-        return jax_ops.attention(*tensors, implementation="splash")
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def run(attend, tensors, masked_scores, upstream):
-        context, back = jax.vjp(lambda *t: attend(*t, masked_scores), *tensors)
-        return context, *back(upstream)
-
-    *tensors, upstream = (jnp.asarray(rng.standard_normal(shape), jnp.float32) for _ in range(4))
-    for packed in (None, starts):
-        masked_scores = layers.masked_scores(mask, packed)
-        allowed = np.asarray(masked_scores == 0)[:, 0]
-        of_queries, of_keys = jax_ops._segments(allowed)
-        same = np.asarray(of_queries)[:, :, None] == np.asarray(of_keys)[:, None]
-        assert np.all(same == (allowed | ~allowed.any(axis=(1, 2), keepdims=True)))
-    expected = run(plain, tensors, masked_scores, upstream)
-    for dtype, tolerance in ((jnp.float32, 1e-5), (jnp.bfloat16, 1e-2)):
-        cast = [x.astype(dtype) for x in (*tensors, upstream)]
-        found = run(by_kernel, cast[:3], masked_scores, cast[3])
-        for a, e in zip(found, expected, strict=True):
-            assert a.dtype == dtype
-            # Where no key is allowed the plain code's scores have three decimals left.
-            for row, limit in ((slice(None), max(tolerance, 1e-3)), ([0, 2, 3], tolerance)):
-                error = np.abs(np.asarray(a, np.float32)[row] - np.asarray(e)[row]).max()
-                assert error <= limit * np.abs(e).max(), (dtype, error)
-    # A packed example without keys: nobody makes such rows. Finite.
-    mask[2:, :101] = 0
-    masked_scores = layers.masked_scores(mask, starts)
-    assert all(np.isfinite(a).all() for a in run(by_kernel, tensors, masked_scores, upstream))
-
-
-def compare_kernels() -> None:
-    """Outputs and all gradients, with and without dropout."""
-    import jax
-    import jax.numpy as jnp
-
-    from albert_tf.model import jax_ops, layers
-
-    rng = np.random.default_rng(5)
-
-    def draw(*shape):
-        return jnp.asarray(rng.standard_normal(shape), jnp.float32)
-
-    def compare(function, plain, arrays, upstream):
-        for a, e in zip(*(run(f, arrays, upstream) for f in (function, plain)), strict=True):
-            atol = tolerances.OUTPUT * np.abs(e).max()
-            np.testing.assert_allclose(a, e, rtol=0, atol=atol)
-
-    def run(function, arrays, upstream):
-        results, back = jax.vjp(function, *arrays)
-        return results, *back(upstream)
-
-    # Three pieces of a row; three programs.
-    matrices, vectors = [draw(3, 4, 384) for _ in range(3)], [draw(384) for _ in range(3)]
-    for seed in (None, jnp.array([3, 5])):
-        pair = [
-            functools.partial(module.add_and_norm, rate=0.3, seed=seed)
-            for module in (jax_ops, layers)
-        ]
-        compare(*pair, [*matrices[:2], *vectors], matrices[2])
-    pair = [
-        functools.partial(module.biased_activation, name="gelu") for module in (jax_ops, layers)
-    ]
-    compare(*pair, [matrices[0], vectors[0]], matrices[1])
+    assert attends() and attends(dtype="float16") and attends(drops)
+    assert attends(seed=jnp.array([3, 5])) and not attends(drops, seed=jnp.array([3, 5]))
+    assert not attends(positions=jnp.zeros([2, 1], "int32"))
+    assert not any(attends(length=length) for length in (1, 9, 63, 81, 82, 127))
+    assert not attends(dtype="float32") and not attends(rows=0)
+    assert not attends(dataclasses.replace(config, num_attention_heads=4))  # Heads of 12.
+    jax_ops.attention = attention
 
 
 def check_dropout() -> None:

@@ -31,7 +31,7 @@ from albert_tf.training.jax_devices import JaxDevices
 from tools.tpu_check.reports import Chip, Compiled, Step
 from tools.tpu_check.steps import TASKS, features, make_parts
 
-jax_ops.on_tpu = lambda: True  # The step is for other devices than this process's.
+jax_ops.accelerator = lambda: "tpu"  # The step is for other devices than this process's.
 
 # As JAX counts devices: a v7x has two.
 # Source: docs.cloud.google.com/tpu/docs, the page of each version; for a v7x half of the chip's.
