@@ -311,8 +311,9 @@ def make_split(
         padding = np.sum(allowed[np.searchsorted(allowed, rows)] - rows)
         if len(split.static_lengths) <= usual and padding < price:
             return Split(examples, features, batch_size, tuple(allowed.tolist()))
-    found = length_buckets.choose_static_lengths(rows, longest, count, price)
-    lengths = tuple(sorted({max(length, task.kind.least_length) for length in found}))
+    multiple = length_buckets.length_multiple(devices.on_cpu)
+    rows = np.maximum(rows, task.kind.least_length)
+    lengths = length_buckets.choose_static_lengths(rows, longest, count, price, multiple)
     return Split(examples, features, batch_size, lengths)
 
 

@@ -132,7 +132,10 @@ class Teacher:
         if devices.static_shapes:  # XLA compiles each length.
             price = length_buckets.compile_price(task.options.config, devices.on_cpu)
         lengths = length_buckets.choose_static_lengths(
-            features.lengths, task.kind.max_seq_length, price=price
+            features.lengths,
+            task.kind.max_seq_length,
+            price=price,
+            multiple=length_buckets.length_multiple(devices.on_cpu),
         )
         own = Split(split.examples, features, self._batch_size, lengths)
         return supervised_run.predict(task, RowOutputs(devices, model), own)

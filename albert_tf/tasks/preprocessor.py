@@ -288,8 +288,13 @@ class Preprocessor:
             check_integer("pad_to", pad_to, 1)
             lengths = (*range(pad_to, self.max_seq_length, pad_to), self.max_seq_length)
         elif static_lengths > 1:
+            # GPUs or TPUs, if there are any.
+            on_cpu = keras.distribution.list_devices()[0].startswith("cpu")
             lengths = length_buckets.choose_static_lengths(
-                np.array([row["input_ids"].shape[-1] for row in rows]), lengths[0], static_lengths
+                np.array([row["input_ids"].shape[-1] for row in rows]),
+                self.max_seq_length,
+                static_lengths,
+                multiple=length_buckets.length_multiple(on_cpu),
             )
         shuffle = ids is not None if shuffle is None else shuffle
         seed = random.randrange(2**31) if seed is None else seed

@@ -46,8 +46,17 @@ def compile_price(config: AlbertConfig, on_cpu: bool) -> float:
     return _FLOP_WHILE_COMPILING["CPU" if on_cpu else "GPU"] / (6 * weights)
 
 
+def length_multiple(on_cpu: bool) -> int:
+    """Returns what lengths are multiples of: matrix units and kernels of GPUs and TPUs want 8."""
+    return 1 if on_cpu else 8
+
+
 def choose_static_lengths(
-    row_lengths: np.ndarray, max_seq_length: int, count: int = USUAL_COUNT, price: float = 0.0
+    row_lengths: np.ndarray,
+    max_seq_length: int,
+    count: int = USUAL_COUNT,
+    price: float = 0.0,
+    multiple: int = 1,
 ) -> tuple[int, ...]:
     """Chooses the bucket lengths that minimise padding, each row being padded to the next one.
 
@@ -56,11 +65,13 @@ def choose_static_lengths(
       max_seq_length: The longest length allowed.
       count: Maximum number of lengths.
       price: Positions that each length must spare, since it has to be compiled.
+      multiple: Each length is one of this, or is `max_seq_length`.
 
     Returns:
       The lengths in ascending order; no row is longer than the last.
     """
-    candidates, rows = np.unique(np.minimum(row_lengths, max_seq_length), return_counts=True)
+    rounded = -(-np.asarray(row_lengths) // multiple) * multiple
+    candidates, rows = np.unique(np.minimum(rounded, max_seq_length), return_counts=True)
     # fitting[i]: rows that fit into the first i candidates.
     fitting = np.concatenate([[0], np.cumsum(rows)])
     # least[i]: fewest positions for the first fitting[i] rows, and the lengths that achieve them;

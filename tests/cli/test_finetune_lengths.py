@@ -69,13 +69,17 @@ def test_the_dearer_a_length_the_fewer(lengths, devices, price, count):
 
 def test_compiled_evaluations_share_their_programs(lengths):
     """Of three lengths for each; those of training where these pad little."""
-    found = lengths(GPU, 4000)
+    found = lengths(JAX_ON_CPU, 4000)
     assert found["dev"] == found["test"] == (*found["train"], 128)
     assert found == lengths(CPU, 4000, jit_compile=True)
+    # On a GPU they are multiples of 8.
+    on_gpu = lengths(GPU, 4000)
+    assert on_gpu["train"] == (8, 16, 24, 32, 48, 96)
+    assert on_gpu["dev"] == on_gpu["test"] == (*on_gpu["train"], 128)
     # Padding costs more than compiling: "test" pads to the lengths of "dev", or to its own.
-    found = lengths(GPU, 250)
+    found = lengths(JAX_ON_CPU, 250)
     assert found["dev"] != found["train"]
-    assert lengths(GPU, 1.0) == lengths(CPU, 1.0)
+    assert lengths(JAX_ON_CPU, 1.0) == lengths(CPU, 1.0)
 
 
 def test_as_many_lengths_as_are_asked_for(lengths):
