@@ -34,14 +34,14 @@ _HEADS_ON_TPU = (64, 128) if jax.__version_info__ >= (0, 10) else (128,)
 interpreted = False
 
 
-@functools.cache
 def accelerator() -> Literal["cuda", "tpu"] | None:
-    """Returns the platform of JAX's devices, if kernels are for them and not turned off.
+    """Returns the platform of JAX's devices, if kernels are for them and not turned off."""
+    return None if os.environ.get("ALBERT_KERNELS") == "off" else _found()
 
-    They are for NVIDIA GPUs of 2020 (Ampere) or later, and for TPUs of 2021 (v4) or later.
-    """
-    if os.environ.get("ALBERT_KERNELS") == "off":
-        return None
+
+@functools.cache
+def _found() -> Literal["cuda", "tpu"] | None:
+    """Looks for NVIDIA GPUs of 2020 (Ampere) or later, and for TPUs of 2021 (v4) or later."""
     device = jax.devices()[0]
     kind = device.device_kind
     if kind.startswith("TPU"):
@@ -59,6 +59,28 @@ def _chosen(kernel: Callable[..., Any], otherwise: Callable[..., Any]) -> Callab
         return kernel
     kernels = {str(accelerator()): kernel}
     return functools.partial(lax.platform_dependent, **kernels, default=jax.checkpoint(otherwise))
+
+
+def why_not() -> str | None:
+    """Returns why the kernels do not compile and run here; None if they do, or there are none."""
+    platform = accelerator()
+    x = jnp.ones((2, 256 if platform == "tpu" else 64, 1, 128), jnp.bfloat16)
+    vector = jnp.ones(128, jnp.float32)
+
+    def loss(x: Array, vector: Array) -> Array:
+        y = attention(x, x, x, jnp.zeros((2, 1, 1, x.shape[1])))
+        if platform == "cuda":
+            seed = jnp.zeros(2, jnp.int32)
+            y = add_and_norm(x, y, vector.astype(x.dtype), vector, vector, rate=0.1, seed=seed)
+            y = biased_activation(y, vector.astype(x.dtype), "gelu")
+        return jnp.sum(y.astype(jnp.float32))
+
+    try:
+        if platform:
+            jax.block_until_ready(jax.jit(jax.grad(loss, argnums=(0, 1)))(x, vector))
+    except Exception as error:  # What JAX, Triton, cuDNN and the driver raise.
+        return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    return None
 
 
 # --- dropout --------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from keras import ops
 from keras.optimizers import Optimizer
 
 from albert_tf.console import tf_config
-from albert_tf.model import dropout
+from albert_tf.model import dropout, jax_ops
 from albert_tf.training.interfaces import (
     Devices,
     InputFn,
@@ -379,8 +379,20 @@ def connect(
         reason = next(iter(str(error).splitlines()), "there is none")
         mend = "correct it, or unset it to let JAX choose" if named else "set JAX_PLATFORMS=cpu"
         raise ValueError(f"JAX finds no device{what} ({reason}): {mend}") from error
-    if not use_tpu:
-        return JaxDevices(shard_optimizer=shard_optimizer)
+    if use_tpu:
+        _check_tpu(platform, num_tpu_cores)
+    devices = JaxDevices(shard_optimizer=shard_optimizer)
+    # Kernels that nobody has run on such a device, or with such libraries; all run one program.
+    cause = jax_ops.why_not()
+    if devices.any_process(cause is not None or jax_ops.accelerator() is None):
+        os.environ["ALBERT_KERNELS"] = "off"
+    if cause:
+        logging.warning("attention and kernels for this device don't run (%s): plain code", cause)
+    return devices
+
+
+def _check_tpu(platform: str, num_tpu_cores: int | None) -> None:
+    """Checks that JAX has found a TPU of so many devices."""
     if platform != "tpu":
         raise ValueError(
             f"JAX finds no TPU here, only {platform}: install what docs/tpu.md tells on a TPU VM; "
@@ -391,4 +403,3 @@ def connect(
             f"the TPU has {jax.device_count()} devices, `num_tpu_cores` is {num_tpu_cores}: set "
             f"it to {jax.device_count()}"
         )
-    return JaxDevices(shard_optimizer=shard_optimizer)
