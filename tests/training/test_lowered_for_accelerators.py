@@ -1,0 +1,186 @@
+"""What users run on GPUs and TPUs, lowered for them on a CPU. Can't see: whether it runs there.
+
+Only JAX's probes of the hardware are replaced. Everything lowers, with a kernel or, by the rules of
+`attends`, without. A CPU computes in the same process.
+"""
+
+import re
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from albert_tf import AlbertConfig
+from albert_tf.training import length_buckets
+from albert_tf.training.interfaces import StepSettings
+from tests import jax_process, tolerances
+
+pytest.importorskip("jax")
+
+# A kernel attends, or the probabilities are dropped (v1).
+V2, V1 = {}, {"attention_probs_dropout_prob": 0.1, "hidden_dropout_prob": 0.1}
+# Task, length, dtype, the config's changes, and how the step is made.
+STEPS: list[tuple[str, int, str, dict[str, Any], dict[str, Any]]] = [
+    ("pretraining", 128, "bfloat16", V2, {}),
+    ("pretraining", 128, "bfloat16", V1, {}),
+    ("pretraining", 128, "float32", V2, {"accumulates": 2}),
+    ("pretraining", 128, "mixed_float16", V2, {"recompute": True}),
+    ("pretraining", 128, "bfloat16", V1, {"is_packed": True, "recompute": True, "accumulates": 2}),
+    # SST-2's longest on a CPU, and on a GPU. No kernel takes odd ones, such as CoLA's there.
+    ("classification", 81, "bfloat16", V2, {}),
+    ("classification", 88, "bfloat16", V2, {}),
+    ("race", 9, "bfloat16", V2, {}),
+    ("token_classification", 64, "bfloat16", V2, {}),
+    ("squad_v2", 384, "bfloat16", V2, {}),
+]
+ON_TPU = [
+    ("pretraining", 512, "bfloat16", V2, {"is_packed": True}),
+    ("pretraining", 512, "bfloat16", V1, {}),
+    ("squad_v2", 384, "bfloat16", V2, {"recompute": True}),
+]
+# All that are chosen for a table, of any lengths, and those of users who choose their own.
+LENGTHS = (*range(1, 131), 384, 512)
+HEADS = (16, 24, 32, 64, 96, 128)
+
+
+def test_steps_lower_and_a_cpu_computes_beside_a_gpu():
+    """One process for all. In a run kernels that fail are left out, with the cause."""
+    written = jax_process.finish(jax_process.start(lower_steps))
+    assert "kernels for this device don't run (RuntimeError: cuDNN is not detected.)" in written
+
+
+@pytest.mark.peers  # Minutes.
+def test_all_lengths_heads_and_dtypes_lower_for_gpus():
+    jax_process.finish(jax_process.start(lower_lengths))
+
+
+# --- in the process -------------------------------------------------------------------------
+
+
+def pretend(platform: str) -> None:
+    """Replaces JAX's probes of the hardware, as on an H100 or a v5e."""
+    from jax._src.cudnn import fused_attention_stablehlo as cudnn
+
+    from albert_tf.model import jax_ops
+
+    cudnn.check_cudnn_version = lambda: 91200
+    cudnn.check_compute_capability = lambda capability: float(capability) <= 9
+    cudnn.is_cuda_compute_capability_equal = lambda capability: capability == "9.0"
+    jax_ops._found = lambda: platform
+
+
+def config(heads: int = 2, **changes: Any) -> AlbertConfig:
+    sizes = {"embedding_size": 16, "hidden_size": 256, "intermediate_size": 256}
+    sizes |= {"num_attention_heads": heads, "num_hidden_layers": 2}
+    return AlbertConfig(31, **{**sizes, "num_hidden_groups": 1, **changes})
+
+
+def lowered(
+    platform: str,
+    name: str,
+    length: int,
+    dtype: str,
+    of_config: AlbertConfig,
+    recompute: bool = False,
+    accumulates: int = 1,
+    is_packed: bool = False,
+) -> tuple[str, str]:
+    """Returns the programs of a training step, and of the same model's forward pass."""
+    import jax
+
+    from albert_tf.training.jax_devices import JaxDevices
+    from tools.tpu_check.steps import features, make_parts
+
+    task, model, optimizer = make_parts(name, of_config, dtype, recompute)
+    devices = JaxDevices(jax.devices()[:1])
+    step = devices.train_step(task, model, optimizer, StepSettings(0, None, accumulates))
+    specs = features(name, 8, length)
+    batch = {key: (tuple(spec.shape), spec.dtype.as_numpy_dtype) for key, spec in specs.items()}
+    if is_packed:
+        batch["cls_positions"] = ((8, 3), np.int32)
+        batch |= {f"sentence_order_{key}": ((8, 3), np.int32) for key in ("labels", "weights")}
+    values, batch = devices.shapes(model, optimizer, batch)
+
+    def forward(values: Any, batch: Any) -> Any:
+        with keras.StatelessScope(list(zip(model.trainable_variables, values, strict=True))):
+            return jax.tree.leaves(model(batch, training=False))
+
+    weights = values[: len(model.trainable_variables)]
+    traced = step.trace(values, batch), jax.jit(forward).trace(weights, batch)
+    texts = [each.lower(lowering_platforms=(platform,)).as_text() for each in traced]
+    return texts[0], texts[1]
+
+
+def assert_by_rule(platform: str, case: Any, texts: Any, of_config: AlbertConfig) -> None:
+    """A kernel attends at lengths and sizes that are its own, never to what has dropout."""
+    _, length, dtype, *_ = case
+    size = of_config.hidden_size // of_config.num_attention_heads
+    if platform == "tpu":
+        takes = dtype == "bfloat16" and length >= 256 and length % 128 == 0
+        name = "splash"
+    else:
+        takes = "float32" not in dtype and length % 8 == 0 and size % 8 == 0
+        name = r"__cudnn\$fmha"
+    drops = of_config.attention_probs_dropout_prob > 0
+    for text, expected in zip(texts, (takes and not drops, takes), strict=True):
+        assert bool(re.search(name, text)) == expected, (platform, case)
+
+
+def lower_steps() -> None:
+    for platform, cases in {"tpu": ON_TPU, "cuda": STEPS}.items():
+        pretend(platform)
+        for case in cases:
+            name, length, dtype, changes, how = case
+            of_config = config(**changes)
+            texts = lowered(platform, name, length, dtype, of_config, **how)
+            assert_by_rule(platform, case, texts, of_config)
+            # Chains are kernels where a GPU has enough to do, which race has by its choices.
+            assert ("triton" in texts[0]) == (platform == "cuda"), case
+    compute_beside_a_gpu()
+
+
+def lower_lengths() -> None:
+    pretend("cuda")
+    tables = [np.random.default_rng(seed).integers(3, 129, 500) for seed in range(20)]
+    for rows in tables:
+        assert {*length_buckets.choose_static_lengths(rows, 128, multiple=8)} <= {*LENGTHS}
+    for length in LENGTHS:
+        case = ("classification", length, "bfloat16")
+        assert_by_rule("cuda", case, lowered("cuda", *case, config()), config())
+    for size in HEADS:
+        of_config = config(heads=2, hidden_size=2 * size)
+        for dtype in ("float32", "bfloat16", "mixed_float16"):
+            case = ("classification", 128, dtype)
+            assert_by_rule("cuda", case, lowered("cuda", *case, of_config), of_config)
+
+
+def compute_beside_a_gpu() -> None:
+    """Three steps on the CPU of a machine with a GPU, as with kernels turned off."""
+    import os
+
+    from jax._src.cudnn import fused_attention_stablehlo as cudnn
+
+    from albert_tf.model import jax_ops
+    from albert_tf.training import jax_devices
+    from tools.tpu_check.steps import features, make_parts
+
+    def losses() -> Any:
+        keras.utils.set_random_seed(3)
+        parts = make_parts("classification", config(hidden_dropout_prob=0.1), "bfloat16", False)
+        run = jax_devices.JaxDevices().train_steps(*parts, StepSettings())
+        specs = features("classification", 8, 64)
+        batch = {name: np.ones(spec.shape, "int32") for name, spec in specs.items()}
+        return run([(iter([batch] * 3), 3)])[:, 0]
+
+    def fails() -> None:
+        raise RuntimeError("cuDNN is not detected.")
+
+    beside = losses()
+    os.environ["ALBERT_KERNELS"] = "off"
+    np.testing.assert_allclose(beside, losses(), rtol=0, atol=tolerances.BFLOAT16_LOSS)
+    # A run tries them first: here there is no cuDNN.
+    del os.environ["ALBERT_KERNELS"]
+    cudnn.check_cudnn_version = fails
+    jax_devices.connect()
+    assert os.environ["ALBERT_KERNELS"] == "off" and jax_ops.accelerator() is None
