@@ -8,7 +8,8 @@ steps of Hugging Face's AlbertForPreTraining on torch (SDPA, fused AdamW, autoca
 forward, backward, clip to a global norm of 1 and AdamW, dropout as in the config, on one batch.
 Theirs scores all positions, ours the predicted ones; MFU counts for both what the model needs.
 Other lines are the losses of ten steps beside those of the CPU, where a step's time goes, and, with
-a text and a vocabulary, the scripts from end to end, which alone need TensorFlow.
+a text and a vocabulary, the scripts from end to end, which alone need TensorFlow. First it tries
+what decides: attention and kernels. Last it lists what is confirmed, and what is not.
 
 The most telling lines come first. What begins only after the minutes is left out, and what then
 still runs is ended. Without a GPU it runs on the CPU, which only shows that it runs.
@@ -33,6 +34,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import contestants
+import numpy as np
 from base_model import CONFIGS
 from workers import ROOT, generate, in_process
 
@@ -50,6 +52,10 @@ PEAKS = {"H100": 989.0, "H200": 989.0, "A100": 312.0}
 OURS, PLAIN = "albert_tf", "albert_tf, by XLA alone"
 COMPILED, EAGER = "Hugging Face, torch.compile", "Hugging Face, eager"
 BESIDE_CPU = {dtype: f"albert_tf, {dtype}, beside the CPU" for dtype in ("bfloat16", "float32")}
+# Facts that decide: do they run, forward and backward, and with whose numbers?
+ATTENTION, CHAINS = "cuDNN's attention, bfloat16", "both kernels, float32 and bfloat16"
+FACTS = {ATTENTION: [(length, "bfloat16") for length in (63, 64, 81, 128, 512)]}
+FACTS[CHAINS] = [(512, "float32"), (512, "bfloat16")]
 WHERE_TIME_GOES = "albert_tf, where a step's time goes"
 SCRIPTS = {
     "dynamic": "run_pretraining.py, dynamic masks",
@@ -107,6 +113,58 @@ def _peak_bytes(name: str) -> int:
     import torch
 
     return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+
+
+def facts(name: str) -> list[tuple[str, str]]:
+    """Returns what was tried, and how far it is from XLA's in float32, or why it does not run.
+
+    At lengths that are no multiple of 8 the library leaves attention to XLA.
+    """
+    found = []
+    for length, dtype in FACTS[name]:
+        try:
+            note = f"within {_difference(name, length, dtype):.1e} of float32"
+        except Exception as error:
+            note = "failed: " + f"{type(error).__name__}: {error}".splitlines()[0]
+        found.append((f"{dtype}, {length}", note))
+    return found
+
+
+def _difference(name: str, length: int, dtype: str) -> float:
+    """Returns the largest difference in results and gradients, over the largest value."""
+    import jax
+    import jax.numpy as jnp
+
+    from albert_tf.model import jax_ops, layers
+
+    jax.config.update("jax_default_matmul_precision", "highest")
+    rng = np.random.default_rng(3)
+    x, y, upstream = (rng.standard_normal((2, length, 12, 64)) for _ in range(3))
+    vectors = [rng.standard_normal(768) for _ in range(3)]
+    allowed = np.arange(length) < np.array([length, length * 3 // 4]).reshape(2, 1, 1, 1)
+
+    def attends(implementation: Any, x: Any, y: Any) -> Any:
+        return jax_ops._attention_by(implementation, x, y, x + y, jnp.asarray(allowed))
+
+    def chains(module: Any, x: Any, y: Any) -> Any:
+        bias, gamma, beta = (jnp.asarray(vector, "float32") for vector in vectors)
+        x, y = (each.reshape(2 * length, 768) for each in (x, y))
+        seed = jnp.array([3, 5])
+        z = module.add_and_norm(x, y, bias.astype(x.dtype), gamma, beta, rate=0.1, seed=seed)
+        return module.biased_activation(z, bias.astype(x.dtype), name="gelu")
+
+    def run(function: Any, of: Any, dtype: str) -> list[Any]:
+        inputs = [jnp.asarray(each, dtype) for each in (x, y)]
+        result, back = jax.vjp(jax.jit(functools.partial(function, of)), *inputs)
+        grads = back(jnp.asarray(upstream, dtype).reshape(result.shape))
+        return [np.asarray(each, np.float64) for each in (result, *grads)]
+
+    tried = run(attends, "cudnn", dtype) if name == ATTENTION else run(chains, jax_ops, dtype)
+    os.environ["ALBERT_KERNELS"] = "off"
+    plain = run(attends, "xla", "float32") if name == ATTENTION else run(chains, layers, "float32")
+    del os.environ["ALBERT_KERNELS"]
+    pairs = zip(tried, plain, strict=True)
+    return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)
 
 
 def compare(dtype: str, model: str, size: str) -> str:
@@ -204,7 +262,8 @@ def lines(models: Sequence[str], shapes: Sequence[str] | None) -> Iterator[Line]
     """Yields the lines, the most telling first."""
     of_model = {model: shapes or SIZES.get(model, SIZES["base_v2"]) for model in models}
     first, *others = ([(model, size) for size in sizes] for model, sizes in of_model.items())
-    # The first model beside Hugging Face's, whether it is right, and what its step and a run spend.
+    # Whether it is right; the first model beside Hugging Face's, and what its step and a run spend.
+    yield Line(BESIDE_CPU["float32"], *_small(first[0]))
     yield from (Line(name, *at) for at in first for name in (OURS, COMPILED))
     yield Line(BESIDE_CPU["bfloat16"], *_small(first[0]))
     yield Line(WHERE_TIME_GOES, *first[0])
@@ -212,7 +271,6 @@ def lines(models: Sequence[str], shapes: Sequence[str] | None) -> Iterator[Line]
     # Then other models, and the rest.
     yield from (Line(OURS, *at) for at in itertools.chain(*others))
     yield Line(SCRIPTS["tuned"], *first[-1])
-    yield Line(BESIDE_CPU["float32"], *_small(first[0]))
     yield from (Line(COMPILED, *at) for at in itertools.chain(*others))
     yield Line(SCRIPTS["static"], *first[0])
     yield from (Line(WHERE_TIME_GOES, *sizes[0]) for sizes in others)
@@ -224,11 +282,24 @@ def lines(models: Sequence[str], shapes: Sequence[str] | None) -> Iterator[Line]
 def _small(at: tuple[str, str]) -> tuple[str, str]:
     """A shape that a CPU computes, too."""
     shape = _shape(at[1])
-    return at[0], "x".join(map(str, (min(shape.batch, 8), min(shape.seq, 128), 20)))
+    sizes = min(shape.batch, 8), min(shape.seq, 128), min(shape.predictions, 20)
+    return at[0], "x".join(map(str, sizes))
 
 
-def print_line(line: Line, seconds: float, args: argparse.Namespace) -> None:
-    """Measures a line, for at most so many seconds, and prints it."""
+def print_facts(seconds: float) -> Iterator[tuple[str, bool]]:
+    """Prints the facts; yields each, and whether it is one."""
+    for name in FACTS:
+        try:
+            found = in_process("gpu.facts", name, backend="jax", timeout=seconds)
+        except (subprocess.TimeoutExpired, SystemExit) as error:
+            found = [("all", "failed: " + _cause(error))]
+        for at, note in found:
+            print(f"| {name} | - | {at} | - | - | - | - | {note} |", flush=True)
+            yield f"{name}, {at}: {note}", not note.startswith("failed")
+
+
+def print_line(line: Line, seconds: float, args: argparse.Namespace) -> tuple[str, bool]:
+    """Measures a line, for at most so many seconds, and prints it; returns it as a fact."""
     call = functools.partial(in_process, backend="jax", timeout=seconds)
     figures, note = None, ""
     try:
@@ -245,9 +316,17 @@ def print_line(line: Line, seconds: float, args: argparse.Namespace) -> None:
     except subprocess.TimeoutExpired:
         note = "ended: no time was left"
     except SystemExit as error:
-        note = "failed: " + str(error).strip().splitlines()[-1]
+        note = "failed: " + _cause(error)
     columns = _columns(line.model, _shape(line.size), figures) if figures else ("-",) * 4
     print("|", " | ".join([*line, *columns, note or f"on {figures['device']}"]), "|", flush=True)
+    failed = note.startswith(("failed", "ended"))
+    return f"{', '.join(line)}: {note or columns[0] + ' tokens/s'}", not failed
+
+
+def _cause(error: BaseException) -> str:
+    """Returns the line of a process's end that names its error."""
+    lines = str(error).strip().splitlines()
+    return next((line for line in reversed(lines) if re.match(r"[\w.]*Error", line)), lines[-1])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -271,6 +350,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     without = next((what for what, is_missing in missing.items() if is_missing), None)
     print("| what | model | shape | tokens/s | MFU | memory | first steps | |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
+    told = [] if args.only else list(print_facts(60 * args.minutes))
     for line in lines(list(args.models), args.shapes):
         if args.only not in line.name:
             continue
@@ -280,9 +360,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             reason = "no time is left"
         if reason:
             print(f"left out: {', '.join(line)}: {reason}", file=sys.stderr)
+            told.append((f"{', '.join(line)}: {reason}", False))
             continue
-        print_line(line, end - start, args)
+        told.append(print_line(line, end - start, args))
         longest = max(longest, time.monotonic() - start)
+    for title, is_so in (("confirmed", True), ("not confirmed", False)):
+        print(f"\n{title}:\n", *(f"- {fact}\n" for fact, fits in told if fits == is_so), sep="")
 
 
 def _shape(size: str) -> Shape:

@@ -148,6 +148,12 @@ def lower_lengths() -> None:
     for length in LENGTHS:
         case = ("classification", length, "bfloat16")
         assert_by_rule("cuda", case, lowered("cuda", *case, config()), config())
+    # What benchmarks/gpu.py measures.
+    for model in ("base_v2", "base_v1", "large_v2"):
+        of_config = AlbertConfig.from_json_file(f"configs/albert_{model}.json")
+        for length in (128, 512):
+            case = ("pretraining", length, "bfloat16")
+            assert_by_rule("cuda", case, lowered("cuda", *case, of_config), of_config)
     for size in HEADS:
         of_config = config(heads=2, hidden_size=2 * size)
         for dtype in ("float32", "bfloat16", "mixed_float16"):
