@@ -31,6 +31,7 @@ def check_all() -> None:
         compare_attention(platform, *lengths)
     compare_kernels()
     check_where_they_are()
+    check_no_rows()
     check_dropout()
 
 
@@ -216,6 +217,19 @@ def check_where_they_are() -> None:
     assert not attends(dtype="float32") and not attends(rows=0)
     assert not attends(dataclasses.replace(config, num_attention_heads=4))  # Heads of 12.
     jax_ops.attention = attention
+
+
+def check_no_rows() -> None:
+    """A batch that a filter has emptied has its shape, as on TensorFlow."""
+    import albert_tf
+
+    config = albert_tf.AlbertConfig(31, embedding_size=5, hidden_size=48, num_attention_heads=3)
+    ids = {"input_ids": np.ones((0, 7), np.int32)}
+    for kind in ("SequenceClassification", "TokenClassification"):
+        model = getattr(albert_tf, f"AlbertFor{kind}")(config, num_labels=2)
+        assert model(ids).shape == (0, *(7,) * kind.startswith("Token"), 2)
+    encoded = albert_tf.AlbertModel(config)(ids)
+    assert encoded["pooled_output"].shape == (0, 48)
 
 
 def check_dropout() -> None:
