@@ -17,6 +17,7 @@ from albert_tf.training.optimizers import create_optimizer
 from tests import jax_process, two_workers
 
 pytest.importorskip("jax")
+pytestmark = pytest.mark.peers  # It takes 40 s.
 
 STEPS, ROWS, LENGTH = 10, 16, 8
 
