@@ -138,8 +138,9 @@ def _write_hugging_face(
     directory: str, source: StoredModel, architecture: str | None, license: str | None
 ) -> str:
     known = huggingface.ARCHITECTURES
+    theirs = {kind.heads for kind in KINDS if kind.is_hugging_face}
     for kind in KINDS:
-        if not kind.is_hugging_face and source.heads >= {*kind.heads}:
+        if kind.heads not in theirs and source.heads >= {*kind.heads}:
             raise ValueError(
                 f"Hugging Face has no model with the heads of {kind.task_name} "
                 f"({', '.join(kind.heads)}): train with `span_head=linear`; or leave out heads of "

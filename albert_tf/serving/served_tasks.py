@@ -104,7 +104,10 @@ def serve_fitted(
     model: keras.Model, preprocess: Preprocessor, options: Mapping[str, Any]
 ) -> ServedModel:
     """Returns a model in memory as one that takes raw text; see export_saved_model."""
-    found = [kind for kind in KINDS if isinstance(model, model_class(kind))]
+    # Of a subclass of several models the nearest one counts.
+    bases = type(model).__mro__
+    of_bases = ([kind for kind in KINDS if model_class(kind) is base] for base in bases)
+    found = next(filter(None, of_bases), [])
     if not found:
         known = ", ".join(dict.fromkeys(kind.model for kind in KINDS))
         raise ValueError(f"{type(model).__name__} can't be exported to take raw text, only {known}")
