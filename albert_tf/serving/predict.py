@@ -99,21 +99,39 @@ class Predictor:
         self.kind, self._find, self.depends_on_batch = kind, find, depends_on_batch
         self.names, self.takes_many = kind.text_names, kind.takes_many
 
-    def __call__(self, inputs: Sequence[str | Sequence[str]]) -> list[Answer]:
-        """Answers inputs, in JSON's types: each a text, or the texts that belong together.
+    def __call__(self, inputs: Any) -> list[Answer]:
+        """Answers any number of inputs, each a text or the texts that belong together.
 
-        In a string tabs separate these, as in the lines of albert-predict.
+        In a string tabs separate these, as in the lines of albert-predict; an object has them by
+        the model's `names`. A dictionary or a frame has a column of each.
         """
-        if isinstance(inputs, str):
+        if isinstance(inputs, (str, bytes)):
             raise TypeError("`inputs` must be a list of texts, not one text")
-        for fault in filter(None, map(self.fault, inputs)):
-            raise ValueError(fault)
+        if isinstance(inputs, Mapping) or hasattr(inputs, "columns"):
+            lacking = [name for name in self.names if name not in inputs]
+            if lacking:
+                raise ValueError(f"`inputs` has no {' and no '.join(lacking)}: name a column so")
+            inputs = zip(*(inputs[name] for name in self.names), strict=True)
+        given = [self._row(each, index) for index, each in enumerate(inputs)]
         found = []
-        for fields, group in itertools.groupby(map(self.texts, inputs), key=len):
+        for fields, group in itertools.groupby(given, key=len):
             rows, is_pair = list(group), self.kind.embeds and fields == 2
             for start in range(0, len(rows), _BATCH):
                 found += (self._compare if is_pair else self._answer)(rows[start : start + _BATCH])
         return found
+
+    def _row(self, given: Any, index: int) -> list[str]:
+        """Returns the texts of the input at an index."""
+        if isinstance(given, Mapping):
+            given = [given.get(name) for name in self.names]
+        row = self.texts(given) if isinstance(given, Iterable) else [given]
+        if self.takes_many and row and isinstance(row[-1], (list, tuple)):
+            row = [*row[:-1], *row[-1]]
+        if not all(isinstance(text, str) for text in row):
+            raise ValueError(f"`inputs` must be texts, but at index {index} is {str(given)[:60]}")
+        if fault := self.fault(row):
+            raise ValueError(f"`inputs` at index {index}: {fault}")
+        return row
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Returns the mean of the vectors of each text's pieces, `<float32>[B, H]`.
@@ -124,13 +142,13 @@ class Predictor:
         parts = [[[text] for text in texts[start : start + _BATCH]] for start in starts]
         return np.stack([found["mean"] for part in parts for found in self.outputs(part)])
 
-    def texts(self, given: str | Sequence[str]) -> list[str]:
+    def texts(self, given: str | Iterable[str]) -> list[str]:
         """Returns the texts of an input; where there is only one, its tabs are white space."""
         if not isinstance(given, str):
             return list(given)
         return given.split("\t") if self.kind.embeds or len(self.names) > 1 else [given]
 
-    def fault(self, given: str | Sequence[str]) -> str | None:
+    def fault(self, given: str | Iterable[str]) -> str | None:
         """Returns what is wrong with an input: too few or too many fields."""
         row = self.texts(given)
         least = len(self.names) + self.takes_many
@@ -138,7 +156,8 @@ class Predictor:
         if least <= len(row) <= most:
             return None
         expected = " and ".join(self.names) + (" or two of them" if self.kind.embeds else "")
-        return f"expected {expected}, separated by tabs, got {len(row)} fields: {row[0][:60]!r}"
+        first = "".join(row[:1])[:60]
+        return f"expected {expected}, separated by tabs, got {len(row)} fields: {first!r}"
 
     def outputs(self, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
         """Returns what the model finds in rows of equally many texts; see Kind.found."""

@@ -121,6 +121,22 @@ def test_inputs_are_lines_or_rows_in_batches(vocabulary):
     lines = ["a story\tone\ttwo", "a story\tthree\tfour\tfive"] * 40
     assert_alike(answers(rows), answers(lines))
     assert answers([]) == []
+    columns = {"context": [context for context, *_ in rows], "endings": [row[1:] for row in rows]}
+    objects = [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
+    for given in (iter(rows), columns, objects, map(tuple, rows)):
+        assert_alike(answers(given), answers(rows))
+    for wrong, message in (
+        ([rows[0], None], "at index 1 is None"),
+        ([rows[0], float("nan")], "at index 1 is nan"),
+        ([rows[0], ["a", 1, "b"]], r"at index 1 is \['a', 1, 'b'\]"),
+        ([{"context": "a"}], "at index 0 is"),
+        ([["a story", "one"]], "at index 0: expected context and endings, .* got 2 fields"),
+        ({"context": ["a"]}, "`inputs` has no endings"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            answers(wrong)
     with pytest.raises(TypeError, match="`inputs` must be a list of texts"):
         answers("a story\tone\ttwo")
 
