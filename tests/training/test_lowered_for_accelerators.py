@@ -4,6 +4,7 @@ Only JAX's probes of the hardware are replaced. Everything lowers, with a kernel
 `attends`, without. A CPU computes in the same process.
 """
 
+import pathlib
 import re
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from albert_tf import AlbertConfig
 from albert_tf.training import length_buckets
 from albert_tf.training.interfaces import StepSettings
-from tests import jax_process, tolerances
+from tests import finetune_runs, jax_process, tolerances
 
 pytest.importorskip("jax")
 
@@ -55,6 +56,17 @@ def test_all_lengths_heads_and_dtypes_lower_for_gpus():
     jax_process.finish(jax_process.start(lower_lengths))
 
 
+@pytest.mark.peers  # A step is compiled and lowered for each of six lengths.
+def test_a_fine_tuning_with_a_gpus_lengths_lowers_at_each(tmp_path):
+    """Lengths like those of SST-2: up to 66 pieces, and two rows of 81."""
+    words = [*np.random.default_rng(3).integers(1, 65, 400), 79, 79]
+    rows = [f"{'the ' * count}\t{number % 2}" for number, count in enumerate(words)]
+    (tmp_path / "SST-2").mkdir()
+    for name in ("train", "dev"):
+        (tmp_path / f"SST-2/{name}.tsv").write_text("\n".join(["sentence\tlabel", *rows, ""]))
+    jax_process.finish(jax_process.start(fine_tune, tmp_path))
+
+
 # --- in the process -------------------------------------------------------------------------
 
 
@@ -70,10 +82,10 @@ def pretend(platform: str) -> None:
     jax_ops._found = lambda: platform
 
 
-def config(heads: int = 2, **changes: Any) -> AlbertConfig:
+def config(heads: int = 2, vocab_size: int = 31, **changes: Any) -> AlbertConfig:
     sizes = {"embedding_size": 16, "hidden_size": 256, "intermediate_size": 256}
     sizes |= {"num_attention_heads": heads, "num_hidden_layers": 2}
-    return AlbertConfig(31, **{**sizes, "num_hidden_groups": 1, **changes})
+    return AlbertConfig(vocab_size, **{**sizes, "num_hidden_groups": 1, **changes})
 
 
 def lowered(
@@ -159,6 +171,43 @@ def lower_lengths() -> None:
         for dtype in ("float32", "bfloat16", "mixed_float16"):
             case = ("classification", 128, dtype)
             assert_by_rule("cuda", case, lowered("cuda", *case, of_config), of_config)
+
+
+def fine_tune(folder: str) -> None:
+    """Trains and evaluates on the CPU with a GPU's choices, and lowers each step met for CUDA."""
+    from albert_tf.model import jax_ops
+    from albert_tf.training.jax_devices import JaxDevices
+
+    pretend("cuda")
+    jax_ops.why_not = lambda: None
+    JaxDevices.on_cpu = property(lambda devices: False, lambda devices, value: None)
+    train_steps, programs = JaxDevices.train_steps, {}
+
+    def train_steps_and_lower(devices: Any, task: Any, model: Any, optimizer: Any, how: Any) -> Any:
+        run = train_steps(devices, task, model, optimizer, how)
+        step = devices.train_step(task, model, optimizer, how)
+
+        def lowered(batches: Any) -> Any:
+            for batch in batches:
+                if (length := batch["input_ids"].shape[1]) not in programs:
+                    of = {name: (value.shape, value.dtype) for name, value in batch.items()}
+                    traced = step.trace(*devices.shapes(model, optimizer, of))
+                    programs[length] = traced.lower(lowering_platforms=("cuda",)).as_text()
+                yield batch
+
+        return lambda runs: run((lowered(batches), count) for batches, count in runs)
+
+    JaxDevices.train_steps = train_steps_and_lower
+    path = pathlib.Path(folder, "config.json")
+    path.write_text(config(vocab_size=6000, max_position_embeddings=128).to_json())
+    changes = {"data_dir": folder, "albert_config_file": path, "max_seq_length": 128}
+    changes |= {"backend": "jax", "precision": "bfloat16", "static_lengths": 6, "dropout_prob": 0}
+    changes |= {"train_batch_size": 8, "train_step": 60, "save_checkpoints_steps": 60}
+    changes |= {"do_train": True, "do_eval": True}
+    finetune_runs.main(finetune_runs.command("sst-2", pathlib.Path(folder), **changes))
+    assert len(programs) == 6 and max(programs) == 88, [*programs]
+    for length, text in programs.items():
+        assert_by_rule("cuda", (None, length, "bfloat16"), (text, text), config())
 
 
 def compute_beside_a_gpu() -> None:
