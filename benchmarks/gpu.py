@@ -9,10 +9,13 @@ forward, backward, clip to a global norm of 1 and AdamW, dropout as in the confi
 Theirs scores all positions, ours the predicted ones; MFU counts for both what the model needs.
 Other lines are the losses of ten steps beside those of the CPU, where a step's time goes, and, with
 a text and a vocabulary, the scripts from end to end, which alone need TensorFlow. First it tries
-what decides: attention and kernels. Last it lists what is confirmed, and what is not.
+for a minute what decides: attention and kernels. Last come two rows for README's table of states:
+what is confirmed, and what is not.
 
-The most telling lines come first. What begins only after the minutes is left out, and what then
-still runs is ended. Without a GPU it runs on the CPU, which only shows that it runs.
+The most telling lines come first. One that is expected to take longer than what is left of the
+minutes is left out; one that takes three times as long as expected is ended. Without a GPU it runs
+on the CPU, which only shows that it runs. --rehearse, on a CPU, runs all of ours as they are, but
+that JAX is told of an H100, and what would run there is only lowered for CUDA.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import importlib.util
 import itertools
 import os
 import re
+import runpy
 import statistics
 import subprocess
 import sys
@@ -53,8 +57,8 @@ OURS, PLAIN = "albert_tf", "albert_tf, by XLA alone"
 COMPILED, EAGER = "Hugging Face, torch.compile", "Hugging Face, eager"
 BESIDE_CPU = {dtype: f"albert_tf, {dtype}, beside the CPU" for dtype in ("bfloat16", "float32")}
 # Facts that decide: do they run, forward and backward, and with whose numbers?
-ATTENTION, CHAINS = "cuDNN's attention, bfloat16", "both kernels, float32 and bfloat16"
-FACTS = {ATTENTION: [(length, "bfloat16") for length in (63, 64, 81, 128, 512)]}
+ATTENTION, CHAINS = "cuDNN's attention", "both kernels"
+FACTS = {ATTENTION: [(length, "bfloat16") for length in (64, 512, 128, 63, 81)]}
 FACTS[CHAINS] = [(512, "float32"), (512, "bfloat16")]
 WHERE_TIME_GOES = "albert_tf, where a step's time goes"
 SCRIPTS = {
@@ -62,6 +66,15 @@ SCRIPTS = {
     "static": "run_pretraining.py, static masks",
     "tuned": "run_finetune.py",
 }
+# Seconds: for the facts and for one of them, and what a line is expected to take, by how its name
+# begins, on an H100 with 16 CPU cores: from its process's start to its end, most of it compiling.
+FACTS_TAKE, FACT_TAKES = 75.0, 10.0
+EXPECTED = {PLAIN: 60.0, WHERE_TIME_GOES: 75.0, COMPILED: 75.0, EAGER: 45.0, "run_": 90.0}
+EXPECTED |= dict.fromkeys(BESIDE_CPU.values(), 75.0) | {OURS: 60.0}
+# Of the largest value, and of losses of about 10: what more than rounding would exceed.
+NEAR = {"float32": 1e-4, "bfloat16": 2**-5}
+NEAR_LOSS = {"float32": 1e-3, "bfloat16": 0.05}
+LOWERS, ON_A_CPU = "lowers for CUDA", "a CPU, as lowered for CUDA"
 # Kernels by what their names contain.
 KERNELS = {
     "attention": r"sdpa|cudnn|mha|flash",
@@ -115,19 +128,25 @@ def _peak_bytes(name: str) -> int:
     return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
 
 
-def facts(name: str) -> list[tuple[str, str]]:
-    """Returns what was tried, and how far it is from XLA's in float32, or why it does not run.
+def facts(name: str, seconds: float) -> tuple[str, list[tuple[str, str]]]:
+    """Returns the device, what was tried, and how far it is from XLA's in float32, or why not.
 
     At lengths that are no multiple of 8 the library leaves attention to XLA.
     """
-    found = []
+    import jax
+
+    found, end = [], time.monotonic() + seconds
     for length, dtype in FACTS[name]:
-        try:
-            note = f"within {_difference(name, length, dtype):.1e} of float32"
-        except Exception as error:
-            note = "failed: " + f"{type(error).__name__}: {error}".splitlines()[0]
-        found.append((f"{dtype}, {length}", note))
-    return found
+        if time.monotonic() > end:
+            note = "left out: no time is left"
+        else:
+            try:
+                far = _difference(name, length, dtype)
+                note = f"{'' if far <= NEAR[dtype] else 'failed: '}within {far:.1e} of float32"
+            except Exception as error:
+                note = "failed: " + _cause(f"{type(error).__name__}: {error}")
+        found.append((f"{dtype}, length {length}", note))
+    return f"{jax.devices()[0].device_kind}, JAX {jax.__version__}", found
 
 
 def _difference(name: str, length: int, dtype: str) -> float:
@@ -154,17 +173,23 @@ def _difference(name: str, length: int, dtype: str) -> float:
         return module.biased_activation(z, bias.astype(x.dtype), name="gelu")
 
     def run(function: Any, of: Any, dtype: str) -> list[Any]:
-        inputs = [jnp.asarray(each, dtype) for each in (x, y)]
-        result, back = jax.vjp(jax.jit(functools.partial(function, of)), *inputs)
-        grads = back(jnp.asarray(upstream, dtype).reshape(result.shape))
-        return [np.asarray(each, np.float64) for each in (result, *grads)]
+        def both(x: Any, y: Any, upstream: Any) -> tuple[Any, ...]:
+            result, back = jax.vjp(functools.partial(function, of), x, y)
+            return result, *back(upstream.reshape(result.shape))
+
+        inputs = [jnp.asarray(each, dtype) for each in (x, y, upstream)]
+        return [np.asarray(each, np.float64) for each in _call(jax.jit(both), *inputs)]
 
     tried = run(attends, "cudnn", dtype) if name == ATTENTION else run(chains, jax_ops, dtype)
     os.environ["ALBERT_KERNELS"] = "off"
     plain = run(attends, "xla", "float32") if name == ATTENTION else run(chains, layers, "float32")
     del os.environ["ALBERT_KERNELS"]
     pairs = zip(tried, plain, strict=True)
-    return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)
+    return float(np.max([np.abs(a - b).max() / np.abs(b).max() for a, b in pairs]))
+
+
+def _call(function: Any, *inputs: Any) -> Any:
+    return function(*inputs)
 
 
 def compare(dtype: str, model: str, size: str) -> str:
@@ -177,8 +202,10 @@ def compare(dtype: str, model: str, size: str) -> str:
         config_file = CONFIGS / f"albert_{model}.json"
         run = contestants.albert_tf_on_jax(_shape(size), its_dtype, config_file, device)
         losses.append([run(1) for _ in range(10)])
-    differences = [abs(a - b) for a, b in zip(*losses, strict=True)]
-    return f"losses differ by {differences[0]:.1e} in the first step, {max(differences):.1e} in ten"
+    differences = np.abs(np.subtract(*losses))
+    failed = "" if differences.max() <= NEAR_LOSS[dtype] else "failed: "
+    by = f"{differences[0]:.1e} in the first step, {differences.max():.1e} in ten"
+    return f"{failed}losses differ by {by}"
 
 
 def kernels(model: str, size: str) -> str:
@@ -228,15 +255,23 @@ def script(kind: str, model: str, size: str, seconds: float, args: argparse.Name
             flags |= {"input_file": records, "masking": kind, "num_train_steps": 10 * args.steps}
             flags["max_predictions_per_seq"] = shape.predictions
         name = "run_finetune.py" if kind == "tuned" else "run_pretraining.py"
-        command = [sys.executable, str(ROOT / name), "--do_train", f"--output_dir={output}"]
+        command = [str(ROOT / name), "--do_train", f"--output_dir={output}"]
         command += ["--from_scratch"] if kind == "tuned" else []
         command += [f"--{flag}={value}" for flag, value in flags.items()]
         start = time.perf_counter()
+        code = f"import gpu; gpu.run_script({args.rehearse}, *{command!r})"
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=max(1, seconds)
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "benchmarks"), "KERAS_BACKEND": "jax"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=max(1, seconds),
         )
     if done.returncode:
         sys.exit(done.stderr)
+    if args.rehearse:
+        return LOWERS
     rates = re.findall(r"([\d,.]+) examples/s", done.stderr)
     return f"{rates[-1]} examples/s at its end, {time.perf_counter() - start:.0f} s in all"
 
@@ -248,6 +283,73 @@ def _write_table(text: str, path: str, rows: int) -> None:
         texts = (line.strip().replace("\t", " ") for line in lines if line.strip())
         for number, line in enumerate(itertools.islice(texts, rows)):
             table.write(f"{line}\t{number % 2}\n")
+
+
+# --- a rehearsal ----------------------------------------------------------------------------
+
+
+def pretend() -> set[str]:
+    """Replaces JAX's probes, as on an H100, and what runs there by what lowers it for CUDA.
+
+    Returns:
+      Filled later: the kernels in what was lowered.
+    """
+    import jax
+    from jax._src.cudnn import fused_attention_stablehlo as cudnn
+
+    from albert_tf.model import jax_ops
+    from albert_tf.training.jax_devices import JaxDevices
+
+    cudnn.check_cudnn_version = lambda: 91200
+    cudnn.check_compute_capability = lambda capability: float(capability) <= 9
+    cudnn.is_cuda_compute_capability_equal = lambda capability: capability == "9.0"
+    jax_ops._found, jax_ops.why_not = (lambda: "cuda"), (lambda: None)
+    names: set[str] = set()
+
+    def lowered(function: Any, *inputs: Any) -> Any:
+        """Returns ones, in the shapes of the results."""
+        program = function.trace(*inputs).lower(lowering_platforms=("cuda",))
+        names.update(re.findall(r"__cudnn\$fmha|add_and_norm|biased_gelu", program.as_text()))
+        return jax.tree.map(lambda of: np.ones(of.shape, of.dtype), program.out_info)
+
+    def train_steps(devices: Any, task: Any, model: Any, optimizer: Any, settings: Any) -> Any:
+        step, stats = devices.train_step(task, model, optimizer, settings), {}
+
+        def of(batch: Any) -> Any:
+            shapes = {name: (value.shape, value.dtype) for name, value in batch.items()}
+            if str(shapes) not in stats:
+                inputs = devices.shapes(model, optimizer, shapes)
+                stats[str(shapes)] = lowered(step, *inputs)[1]
+            return stats[str(shapes)]
+
+        return lambda runs: np.stack(
+            [of(next(batches)) for batches, count in runs for _ in range(count)]
+        )
+
+    globals()["_call"], JaxDevices.train_steps = lowered, train_steps
+    return names
+
+
+def rehearse(function: str, *arguments: Any) -> Any:
+    """Calls what measures a line; returns that it lowers, and with which kernels."""
+    names = pretend()
+    result = globals()[function](*arguments)
+    with_kernels = LOWERS + (f" with {', '.join(sorted(names))}" if names else "")
+    if function != "facts":
+        return {"note": with_kernels}
+    _, found = result
+    return ON_A_CPU, [(at, note if _failed(note) else with_kernels) for at, note in found]
+
+
+def run_script(rehearses: bool, path: str, *flags: str) -> None:
+    """Runs a script in this process."""
+    if rehearses:
+        pretend()
+    sys.argv = [path, *flags]
+    runpy.run_path(path, run_name="__main__")
+
+
+# --- the table ------------------------------------------------------------------------------
 
 
 class Line(NamedTuple):
@@ -286,47 +388,83 @@ def _small(at: tuple[str, str]) -> tuple[str, str]:
     return at[0], "x".join(map(str, sizes))
 
 
-def print_facts(seconds: float) -> Iterator[tuple[str, bool]]:
-    """Prints the facts; yields each, and whether it is one."""
-    for name in FACTS:
+def print_facts(seconds: float, rehearses: bool) -> tuple[str, list[tuple[str, bool]]]:
+    """Prints the facts; returns the device, and each with whether it is one."""
+    device, told, end = "no device", [], time.monotonic() + seconds
+    for left, name in zip((len(FACTS) - i for i in range(len(FACTS))), FACTS, strict=True):
+        share = max(1.0, (end - time.monotonic()) / left)
         try:
-            found = in_process("gpu.facts", name, backend="jax", timeout=seconds)
-        except (subprocess.TimeoutExpired, SystemExit) as error:
-            found = [("all", "failed: " + _cause(error))]
+            # What it has found comes back if it ends by itself.
+            device, found = _process(rehearses, "facts", name, share - FACT_TAKES, timeout=share)
+        except (Exception, SystemExit) as error:
+            found = [("all", _why(error))]
         for at, note in found:
-            print(f"| {name} | - | {at} | - | - | - | - | {note} |", flush=True)
-            yield f"{name}, {at}: {note}", not note.startswith("failed")
+            _print_row(name, "-", at, "-", "-", "-", "-", note)
+            told.append((f"{name}, {at}: {note}", not _failed(note)))
+    return device, told
 
 
 def print_line(line: Line, seconds: float, args: argparse.Namespace) -> tuple[str, bool]:
     """Measures a line, for at most so many seconds, and prints it; returns it as a fact."""
-    call = functools.partial(in_process, backend="jax", timeout=seconds)
-    figures, note = None, ""
+    call = functools.partial(_process, args.rehearse, timeout=seconds)
     try:
         if line.name in SCRIPTS.values():
             kind = next(kind for kind, name in SCRIPTS.items() if name == line.name)
-            note = script(kind, line.model, line.size, seconds, args)
+            found = script(kind, line.model, line.size, seconds, args)
         elif line.name in BESIDE_CPU.values():
             dtype = next(dtype for dtype, name in BESIDE_CPU.items() if name == line.name)
-            note = call("gpu.compare", dtype, line.model, line.size)
+            found = call("compare", dtype, line.model, line.size)
         elif line.name == WHERE_TIME_GOES:
-            note = call("gpu.kernels", line.model, line.size)
+            found = call("kernels", line.model, line.size)
         else:
-            figures = call("gpu.measure", *line, args.steps)
-    except subprocess.TimeoutExpired:
-        note = "ended: no time was left"
-    except SystemExit as error:
-        note = "failed: " + _cause(error)
-    columns = _columns(line.model, _shape(line.size), figures) if figures else ("-",) * 4
-    print("|", " | ".join([*line, *columns, note or f"on {figures['device']}"]), "|", flush=True)
-    failed = note.startswith(("failed", "ended"))
-    return f"{', '.join(line)}: {note or columns[0] + ' tokens/s'}", not failed
+            found = call("measure", *line, args.steps)
+        figures = found if isinstance(found, dict) else {"note": found}
+    except (Exception, SystemExit) as error:  # A line that fails is a row that says so.
+        figures = {"note": _why(error)}
+    is_measured = "seconds" in figures
+    columns = _columns(line.model, _shape(line.size), figures) if is_measured else ("-",) * 4
+    note = f"on {figures['device']}" if is_measured else figures["note"]
+    _print_row(*line, *columns, note)
+    fact = f"{columns[0]} tokens/s" if is_measured else note
+    return f"{', '.join(line)}: {fact}", not _failed(note)
 
 
-def _cause(error: BaseException) -> str:
-    """Returns the line of a process's end that names its error."""
-    lines = str(error).strip().splitlines()
-    return next((line for line in reversed(lines) if re.match(r"[\w.]*Error", line)), lines[-1])
+def leave_out(line: Line, reason: str) -> tuple[str, bool]:
+    """Prints a line that is not measured; returns it as a fact."""
+    _print_row(*line, *("-",) * 4, f"left out: {reason}")
+    return f"{', '.join(line)}: left out: {reason}", False
+
+
+def _process(rehearses: bool, function: str, *arguments: Any, timeout: float) -> Any:
+    call = ("gpu.rehearse", function) if rehearses else (f"gpu.{function}",)
+    return in_process(*call, *arguments, backend="jax", timeout=timeout)
+
+
+def _print_row(*columns: str) -> None:
+    print("|", " | ".join(columns), "|", flush=True)
+
+
+def _failed(note: str) -> bool:
+    return note.startswith(("failed", "ended", "left out"))
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"ended: it took more than {error.timeout:.0f} s"
+    is_a_process = isinstance(error, SystemExit)
+    return "failed: " + _cause(str(error) if is_a_process else f"{type(error).__name__}: {error}")
+
+
+def _cause(text: str) -> str:
+    """Returns the line that names the error of a process, by what it wrote, for a table's cell."""
+    lines = text.strip().splitlines() or ["it wrote nothing"]
+    named = (line for line in reversed(lines) if re.match(r"[\w.]*[Ee]rror\b", line))
+    return next(named, lines[-1]).replace("|", "/")[:300]
+
+
+def expected(line: Line) -> float:
+    """Returns how many seconds a line is expected to take."""
+    return next(time for name, time in EXPECTED.items() if line.name.startswith(name))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -339,10 +477,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--shapes", nargs="+", help="examples x tokens x predictions")
     parser.add_argument("--steps", type=int, default=20, help="number of steps of a run")
     parser.add_argument("--only", default="", help="only lines whose name contains this")
+    parser.add_argument("--rehearse", action="store_true", help="only lower, on a CPU")
     parser.add_argument("--input_file", help="text, for the scripts")
     parser.add_argument("--spm_model_file", help="vocabulary, for the scripts")
     args = parser.parse_args(arguments)
-    end, longest = time.monotonic() + 60 * args.minutes, 0.0
+    end = time.monotonic() + 60 * args.minutes
     missing = {
         "no --input_file and --spm_model_file": not (args.input_file and args.spm_model_file),
         "no TensorFlow": importlib.util.find_spec("tensorflow") is None,
@@ -350,22 +489,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     without = next((what for what, is_missing in missing.items() if is_missing), None)
     print("| what | model | shape | tokens/s | MFU | memory | first steps | |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
-    told = [] if args.only else list(print_facts(60 * args.minutes))
+    device, told = "one device", []
+    if not args.only:
+        device, told = print_facts(min(FACTS_TAKE, 60 * args.minutes), args.rehearse)
+    # What lines took, and were expected to: the next is expected to be as slow.
+    took, thought = 0.0, 0.0
     for line in lines(list(args.models), args.shapes):
         if args.only not in line.name:
             continue
         start = time.monotonic()
-        reason = without if line.name in SCRIPTS.values() else None
-        if start + longest > end:
-            reason = "no time is left"
-        if reason:
-            print(f"left out: {', '.join(line)}: {reason}", file=sys.stderr)
-            told.append((f"{', '.join(line)}: {reason}", False))
-            continue
-        told.append(print_line(line, end - start, args))
-        longest = max(longest, time.monotonic() - start)
-    for title, is_so in (("confirmed", True), ("not confirmed", False)):
-        print(f"\n{title}:\n", *(f"- {fact}\n" for fact, fits in told if fits == is_so), sep="")
+        needs, left = expected(line) * max(1.0, took / thought if thought else 1.0), end - start
+        if line.name in SCRIPTS.values() and without:
+            told.append(leave_out(line, without))
+        elif args.rehearse and line.name in (COMPILED, EAGER):
+            told.append(leave_out(line, "not ours"))
+        elif left < needs:
+            told.append(leave_out(line, f"{max(0, left):.0f} s left, some {needs:.0f} needed"))
+        else:
+            told.append(print_line(line, min(left, 3 * needs), args))
+            took, thought = took + time.monotonic() - start, thought + expected(line)
+    print("\n| on | what is known |\n| --- | --- |")
+    for title, is_so in ((f"{device}: confirmed", True), (f"{device}: not confirmed", False)):
+        _print_row(title, "; ".join(fact for fact, fits in told if fits == is_so) or "nothing")
 
 
 def _shape(size: str) -> Shape:
