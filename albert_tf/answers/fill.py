@@ -16,7 +16,7 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.words import SPACE_MARK
 
 MASK = "[MASK]"
-# What a model may be without, as it was not trained, and the model's output that it is made of.
+# An output that is left out where its weights were not trained -> the model's output behind it.
 MADE_OF = {"pooled": "pooled_output", "swapped": "sentence_order_logits"}
 
 

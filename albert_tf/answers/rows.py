@@ -14,8 +14,8 @@ from albert_tf.types import Features
 
 # The features of a sequence, by name.
 Row = dict[str, np.ndarray]
-# What a model reads, and what its sequences are padded to a multiple of: few lengths, none shorter
-# than a beam.
+# The features that a model reads, and the multiple that sequences are padded to: few lengths, none
+# shorter than a beam.
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 LENGTH_MULTIPLE = 8
 # Padding values other than 0: no answer can start or end at a padded position.

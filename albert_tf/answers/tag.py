@@ -102,7 +102,7 @@ class Tag(Labelled):
             shares[numbers[is_first] - 1] = self.shares(logits)
         chosen, best = shares.argmax(axis=1).tolist(), shares.max(axis=1).tolist()
 
-        # What is found: all words, or entities, of which several words may be one.
+        # Each word is found, or each entity, which may span several words.
         spans: list[tuple[str, int, int, list[float]]] = []  # Kind, start, end, of each word.
         prefix = kind = ""
         for (start, end), tag, share in zip(words, chosen, best, strict=True):

@@ -81,14 +81,14 @@ def prepare(
     )
 
     # The data, which must be what task and model expect, and the same for all workers.
-    words = find_vocabulary(settings, directory, config)
-    task = make_task(settings, config, words.tokenizer, find_classes(settings, directory))
+    vocabulary = find_vocabulary(settings, directory, config)
+    task = make_task(settings, config, vocabulary.tokenizer, find_classes(settings, directory))
     check_same_task(settings, task, directory)
     teacher = make_teacher(settings, task)
     examples = read_examples(settings, task)
     if settings.do_train:
         settings = settings.with_steps(len(examples["train"]))
-    check_exportable(settings, task, words)
+    check_exportable(settings, task, vocabulary)
     data = {name: feature_table.examples_digest(split) for name, split in examples.items()}
     shared = {**settings.record(), "config": config.to_dict(), "classes": task.classes}
     run_directory.check_workers_agree(devices, {**shared, **dict.fromkeys(SPLITS), **data})
@@ -102,7 +102,7 @@ def prepare(
         run.restore_best()
     make_splits(settings, run, examples, teacher)
     if settings.do_train:
-        about = words, getattr(task.kind, "labels", ()), task.record(settings.task_name)
+        about = vocabulary, getattr(task.kind, "labels", ()), task.record(settings.task_name)
         data.pop("test", None)  # A later run may predict others.
         directory.begin(devices, resumes, settings, config, data, *about)
     return settings, run
@@ -368,7 +368,9 @@ def combine(settings: FinetuningSettings) -> None:
         scores = write_predictions(*to, split, examples[split], predictions)
 
 
-def check_exportable(settings: FinetuningSettings, task: SupervisedTask, words: Vocabulary) -> None:
+def check_exportable(
+    settings: FinetuningSettings, task: SupervisedTask, vocabulary: Vocabulary
+) -> None:
     """Checks before training what an export needs, and that its directory is free."""
     if not settings.export_dir:
         return
@@ -381,7 +383,7 @@ def check_exportable(settings: FinetuningSettings, task: SupervisedTask, words: 
             "version that matches TensorFlow's, or leave `export_dir` out and export on another "
             "machine"
         ) from error
-    graph_tokenizer.build(words)
+    graph_tokenizer.build(vocabulary)
     task.kind.with_threshold(settings.threshold)
     if not is_exported(settings):
         files.check_free(settings.export_dir)

@@ -80,7 +80,7 @@ def prepare(
     has_cache = files.is_dir(settings.output_dir)  # Other workers may be earlier than the chief.
     cache = os.path.join(settings.output_dir, "input_files.json") if has_cache else None
     records = check_records(settings, paths, config, cache)
-    words = find_vocabulary(paths, directory, config) if settings.do_train else None
+    vocabulary = find_vocabulary(paths, directory, config) if settings.do_train else None
     data = {"records": records.digest()}
     shared = {**settings.record(), "config": config.to_dict(), **data}
     run_directory.check_workers_agree(devices, shared)
@@ -95,7 +95,7 @@ def prepare(
         # The paper's deeper models were started from shallower ones.
         depth = {"expand_group0": settings.init_from_group0, "any_depth": True}
         resumes = directory.initialise(trainer, **depth)
-        directory.begin(devices, resumes, settings, config, data, words)
+        directory.begin(devices, resumes, settings, config, data, vocabulary)
     return settings, trainer, records, directory.initial
 
 

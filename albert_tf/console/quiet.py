@@ -54,7 +54,7 @@ def import_tensorflow(backend: str | None = None) -> None:
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     level = os.environ.setdefault(_LEVEL, "3")
     with contextlib.nullcontext() if level == "0" else filtered_stderr():
-        # What is made here is never searched for garbage: a million objects.
+        # The million objects that are made here are never searched for garbage.
         gc.disable()
         import tensorflow as tf
 

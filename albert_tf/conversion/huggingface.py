@@ -64,7 +64,7 @@ _FIXED = {
 _DEFAULT_LABEL = "LABEL_{}"
 # Fixed in the release's code.
 CLASSIFIER_DROPOUT = 0.1
-# Those that name their classes.
+# Architectures whose config names the classes.
 _WITH_LABELS = {kind.model for kind in KINDS if issubclass(kind, Labelled)}
 # architecture -> whether it has a pooler, prefixes of the release's names of its heads, and Hugging
 # Face's name of its task.

@@ -19,7 +19,7 @@ from albert_tf.conversion import huggingface, keras_files
 from albert_tf.storage import files, run_record
 from albert_tf.storage.run_record import RUN_FILE, RunRecord, TaskRecord
 
-# Those whose heads have weights of the same names: the weights don't tell what they are for.
+# Kinds whose heads have weights of the same names, so that the weights don't tell them apart.
 ALIKE = {kind.model: kind for kind in kinds.KINDS if kind.heads == (CLASSIFIER_HEAD,)}
 
 

@@ -13,7 +13,7 @@ from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.conversion import bundles, huggingface, keras_files, kerashub
 from albert_tf.storage import files, hub
 
-# What convert writes.
+# The layouts that convert writes.
 LAYOUTS = ("tf1", "huggingface", "keras", "kerashub")
 _READERS = (huggingface, kerashub, bundles, keras_files)
 # Fields that don't change what trained weights compute.

@@ -81,7 +81,7 @@ def write(
         header["model-index"] = [{"name": f"ALBERT for {task}", "results": [of]}]
     lines = [f"{name}: {json.dumps(value)}" for name, value in header.items() if value]
 
-    # What it is, how to use it, how it was trained, and its scores.
+    # The text: size, use, training and scores.
     size = f"{config.num_hidden_layers} layers, H {config.hidden_size}, E {config.embedding_size}"
     sections = [
         "\n".join(["---", *lines, "---"]),

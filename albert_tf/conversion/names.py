@@ -18,7 +18,7 @@ ENCODER = "bert/"
 POOLER = "bert/pooler/"
 PRETRAINING_HEADS = MASKED_LM_HEAD, SENTENCE_ORDER_HEAD = Fill.heads
 HEADS = tuple(dict.fromkeys(head for kind in KINDS for head in kind.heads))
-# Of the optimizer's variables that belong to no weight, in our checkpoints.
+# Prefix, in our checkpoints, of the optimizer's variables that belong to no weight.
 OPTIMIZER = "optimizer/"
 # The weights with a row, or a number, for each piece.
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"

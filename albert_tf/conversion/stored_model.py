@@ -125,12 +125,12 @@ def read(stored: Stored, drop: Sequence[str] = ()) -> StoredModel:
     _check_weights(model)
 
     # Beside the weights: vocabulary, names of classes, the task it was trained for.
-    words = vocabulary.find(path, *stored.of_vocabulary)
-    if words:
-        words.check(config)
+    found = vocabulary.find(path, *stored.of_vocabulary)
+    if found:
+        found.check(config)
     names, run = labels.find(path, model.num_labels), kinds.find_run(path)
     rate = kinds.classifier_dropout(path)
-    return StoredModel(path, config, weights, words, names, run, rate)
+    return StoredModel(path, config, weights, found, names, run, rate)
 
 
 def _check_weights(source: StoredModel) -> None:

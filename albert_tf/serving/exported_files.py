@@ -153,13 +153,13 @@ def find(path: str) -> str | None:
 def load(path: str) -> ExportedFile:
     """Loads a file; its description and vocabulary lie beside it."""
     kind, config, is_quantized = read_description(os.path.dirname(path))
-    words = vocabulary.find(path)
-    if words is None:
+    found = vocabulary.find(path)
+    if found is None:
         raise FileNotFoundError(f"no vocabulary is beside {path}: copy the whole directory")
-    words.check(config)
+    found.check(config)
     runner = _runner(path)
     _check_outputs(path, kind, runner.outputs)
-    return ExportedFile(kind, words, runner._replace(depends_on_batch=is_quantized))
+    return ExportedFile(kind, found, runner._replace(depends_on_batch=is_quantized))
 
 
 def _runner(path: str) -> Runner:

@@ -228,7 +228,7 @@ def parse_examples(serialized: tf.Tensor) -> dict[str, tf.RaggedTensor]:
 
 
 _SPACE_CODES = [code for code in range(0x10000) if chr(code).isspace()]
-# What str.strip removes, as an RE2 class.
+# The characters that str.strip removes, as an RE2 class.
 SPACES = "[" + "".join(rf"\x{{{code:x}}}" for code in _SPACE_CODES) + "]"
 
 

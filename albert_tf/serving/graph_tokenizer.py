@@ -219,7 +219,7 @@ class WordPieceGraph(_Graph):
         starts = starts.merge_dims(1, 2)
         starts = starts.with_values(starts.values + firsts)
         ends = ends.merge_dims(1, 2)
-        # Of a word that is too long, the end is not that of what stands for it.
+        # A word that is too long ends where it does, not where its replacement would.
         is_whole = of_rows(ids.values, too_long)
         stops = tf.where(is_whole, limits, tf.minimum(ends.values + firsts, limits))
         ends = ends.with_values(stops)

@@ -104,7 +104,7 @@ def serve_fitted(
     model: keras.Model, preprocess: Preprocessor, options: Mapping[str, Any]
 ) -> ServedModel:
     """Returns a model in memory as one that takes raw text; see export_saved_model."""
-    # Of a subclass of several models the nearest one counts.
+    # For a subclass of several models the nearest one counts.
     bases = type(model).__mro__
     of_bases = ([kind for kind in KINDS if model_class(kind) is base] for base in bases)
     found = next(filter(None, of_bases), [])

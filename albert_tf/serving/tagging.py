@@ -92,7 +92,7 @@ class Tagger(ServedModel):
         sizes = tf.cast(limits - firsts, tf.int64)
         pieces = tf.RaggedTensor.from_row_lengths(ids.values, sizes, validate=False)
         outputs = run_in_parts(self.run, self.joiner.single(pieces))["probabilities"]
-        # Of several windows from the same piece on, the last one holds it: the others are empty.
+        # If several windows begin at a piece, the last one holds it: the others are empty.
         first_pieces = tf.cast(ids.row_starts(), tf.int32)
         windows = tf.searchsorted(firsts, first_pieces, side="right") - 1
         # After [CLS]. What stands behind a window's last piece is for words that have none.
@@ -114,7 +114,7 @@ class Tagger(ServedModel):
         types = is_(self._types)
         same = (rows[1:] == rows[:-1]) & (types[1:] == types[:-1])
         goes_on = same & is_(self._goes_on)[1:] & is_(self._is_open)[:-1]
-        # Of no words there is no first one.
+        # There may be no words, and so no first one.
         goes_on = tf.concat([tf.zeros_like(rows[:1], tf.bool), goes_on], axis=0)
         begins = is_(self._is_inside) & ~goes_on
         entities = tf.cumsum(tf.cast(begins, tf.int32)) - 1

@@ -52,29 +52,29 @@ def _check(served: ServedModel) -> None:
             f"`format=web` has no page for the task {served.kind.task}, only for "
             f"{', '.join(known)}: give another `format`"
         )
-    words = served.vocabulary
-    if not words.is_word_piece:
-        content = files.read_bytes(words.path)
+    vocabulary = served.vocabulary
+    if not vocabulary.is_word_piece:
+        content = files.read_bytes(vocabulary.path)
         is_unigram = sentence_piece.model_type(content) == sentence_piece.UNIGRAM
         if not is_unigram or sentence_piece.spaces_end_words(content):
             raise ValueError(
                 f"`format=web` splits words only with a Unigram model that begins them with a "
-                f"space, and {words.path} is none: give another `format`"
+                f"space, and {vocabulary.path} is none: give another `format`"
             )
 
 
 def _description(served: ServedModel, directory: str) -> str:
     """Returns the page's settings; who hosts it may change its title and runtime."""
-    words = vocabulary.need(directory)
+    found = vocabulary.need(directory)
     page = {
         "title": served.kind.title,
         "runtime": _RUNTIME,
         "model": FORMATS[_FORMAT],
-        "vocabulary": os.path.basename(words.path),
+        "vocabulary": os.path.basename(found.path),
         "tokenizer": {
-            "wordPiece": words.is_word_piece,
-            "lower": words.tokenizer.do_lower_case,
-            "keepAccents": words.tokenizer.keep_accents,
+            "wordPiece": found.is_word_piece,
+            "lower": found.tokenizer.do_lower_case,
+            "keepAccents": found.tokenizer.keep_accents,
         },
         "kind": served.kind.to_json(),
     }

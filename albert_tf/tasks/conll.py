@@ -22,11 +22,11 @@ from albert_tf.storage.text_files import (
 _DOCUMENT = "-DOCSTART-"
 # Not all white space: a word may hold a no-break space.
 _SEPARATOR = re.compile("[ \t]+")
-# What no cell of a column can hold.
+# Separators, which no cell of a column can hold.
 BETWEEN_CELLS = re.compile("[ \t\r\n]")
 # The columns of a word in CoNLL-U. Source: universaldependencies.org/format.html.
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-# What stands in one of them if a word has nothing there, as most have in some.
+# Fills a column in which a word has nothing, as most words have in some.
 NOTHING = "_"
 _BILOU = re.compile(r"[BILU]-.+", re.DOTALL)
 

@@ -57,11 +57,11 @@ class Teacher:
             raise ValueError(
                 f"`teacher` {self._path} lacks {', '.join(lacking)}: fine-tune it first"
             )
-        words = vocabulary.find(self._path)
-        if words is None:
+        found = vocabulary.find(self._path)
+        if found is None:
             raise FileNotFoundError(f"`teacher` {path} has no vocabulary beside it: put it there")
         config = conversion.load_config(self._path)
-        words.check(config)
+        found.check(config)
         # It reads texts as in its own run, if that is known, else as the student does.
         trained = kinds.find(self._path)
         self._task = copy.copy(task)
@@ -92,7 +92,7 @@ class Teacher:
         # Its own columns are put into the order of the student's classes.
         self._order = [named.index(name) for name in task.classes]
         self._task.options = dataclasses.replace(task.options, config=config)
-        self._task.tokenizer = words.tokenizer
+        self._task.tokenizer = found.tokenizer
         self._task.prefix = ""  # It has a folder of its own.
         task.distillation = distillation
         task.labels = (*task.labels, TEACHER_PROBABILITIES)

@@ -102,8 +102,8 @@ class Preprocessor:
         """
         path = hub.local(path)
         config = layouts.load_config(path)
-        words = vocabulary.need(path, spm_model_file, vocab_file, do_lower_case, keep_accents)
-        words.check(config)
+        found = vocabulary.need(path, spm_model_file, vocab_file, do_lower_case, keep_accents)
+        found.check(config)
         longest, run = config.max_position_embeddings, run_record.find_run(path)
         known = {"max_seq_length": longest}
         if run and run.task:
@@ -111,7 +111,7 @@ class Preprocessor:
         if max_seq_length is not None:
             settings["max_seq_length"] = max_seq_length
         labels = labels_file.stored(path) if labels is None else labels
-        preprocess = cls(words, labels=labels, **{**known, **settings})
+        preprocess = cls(found, labels=labels, **{**known, **settings})
         if preprocess.max_seq_length > longest:
             raise ValueError(
                 f"`max_seq_length` must be at most {longest} (the config's "

@@ -21,7 +21,7 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Features
 
 FLAT_FORMATS = (".jsonl", parquet_files.ENDING)
-# What stands for an answer where there is none.
+# Stands for an answer where there is none.
 _NO_ANSWER = entry("", -NO_WINDOW_NULL_ODDS, -NO_WINDOW_NULL_ODDS)
 
 
@@ -191,7 +191,7 @@ def _answer_pieces(example: SquadExample, offsets: np.ndarray) -> tuple[int, int
         )
     answer, (starts, ends) = example.answers[0], offsets.T
     last = answer.start + len(answer.text) - 1
-    # Of a character without a piece, the pieces after and before it.
+    # A character without a piece is found by the pieces after and before it.
     first_piece = int(np.searchsorted(ends, answer.start, side="right"))
     last_piece = int(np.searchsorted(starts, last, side="right")) - 1
     return min(first_piece, len(starts) - 1), max(last_piece, 0)

@@ -59,8 +59,8 @@ class SupervisedRun:
         self.splits: dict[str, Split] = {}
         self.initial_weights = initial_weights
         self._outputs = RowOutputs(trainer.devices, trainer.model)
-        # Of the weights to predict with: scores on "dev" if evaluate_best made them, and the step
-        # if they are a checkpoint.
+        # For the weights to predict with: their scores on "dev", if evaluate_best made them, and
+        # their step, if they are a checkpoint.
         self._dev_scores: dict[str, float] = {}
         self._step = -1
 

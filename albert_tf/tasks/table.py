@@ -146,7 +146,7 @@ def _list(cell: str, where: str) -> Any:
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
     is_flat = isinstance(value, list) and all(isinstance(x, (str, int, float)) for x in value)
-    # Of NumPy's text, which has no commas, Python would make one string.
+    # NumPy prints lists without commas, which Python would read as one string.
     if not is_flat or (read is ast.literal_eval and repr(value) != cell):
         raise ValueError(
             f"{where}: expected labels separated by {LABEL_SEPARATOR}, or a list in JSON or as "

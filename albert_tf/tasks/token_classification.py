@@ -27,7 +27,7 @@ from albert_tf.types import Array, Features
 
 # Tags of sentences; seqeval takes lists only.
 Tags = list[list[str]]
-# Of probabilities stored for ensembles: a set has many words.
+# Decimals of the probabilities that are stored for ensembles: a set has many words.
 _DIGITS = 7
 # In seqeval's report, beside the types.
 _MEANS = ("micro avg", "macro avg", "weighted avg")
@@ -215,7 +215,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
         found = score_tags(expected, self._tags(examples, predictions), self.classes)
         labels = np.array([label for example in examples for label in example.labels])
         is_read = _are_read(predictions)
-        # What is stored may be rounded to 0.
+        # Stored probabilities may be rounded to 0.
         shares = np.maximum(predictions[is_read], 0.5 * 10.0**-_DIGITS)
         return {**found, "eval_loss": metrics.log_loss(labels[is_read], shares)}
 
@@ -230,7 +230,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
         """
         self.store(directory, split, examples, predictions)
         predicted = self._tags(examples, predictions)
-        # What separates columns or lines becomes _.
+        # Separators of columns and lines become _.
         words = [[BETWEEN_CELLS.sub("_", word) for word in each.words] for each in examples]
         columns = [words, predicted]
         if is_labelled(examples):
