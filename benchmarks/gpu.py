@@ -231,7 +231,7 @@ def kernels(model: str, size: str) -> str:
 
 def script(kind: str, model: str, size: str, seconds: float, args: argparse.Namespace) -> str:
     """Runs a script from end to end on JAX; returns its speed."""
-    shape = _shape(size)
+    shape, end = _shape(size), time.monotonic() + seconds
     flags: dict[str, Any] = {
         "backend": "jax",
         "albert_config_file": CONFIGS / f"albert_{model}.json",
@@ -259,14 +259,14 @@ def script(kind: str, model: str, size: str, seconds: float, args: argparse.Name
         command += ["--from_scratch"] if kind == "tuned" else []
         command += [f"--{flag}={value}" for flag, value in flags.items()]
         start = time.perf_counter()
-        code = f"import gpu; gpu.run_script({args.rehearse}, *{command!r})"
+        lowers = ["-c", "import gpu, sys; gpu.rehearse_script(*sys.argv[1:])"]
         done = subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, *(lowers if args.rehearse else []), *command],
             env={**os.environ, "PYTHONPATH": str(ROOT / "benchmarks"), "KERAS_BACKEND": "jax"},
             capture_output=True,
             text=True,
             check=False,
-            timeout=max(1, seconds),
+            timeout=max(1, end - time.monotonic()),
         )
     if done.returncode:
         sys.exit(done.stderr)
@@ -341,10 +341,9 @@ def rehearse(function: str, *arguments: Any) -> Any:
     return ON_A_CPU, [(at, note if _failed(note) else with_kernels) for at, note in found]
 
 
-def run_script(rehearses: bool, path: str, *flags: str) -> None:
-    """Runs a script in this process."""
-    if rehearses:
-        pretend()
+def rehearse_script(path: str, *flags: str) -> None:
+    """Runs a script in this process, whose steps are only lowered."""
+    pretend()
     sys.argv = [path, *flags]
     runpy.run_path(path, run_name="__main__")
 
