@@ -488,7 +488,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     without = next((what for what, is_missing in missing.items() if is_missing), None)
     print("| what | model | shape | tokens/s | MFU | memory | first steps | |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |", flush=True)
-    device, told = "one device", []
+    device, told = ON_A_CPU if args.rehearse else "one device", []
     if not args.only:
         device, told = print_facts(min(FACTS_TAKE, 60 * args.minutes), args.rehearse)
     # What lines took, and were expected to: the next is expected to be as slow.
