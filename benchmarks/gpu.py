@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import functools
 import importlib.util
 import itertools
@@ -304,6 +305,11 @@ def pretend() -> set[str]:
     cudnn.check_compute_capability = lambda capability: float(capability) <= 9
     cudnn.is_cuda_compute_capability_equal = lambda capability: capability == "9.0"
     jax_ops._found, jax_ops.why_not = (lambda: "cuda"), (lambda: None)
+    with contextlib.suppress(ImportError):  # Triton's, of newer versions of JAX.
+        from jax._src.pallas.triton import gpu_info
+
+        h100 = gpu_info.get_gpu_info_from_version(gpu_info.GpuVersion.H100)
+        gpu_info.get_gpu_info = lambda: h100
     names: set[str] = set()
 
     def lowered(function: Any, *inputs: Any) -> Any:

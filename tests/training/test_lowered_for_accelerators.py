@@ -4,6 +4,7 @@ Only JAX's probes of the hardware are replaced. Everything lowers, with a kernel
 `attends`, without. A CPU computes in the same process.
 """
 
+import contextlib
 import pathlib
 import re
 from typing import Any
@@ -80,6 +81,11 @@ def pretend(platform: str) -> None:
     cudnn.check_compute_capability = lambda capability: float(capability) <= 9
     cudnn.is_cuda_compute_capability_equal = lambda capability: capability == "9.0"
     jax_ops._found = lambda: platform
+    with contextlib.suppress(ImportError):  # Triton's, of newer versions of JAX.
+        from jax._src.pallas.triton import gpu_info
+
+        h100 = gpu_info.get_gpu_info_from_version(gpu_info.GpuVersion.H100)
+        gpu_info.get_gpu_info = lambda: h100
 
 
 def config(heads: int = 2, vocab_size: int = 31, **changes: Any) -> AlbertConfig:
