@@ -24,7 +24,7 @@ CLASSIFIER_HEAD = "output_"
 # The largest whole number of an option that has no limit of its own: an int32.
 _MOST = 2**31 - 1
 # Positions that a model reads at once (at least one row): memory doesn't grow with the texts.
-_POSITIONS_AT_ONCE = 4096
+POSITIONS_AT_ONCE = 4096
 
 AnyKind = TypeVar("AnyKind", bound="Kind")
 
@@ -91,12 +91,12 @@ class Kind(abc.ABC):
     # Whether the last of its texts is several, and whether it makes vectors of texts.
     takes_many: ClassVar[bool] = False
     embeds: ClassVar[bool] = False
-    # Whether it is scored on labelled texts.
+    # Whether it is scored on labelled texts: its task then has `texts` and `predictions_of`.
     is_scored: ClassVar[bool] = True
     # Name prefixes of weights that a model can do without, and the outputs that need them.
     dispensable: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     # Positions that are read at once; of a model with outputs for each piece these are fewer.
-    positions_at_once: ClassVar[int] = _POSITIONS_AT_ONCE
+    positions_at_once: ClassVar[int] = POSITIONS_AT_ONCE
 
     max_seq_length: int = option(
         512, "Maximum length of a sequence in tokens, by default the model's.", least=4

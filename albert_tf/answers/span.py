@@ -134,8 +134,7 @@ class Span(Kind):
     ) -> tuple[list[Entry], float]:
         """Returns the best distinct answers to a question, and its null odds.
 
-        The answers don't depend on the odds. Those of a model without a head for them are the score
-        of [CLS] as start and end, the least of all windows, less the score of the best answer.
+        The answers don't depend on the odds.
 
         Args:
           context: Raw text.
@@ -149,26 +148,26 @@ class Span(Kind):
         entries: list[Entry] = []
         odds = NO_WINDOW_NULL_ODDS
         for row, output in zip(rows, outputs, strict=True):
-            pairs = _beam_pairs if self.has_beam else self._all_pairs
-            found = [*entries, *self._answers(context, row, pairs(output))]
+            found = [*entries, *self._answers(context, row, self._pairs(output))]
             # Trimmed after each window: a context may have thousands.
             different: dict[str, Entry] = {}
             for entry in sorted(found, key=_score, reverse=True):  # Of equal ones the first stays.
                 different.setdefault(entry["text"], entry)
             entries = list(different.values())[: self.n_best_size]
             odds = min(odds, self._null_score(output))
-        if not self.has_beam:
-            best = _score(entries[0]) if entries else -2 * NO_WINDOW_NULL_ODDS
-            odds = min(odds - best, NO_WINDOW_NULL_ODDS)
-        return with_probabilities(entries), odds
+        return with_probabilities(entries), self._null_odds(odds, entries)
 
     def _null_score(self, output: Features) -> float:
-        if self.has_beam:
-            return float(output["cls_logits"])
+        """Returns the score of "no answer" in a window: of [CLS] as start and end."""
         return float(output["start_logits"][0]) + float(output["end_logits"][0])
 
-    def _all_pairs(self, output: Features) -> Iterable[tuple[_Scored, _Scored]]:
-        """Returns the pairs of a window's best starts and ends."""
+    def _null_odds(self, score: float, entries: Sequence[Entry]) -> float:
+        """Returns the null odds: the least score of all windows, less that of the best answer."""
+        best = _score(entries[0]) if entries else -2 * NO_WINDOW_NULL_ODDS
+        return min(score - best, NO_WINDOW_NULL_ODDS)
+
+    def _pairs(self, output: Features) -> Iterable[tuple[_Scored, _Scored]]:
+        """Returns starts and ends to try in a window: all pairs of the best."""
         starts = _scored_best(output["start_logits"], self.n_best_size)
         ends = _scored_best(output["end_logits"], self.n_best_size)
         return itertools.product(starts, ends)
@@ -297,6 +296,20 @@ class BeamSpan(SpanOrNone):
     def model_arguments(self) -> dict[str, Any]:
         return {"start_n_top": self.start_n_top, "end_n_top": self.end_n_top}
 
+    def _null_score(self, output: Features) -> float:
+        return float(output["cls_logits"])
+
+    def _null_odds(self, score: float, entries: Sequence[Entry]) -> float:
+        return score
+
+    def _pairs(self, output: Features) -> Iterator[tuple[_Scored, _Scored]]:
+        """Yields the starts of a window's beam, each with all its ends."""
+        starts, start_scores, ends, end_scores = (output[name].tolist() for name in _BEAM)
+        of_start = len(ends) // len(starts)
+        for i, end in enumerate(ends):
+            start = i // of_start
+            yield (starts[start], start_scores[start]), (end, end_scores[i])
+
 
 def best_spans(spans: list[tuple[int, int]], length: int) -> np.ndarray:
     """Returns for each piece the window with most context on its shorter side, `<int>[length]`."""
@@ -334,12 +347,3 @@ def _score(each: Entry) -> float:
 def _scored_best(logits: np.ndarray, count: int) -> list[_Scored]:
     """Returns the positions of the `count` largest logits; among equal ones, the first wins."""
     return [(int(i), float(logits[i])) for i in np.argsort(-logits, kind="stable")[:count]]
-
-
-def _beam_pairs(output: Features) -> Iterator[tuple[_Scored, _Scored]]:
-    """Yields the starts of a window's beam, each with all its ends."""
-    starts, start_scores, ends, end_scores = (output[name].tolist() for name in _BEAM)
-    of_start = len(ends) // len(starts)
-    for i, end in enumerate(ends):
-        start = i // of_start
-        yield (starts[start], start_scores[start]), (end, end_scores[i])

@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from albert_tf.answers.fill import MADE_OF, MASK, Fill
-from albert_tf.answers.kind import Kind
+from albert_tf.answers.kind import POSITIONS_AT_ONCE, Kind
 from albert_tf.answers.rows import FEATURES
 from albert_tf.serving import exported_files, graph_tokenizer
 from albert_tf.serving.graph_text import (
@@ -28,9 +28,6 @@ from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.words import SPACE_MARK
 from albert_tf.types import Features
 
-# Positions that the model reads at once (at least one window): memory doesn't grow with the texts.
-_POSITIONS_AT_ONCE = 4096
-
 
 class ServedModel(tf.Module, abc.ABC):
     """A model that takes raw texts.
@@ -43,10 +40,8 @@ class ServedModel(tf.Module, abc.ABC):
 
     kind_class: type[Kind]
 
-    def __init__(self, model: keras.Model, vocabulary: Vocabulary, kind: Any = None) -> None:
+    def __init__(self, model: keras.Model, vocabulary: Vocabulary, kind: Any) -> None:
         super().__init__()
-        if kind is None:
-            kind = self.kind_class(max_seq_length=model.config.max_position_embeddings)
         kind.check(model.config)
         vocabulary.check(model.config)
         self.kind, self.config, self.vocabulary = kind, model.config, vocabulary
@@ -122,7 +117,7 @@ def run_in_parts(run: Any, features: Features) -> Features:
     Its outputs `[V, ...]` may be as wide as the features.
     """
     rows, width = tf.unstack(tf.shape(features["input_ids"]))
-    size = tf.maximum(_POSITIONS_AT_ONCE // width, 1)
+    size = tf.maximum(POSITIONS_AT_ONCE // width, 1)
     number = tf.maximum(-(-rows // size), 1)
     specs = run.get_concrete_function().structured_outputs
     # An output's parts are as wide as the features, or the beam.
@@ -161,7 +156,7 @@ class MaskFiller(ServedModel):
 
     kind_class = Fill
 
-    def __init__(self, model: keras.Model, vocabulary: Vocabulary, kind: Any = None) -> None:
+    def __init__(self, model: keras.Model, vocabulary: Vocabulary, kind: Any) -> None:
         super().__init__(model, vocabulary, kind)
         tokenizer = vocabulary.tokenizer
         self.mask_id = tokenizer.mask_id

@@ -32,8 +32,8 @@ def _option(name: str) -> Any:
     """Returns the setting of an option, as the kinds that have it declare it."""
     having = [kind for kind in KINDS if name in kind.option_fields()]
     field = having[0].option_fields()[name]
-    tasks = ", ".join(dict.fromkeys(kind.task for kind in having))
-    help = f"{'all' if len(tasks) == len(', '.join(TASKS)) else tasks}: {field.metadata['help']}"
+    tasks = [task for task in TASKS if any(kind.task == task for kind in having)]
+    help = f"{'all' if len(tasks) == len(TASKS) else ', '.join(tasks)}: {field.metadata['help']}"
     if type(field.default) in (int, float) and name != "max_seq_length":  # The model's own.
         help = f"{help.removesuffix('.')} ({field.default:g})."
     choices = field.metadata["choices"]

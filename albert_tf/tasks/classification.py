@@ -117,6 +117,7 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
     def predictions_of(
         self, examples: Sequence[Example], found: Sequence[Mapping[str, Any]]
     ) -> np.ndarray:
+        """Returns predictions of what the kind found in the texts of each example."""
         name = "probabilities" if self.classes else "score"
         return np.stack([np.atleast_1d(each[name]) for each in found]).astype(np.float64)
 
@@ -202,6 +203,7 @@ class SequenceClassificationTask(ScoringTask[TextExample]):
         return self.kind.problem_type == SINGLE_LABEL and not self.kind.windows
 
     def texts(self, example: TextExample) -> tuple[Any, ...]:
+        """Returns the raw texts of an example, as its kind takes them."""
         return (example.text_a, example.text_b) if self.kind.pairs else (example.text_a,)
 
     def weigh_classes(self, text: str, examples: Sequence[TextExample]) -> None:
@@ -286,6 +288,7 @@ class MultipleChoiceTask(ScoringTask[ChoiceExample]):
     """
 
     def texts(self, example: ChoiceExample) -> tuple[Any, ...]:
+        """Returns the raw texts of an example, as its kind takes them."""
         return example.context, example.endings
 
     def rows(

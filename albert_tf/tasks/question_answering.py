@@ -57,6 +57,7 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
             )
 
     def texts(self, example: SquadExample) -> tuple[Any, ...]:
+        """Returns the raw texts of an example, as its kind takes them."""
         return example.question, example.paragraph
 
     def rows(
@@ -79,6 +80,7 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
     def predictions_of(
         self, examples: Sequence[SquadExample], found: Sequence[Mapping[str, Any]]
     ) -> Predictions:
+        """Returns predictions of what the kind found in the texts of each example."""
         # Whatever the null odds: squad_v2's scores are those at the best threshold.
         texts = {e.qas_id: each["answers"][0] for e, each in zip(examples, found, strict=True)}
         odds = {}

@@ -167,16 +167,6 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
     ) -> Predictions:
         """Turns the outputs that `collect` returns into predictions to be scored."""
 
-    def texts(self, example: Example) -> tuple[Any, ...]:
-        """Returns the raw texts of an example, as its kind takes them."""
-        raise NotImplementedError
-
-    def predictions_of(
-        self, examples: Sequence[Example], found: Sequence[Mapping[str, Any]]
-    ) -> Predictions:
-        """Returns predictions of what the kind found in the texts of each example."""
-        raise NotImplementedError
-
     @abc.abstractmethod
     def scores(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:
         """Returns metrics by name, including `key_metric`; none if the examples have no labels."""

@@ -96,7 +96,7 @@ def test_a_long_context_is_read_in_parts(kind, vocabulary, monkeypatch):
     texts = {"question": ["who?", "where?", "?"], "context": [" ".join(words), "a mat", ""]}
 
     def ask(positions):
-        monkeypatch.setattr(served_models, "_POSITIONS_AT_ONCE", positions)
+        monkeypatch.setattr(served_models, "POSITIONS_AT_ONCE", positions)
         served = make(kind, vocabulary)
         apply, seen = served.apply, []
         served.read_texts()
