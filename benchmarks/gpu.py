@@ -22,13 +22,11 @@ from __future__ import annotations
 
 import argparse
 import collections
-import contextlib
 import functools
 import importlib.util
 import itertools
 import os
 import re
-import runpy
 import statistics
 import subprocess
 import sys
@@ -260,7 +258,7 @@ def script(kind: str, model: str, size: str, seconds: float, args: argparse.Name
         command += ["--from_scratch"] if kind == "tuned" else []
         command += [f"--{flag}={value}" for flag, value in flags.items()]
         start = time.perf_counter()
-        lowers = ["-c", "import gpu, sys; gpu.rehearse_script(*sys.argv[1:])"]
+        lowers = ["-c", "import gpu_rehearsal, sys; gpu_rehearsal.run_script(*sys.argv[1:])"]
         done = subprocess.run(
             [sys.executable, *(lowers if args.rehearse else []), *command],
             env={**os.environ, "PYTHONPATH": str(ROOT / "benchmarks"), "KERAS_BACKEND": "jax"},
@@ -284,74 +282,6 @@ def _write_table(text: str, path: str, rows: int) -> None:
         texts = (line.strip().replace("\t", " ") for line in lines if line.strip())
         for number, line in enumerate(itertools.islice(texts, rows)):
             table.write(f"{line}\t{number % 2}\n")
-
-
-# --- a rehearsal ----------------------------------------------------------------------------
-
-
-def pretend() -> set[str]:
-    """Replaces JAX's probes, as on an H100, and what runs there by what lowers it for CUDA.
-
-    Returns:
-      Filled later: the kernels in what was lowered.
-    """
-    import jax
-    from jax._src.cudnn import fused_attention_stablehlo as cudnn
-
-    from albert_tf.model import jax_ops
-    from albert_tf.training.jax_devices import JaxDevices
-
-    cudnn.check_cudnn_version = lambda: 91200
-    cudnn.check_compute_capability = lambda capability: float(capability) <= 9
-    cudnn.is_cuda_compute_capability_equal = lambda capability: capability == "9.0"
-    jax_ops._found, jax_ops.why_not = (lambda: "cuda"), (lambda: None)
-    with contextlib.suppress(ImportError):  # Triton's, of newer versions of JAX.
-        from jax._src.pallas.triton import gpu_info
-
-        h100 = gpu_info.get_gpu_info_from_version(gpu_info.GpuVersion.H100)
-        gpu_info.get_gpu_info = lambda: h100
-    names: set[str] = set()
-
-    def lowered(function: Any, *inputs: Any) -> Any:
-        """Returns ones, in the shapes of the results."""
-        program = function.trace(*inputs).lower(lowering_platforms=("cuda",))
-        names.update(re.findall(r"__cudnn\$fmha|add_and_norm|biased_gelu", program.as_text()))
-        return jax.tree.map(lambda of: np.ones(of.shape, of.dtype), program.out_info)
-
-    def train_steps(devices: Any, task: Any, model: Any, optimizer: Any, settings: Any) -> Any:
-        step, stats = devices.train_step(task, model, optimizer, settings), {}
-
-        def of(batch: Any) -> Any:
-            shapes = {name: (value.shape, value.dtype) for name, value in batch.items()}
-            if str(shapes) not in stats:
-                inputs = devices.shapes(model, optimizer, shapes)
-                stats[str(shapes)] = lowered(step, *inputs)[1]
-            return stats[str(shapes)]
-
-        return lambda runs: np.stack(
-            [of(next(batches)) for batches, count in runs for _ in range(count)]
-        )
-
-    globals()["_call"], JaxDevices.train_steps = lowered, train_steps
-    return names
-
-
-def rehearse(function: str, *arguments: Any) -> Any:
-    """Calls what measures a line; returns that it lowers, and with which kernels."""
-    names = pretend()
-    result = globals()[function](*arguments)
-    with_kernels = LOWERS + (f" with {', '.join(sorted(names))}" if names else "")
-    if function != "facts":
-        return {"note": with_kernels}
-    _, found = result
-    return ON_A_CPU, [(at, note if _failed(note) else with_kernels) for at, note in found]
-
-
-def rehearse_script(path: str, *flags: str) -> None:
-    """Runs a script in this process, whose steps are only lowered."""
-    pretend()
-    sys.argv = [path, *flags]
-    runpy.run_path(path, run_name="__main__")
 
 
 # --- the table ------------------------------------------------------------------------------
@@ -441,7 +371,7 @@ def leave_out(line: Line, reason: str) -> tuple[str, bool]:
 
 
 def _process(rehearses: bool, function: str, *arguments: Any, timeout: float) -> Any:
-    call = ("gpu.rehearse", function) if rehearses else (f"gpu.{function}",)
+    call = ("gpu_rehearsal.run", function) if rehearses else (f"gpu.{function}",)
     return in_process(*call, *arguments, backend="jax", timeout=timeout)
 
 
