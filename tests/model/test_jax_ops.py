@@ -23,7 +23,8 @@ def test_attention_kernels_and_dropout():
 
 @pytest.mark.peers  # A minute, interpreted.
 def test_attention_of_tpus_by_several_blocks():
-    jax_process.finish(jax_process.start(compare_attention, "tpu", 640))
+    written = jax_process.finish(jax_process.start(compare_attention, "tpu", 640))
+    assert "tpu attends at 640" in written
 
 
 def check_all() -> None:
@@ -129,6 +130,7 @@ def compare_attention(platform: str, *lengths: Any) -> None:
             # Not in bfloat16, in which JAX 0.12 sums bfloat16 on CPUs.
             bound = functools.partial(plain, masked_scores)
             assert_right(bound, *given, limits=(tolerances.KERNEL,), masked=1)
+        print(platform, "attends at", length)
     if platform == "tpu":
         # A packed example without keys: nobody makes such rows. Finite.
         mask[2:, : firsts[2]] = 0

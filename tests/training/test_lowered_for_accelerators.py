@@ -54,7 +54,8 @@ def test_steps_lower_and_a_cpu_computes_beside_a_gpu():
 
 @pytest.mark.peers  # Minutes.
 def test_all_lengths_heads_and_dtypes_lower_for_gpus():
-    jax_process.finish(jax_process.start(lower_lengths))
+    written = jax_process.finish(jax_process.start(lower_lengths))
+    assert "156 programs lowered" in written  # 132 lengths, 6 models, 18 heads and dtypes.
 
 
 @pytest.mark.peers  # A step is compiled and lowered for each of six lengths.
@@ -65,7 +66,8 @@ def test_a_fine_tuning_with_a_gpus_lengths_lowers_at_each(tmp_path):
     (tmp_path / "SST-2").mkdir()
     for name in ("train", "dev"):
         (tmp_path / f"SST-2/{name}.tsv").write_text("\n".join(["sentence\tlabel", *rows, ""]))
-    jax_process.finish(jax_process.start(fine_tune, tmp_path))
+    written = jax_process.finish(jax_process.start(fine_tune, tmp_path))
+    assert "lowered at 6 lengths, up to 88" in written
 
 
 # --- in the process -------------------------------------------------------------------------
@@ -163,20 +165,18 @@ def lower_lengths() -> None:
     tables = [np.random.default_rng(seed).integers(3, 129, 500) for seed in range(20)]
     for rows in tables:
         assert {*length_buckets.choose_static_lengths(rows, 128, multiple=8)} <= {*LENGTHS}
-    for length in LENGTHS:
-        case = ("classification", length, "bfloat16")
-        assert_by_rule("cuda", case, lowered("cuda", *case, config()), config())
+    cases: list[Any] = [(("classification", length, "bfloat16"), config()) for length in LENGTHS]
     # What benchmarks/gpu.py measures.
     for model in ("base_v2", "base_v1", "large_v2"):
         of_config = AlbertConfig.from_json_file(f"configs/albert_{model}.json")
-        for length in (128, 512):
-            case = ("pretraining", length, "bfloat16")
-            assert_by_rule("cuda", case, lowered("cuda", *case, of_config), of_config)
+        cases += [(("pretraining", length, "bfloat16"), of_config) for length in (128, 512)]
     for size in HEADS:
         of_config = config(heads=2, hidden_size=2 * size)
-        for dtype in ("float32", "bfloat16", "mixed_float16"):
-            case = ("classification", 128, dtype)
-            assert_by_rule("cuda", case, lowered("cuda", *case, of_config), of_config)
+        dtypes = ("float32", "bfloat16", "mixed_float16")
+        cases += [(("classification", 128, dtype), of_config) for dtype in dtypes]
+    for case, of_config in cases:
+        assert_by_rule("cuda", case, lowered("cuda", *case, of_config), of_config)
+    print(len(cases), "programs lowered")
 
 
 def fine_tune(folder: str) -> None:
@@ -211,9 +211,9 @@ def fine_tune(folder: str) -> None:
     changes |= {"train_batch_size": 8, "train_step": 60, "save_checkpoints_steps": 60}
     changes |= {"do_train": True, "do_eval": True}
     finetune_runs.main(finetune_runs.command("sst-2", pathlib.Path(folder), **changes))
-    assert len(programs) == 6 and max(programs) == 88, [*programs]
     for length, text in programs.items():
         assert_by_rule("cuda", (None, length, "bfloat16"), (text, text), config())
+    print(f"lowered at {len(programs)} lengths, up to {max(programs)}")
 
 
 def compute_beside_a_gpu() -> None:
