@@ -113,11 +113,9 @@ def find_initial_weights(settings: FinetuningSettings) -> str | None:
     # Without training, the best checkpoint may be all that is left of a run.
     if not settings.do_train and (best := checkpoint.best(settings.output_dir)):
         return best
-    # 2. init_checkpoint.
     if named := settings.init_checkpoint or settings.albert_hub_module_handle:
         files.check_not_url(named)
         return hub.local(named)
-    # 3. Random ones.
     if not settings.from_scratch:
         raise ValueError(
             f"no weights to start from: {settings.output_dir} contains no checkpoint; set "

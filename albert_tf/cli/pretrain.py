@@ -107,12 +107,11 @@ def find_initial_weights(settings: PretrainingSettings) -> str | None:
     # Without training a run in output_dir may have no checkpoint yet.
     if not settings.do_train and checkpoint.read_list(settings.output_dir):
         return None
-    # 2. init_checkpoint.
     if settings.init_checkpoint:
         return hub.local(settings.init_checkpoint)
-    # 3. Random ones; without training, what was converted, or unpacked, into output_dir.
     if settings.do_train:
         return None
+    # A model that was converted, or unpacked, into output_dir.
     try:
         layouts.find(settings.output_dir)
     except FileNotFoundError:

@@ -59,7 +59,7 @@ class RunDirectory:
         path = settings.output_dir
         if settings.do_train:
             check_fresh_or_own(path)
-        # 1. The run in the directory. If it has no checkpoint: 2. init_checkpoint, 3. random ones.
+        # The run in the directory; if it has no checkpoint, init_checkpoint; else random weights.
         stored = checkpoint.latest(path)
         initial = None if stored else find_initial(settings)
         weights = stored or initial
