@@ -10,6 +10,7 @@ import pytest
 import albert_tf
 from albert_tf import export
 from albert_tf.answers.classify import Classify
+from albert_tf.answers.fill import Fill
 from albert_tf.answers.span import Span
 from albert_tf.answers.tag import Tag
 from albert_tf.conversion.convert import convert
@@ -129,7 +130,9 @@ def test_classes(models, answers, vocabulary, name, dtype, tolerance):
 
 
 def test_masked_words_and_features(models, answers, vocabulary):
-    served = predict.from_model(export.MaskFiller(models[1]["fill_mask"], vocabulary))
+    served = predict.from_model(
+        export.MaskFiller(models[1]["fill_mask"], vocabulary, Fill(max_seq_length=64))
+    )
     for found, expected in zip(
         answers["fill_mask", "fill-mask", "fp32"], served(MASKED), strict=True
     ):
@@ -138,7 +141,9 @@ def test_masked_words_and_features(models, answers, vocabulary):
         shares = [each["probability"] for each in expected["masks"][0]]
         assert [each["score"] for each in found] == close(shares)
     for name in ("fill_mask", "features"):
-        model = predict.from_model(export.MaskFiller(models[1][name], vocabulary))
+        model = predict.from_model(
+            export.MaskFiller(models[1][name], vocabulary, Fill(max_seq_length=64))
+        )
         vectors = np.concatenate(answers[name, "feature-extraction", "fp32"])
         np.testing.assert_allclose(vectors, model.embed(TEXTS), rtol=0, atol=tolerances.PEER_OUTPUT)
 
@@ -147,7 +152,9 @@ def test_masked_words_and_features(models, answers, vocabulary):
 def test_sentence_transformers_takes_the_directory_as_it_is(models, vocabulary, hugging_face, name):
     if importlib.util.find_spec("sentence_transformers") is None:  # Importing it loads torch.
         pytest.skip("sentence_transformers is not installed: make test-peers installs it")
-    model = predict.from_model(export.MaskFiller(models[1][name], vocabulary))
+    model = predict.from_model(
+        export.MaskFiller(models[1][name], vocabulary, Fill(max_seq_length=64))
+    )
     found = hugging_face("embed", directory=models[0] / name, texts=TEXTS)["vectors"]
     np.testing.assert_allclose(found, model.embed(TEXTS), rtol=0, atol=tolerances.PEER_OUTPUT)
 
