@@ -15,6 +15,7 @@ ENDING = ".parquet"
 _BATCH_BYTES = 2**23
 _MOST_ROWS = 1024
 _BUFFER_BYTES = 2**20
+_NESTED = ("list", "large_list", "fixed_size_list", "struct")
 
 
 def class_names(feature: Any) -> tuple[str, ...]:
@@ -110,7 +111,7 @@ class ParquetFile:
         types = self._pyarrow.types
         if types.is_dictionary(kind):
             return self._is_json(kind.value_type)
-        if types.is_list(kind) or types.is_large_list(kind) or types.is_struct(kind):
+        if any(getattr(types, f"is_{each}")(kind) for each in _NESTED):
             return all(self._is_json(kind.field(i).type) for i in range(kind.num_fields))
         kinds = ("string", "large_string", "string_view", "integer", "floating", "boolean", "null")
         return any(getattr(types, f"is_{each}")(kind) for each in kinds)

@@ -6,6 +6,7 @@ import ast
 import csv
 import dataclasses
 import functools
+import itertools
 import json
 import os
 import re
@@ -30,8 +31,11 @@ from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 
 FORMATS = (".csv", ".tsv", *JSON_LINES, parquet_files.ENDING)
-# A list of strings or numbers in a cell of text.
-_LIST = re.compile(r"\s*\[\s*(['\"\d-].*)?\]\s*", re.DOTALL)
+# How 0 and 1 are written where a text has one of them for each class.
+_BITS = {"0": False, "1": True, "false": False, "true": True}
+_NUMBER = re.compile(r"-?\d+(\.\d+)?|true|false")
+# A list of strings, numbers or truth values in a cell of text.
+_LIST = re.compile(r"\s*\[\s*((['\"\d-]|[Tt]rue|[Ff]alse).*)?\]\s*", re.DOTALL)
 
 # A long document is more than the csv module's own limit, 131,072 characters.
 csv.field_size_limit(2**31 - 1)
@@ -172,7 +176,13 @@ class TableSettings(Settings):
     )
     label_column: str = _column(
         "label",
-        "Column of the labels; for multilabel, the labels of a text are separated by |.",
+        "Column of the labels; for multilabel, the labels of a text are separated by |, or in a "
+        "list, or the list has 0 or 1 for each class.",
+    )
+    label_names: tuple[str, ...] = _column(
+        (),
+        "Names of the classes, separated by commas, where labels are their numbers from 0, or 0 or "
+        "1 for each. By default those that a .parquet file has for them.",
     )
     choice_columns: tuple[str, ...] = _column((), "Columns of the choices, separated by commas.")
 
@@ -183,8 +193,10 @@ class TableSettings(Settings):
 
 
 def _class_names(path: str, settings: TableSettings) -> tuple[str, ...]:
-    """Returns the names of the classes whose ids are the labels, if the file has any."""
+    """Returns the names of the classes whose ids are the labels, if they are known."""
     files.check_file(path)
+    if settings.label_names:
+        return settings.label_names
     if not path.lower().endswith(parquet_files.ENDING):
         return ()
     with parquet_files.ParquetFile(path) as file:
@@ -194,12 +206,13 @@ def _class_names(path: str, settings: TableSettings) -> tuple[str, ...]:
 def find_labels(path: str, settings: TableSettings, several: bool = False) -> tuple[str, ...]:
     """Returns the classes of a training file, sorted as numbers if all are, else by name.
 
-    If the file itself names them, they are in its order. The arguments are those of read_texts.
-    Labels are named as by class_of.
+    If the settings or the file itself name them, they are in that order. Of vectors of 0 and 1 they
+    are the numbers of the positions. The arguments are those of read_texts. Labels are named as by
+    class_of.
     """
     if named := _class_names(path, settings):
         return named
-    labels: set[str] = set()
+    given: dict[int, list[str]] = {}
     of_several = [settings.label_column] if several else []
     for number, row in text_rows(path, settings.columns(labelled=True), of_several):
         cell = row[settings.label_column]
@@ -208,7 +221,10 @@ def find_labels(path: str, settings: TableSettings, several: bool = False) -> tu
                 f"{path}:{number}: expected a label without tabs and line ends, which separate "
                 f"cells and rows of predictions.tsv, got {cell!r}"
             )
-        labels.update(map(class_of, _parts(cell) if several else [cell]))
+        given[number] = _parts(cell) if several else [cell]
+    if several and are_multi_hot(given, f"{path}:"):
+        return tuple(map(str, range(len(next(iter(given.values()))))))
+    labels = {class_of(part) for parts in given.values() for part in parts}
     if len(labels) < 2:
         found = f"only one label: {labels.pop()!r}" if labels else "no label"
         raise ValueError(
@@ -235,22 +251,67 @@ def read_texts(
       settings: The columns of texts and labels.
       labels: The classes in the order of their ids; empty for a regression.
       labelled: Whether the file has labels; if not, all are None.
-      several: Whether a text may have any number of labels, joined by LABEL_SEPARATOR.
+      several: Whether a text may have any number of labels, joined by LABEL_SEPARATOR, or in a
+        list, or has 0 or 1 for each class; see are_multi_hot.
     """
-    examples = []
     ids = {class_of(name): i for i, name in enumerate(labels)}
-    named = {str(i): name for i, name in enumerate(_class_names(path, settings) if labels else ())}
-    of_several = [settings.label_column] if several else []
-    for number, row in text_rows(path, settings.columns(labelled), of_several):
-        text, label = row[settings.text_column], None
+    names = _class_names(path, settings) if labels else ()
+    rows = dict(text_rows(path, settings.columns(labelled), [settings.label_column] * several))
+    cells = {n: row[settings.label_column] for n, row in rows.items()} if labelled else {}
+    given = {n: _parts(cell) if several else [cell] for n, cell in cells.items()}
+    if several and are_multi_hot(given, f"{path}:", len(names or labels)):
+        names = names or labels
+        given = {
+            number: [str(i) for i, part in enumerate(parts) if _BITS[class_of(part)]]
+            for number, parts in given.items()
+        }
+
+    examples = []
+    named = {str(i): name for i, name in enumerate(names)}
+    for number, row in rows.items():
         second = row[settings.text_pair_column] if settings.text_pair_column else None
+        label = None
         if labelled:
-            cell = row[settings.label_column]
-            parts = _parts(cell) if several else [cell]
-            found = [_label(named.get(part, part), ids, f"{path}:{number}") for part in parts]
+            found = [_label(named.get(p, p), ids, f"{path}:{number}") for p in given[number]]
             label = tuple(sorted({int(each) for each in found})) if several else found[0]
-        examples.append(TextExample(str(number), text, second, label))
+        examples.append(TextExample(str(number), row[settings.text_column], second, label))
     return examples
+
+
+def are_multi_hot(labels: Mapping[int, Sequence[str]], where: str, num_classes: int = 0) -> bool:
+    """Whether texts have 0 or 1 for each class, by position, and not the names or ids of theirs.
+
+    All texts together decide: ids are not repeated within a text, nor written as 1.0 or true.
+
+    Args:
+      labels: The labels of each text, by its number.
+      where: What stands before a text's number in messages.
+      num_classes: 0 if unknown.
+    """
+    spelt = {number: [*map(class_of, parts)] for number, parts in labels.items()}
+    repeating = [
+        number
+        for number, parts in spelt.items()
+        if len({*parts}) < len(parts) and all(map(_NUMBER.fullmatch, parts))
+    ]
+    first = next(iter(repeating or spelt), 0)
+    width = len(spelt.get(first, ()))
+    others = [n for n, x in spelt.items() if len(x) != width or not _BITS.keys() >= {*x}]
+    if repeating and (others or num_classes not in (0, width)):
+        unlike = f", unlike {where}{others[0]}" if others else ""
+        raise ValueError(
+            f"{where}{first}: expected numbers of labels, none twice, or in all rows 0 or 1 for "
+            f"each of {num_classes or 'the'} labels, got {'|'.join(labels[first])}{unlike}"
+        )
+    if repeating or others or width < 2 or num_classes not in (0, width):
+        return bool(repeating)
+    # All are of 0 and 1, once each.
+    if {*itertools.chain.from_iterable(labels.values())} <= {"0", "1"}:
+        raise ValueError(
+            f"{where}{first}: {'|'.join(labels[first])}, and no other row without both, could be "
+            "two ids, or 0 or 1 for each label: write the names of labels, or 0.0 and 1.0 for each"
+        )
+    return True
 
 
 def read_questions(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:

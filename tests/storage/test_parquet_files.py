@@ -69,6 +69,10 @@ def test_ids_of_hugging_faces_classes_have_the_names_that_the_file_gives(pyarrow
     assert table.find_labels(path, several, several=True) == names
     found = table.read_texts(path, several, names, several=True)
     assert [each.label for each in found] == [(0, 2), ()]
+    columns["moods"] = pyarrow.array([[0, 0, 1], [1, 1, 1]], pyarrow.list_(pyarrow.float32(), 3))
+    path = write(pyarrow.table(columns).replace_schema_metadata(stored))
+    found = table.read_texts(path, several, names[::-1], several=True)
+    assert [each.label for each in found] == [(0,), (0, 1, 2)]
     columns["mood"] = [2, -1]  # That is what they write where a label is missing.
     path = write(pyarrow.table(columns).replace_schema_metadata(stored))
     with pytest.raises(ValueError, match="t.parquet:2: label '-1' is not one of those trained on"):

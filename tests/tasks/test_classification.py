@@ -3,7 +3,9 @@
 Can't see: whether the leaderboard takes the files.
 """
 
+import dataclasses
 import json
+import pathlib
 
 import keras
 import numpy as np
@@ -256,6 +258,17 @@ def examples_of_several(targets) -> list[TextExample]:
     return [TextExample(str(i + 2), "a b", None, ids) for i, ids in enumerate(targets)]
 
 
+def write_labels(path: pathlib.Path, values) -> str:
+    """Writes a table of labels, as JSON does, or in quotes."""
+    columns = [{"text": "a b", "label": value} for value in values]
+    lines = [json.dumps(row) for row in columns]
+    if path.suffix != ".jsonl":
+        cut, quote = (",", '"') if path.suffix == ".csv" else ("\t", "")
+        lines = [f"text{cut}label", *(f"a b{cut}{quote}{value}{quote}" for value in values)]
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
 @pytest.fixture
 def task(tokenizer):
     return tiny.task("multilabel", tokenizer, LABELS, max_seq_length=23)
@@ -300,6 +313,78 @@ def test_labels_in_lists_may_be_numbers(tmp_path):
     examples = table.read_texts(str(path), COLUMNS, ("0", "3"), several=True)
     assert [each.label for each in examples] == [(0, 1), (1,), ()]
     assert examples[2].text_a == "5"
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.csv", "t.tsv"])
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([[1, 0, 1], [0, 0, 0], [1, 0, 0], [0, 1, 1]], TARGETS),
+        ([[1.0, 0.0, 1.0], "0|0|0", [True, False, False], "0.0|1.0|1.0"], TARGETS),
+        ([[1, 0], [1, 1], [0, 1]], [(0,), (0, 1), (1,)]),
+        ([[1.0, 0.0], [0.0, 1.0]], [(0,), (1,)]),
+        ([[False, True]], [(1,)]),
+    ],
+)
+def test_numbers_for_each_label_say_which_a_text_has(tmp_path, name, values, expected):
+    path = write_labels(tmp_path / name, values)
+    count = 3 if expected is TARGETS else 2
+    found = table.find_labels(path, COLUMNS, several=True)
+    assert found == ("0", "1", "2")[:count]
+    for columns in (COLUMNS, dataclasses.replace(COLUMNS, label_names=LABELS[:count])):
+        assert table.find_labels(path, columns, several=True) == (columns.label_names or found)
+        # By position, whatever the model's order is.
+        examples = table.read_texts(path, columns, LABELS[:count], several=True)
+        assert [each.label for each in examples] == expected
+    examples = table.read_texts(path, columns, LABELS[:count][::-1], several=True)
+    assert [{count - 1 - i for i in each.label} for each in examples] == [*map(set, expected)]
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([[0], [1], [0, 1], []], ("0", "1")),
+        ([[0, 1], [0, 1]], ("0", "1", "2")),  # Of three labels, no vector has two numbers.
+        ([[1.0, 0.0], [1.0]], ("0", "1")),
+        ([["a", "b"], ["b", "a"]], ("a", "b")),
+    ],
+)
+def test_lists_of_ids_and_names_are_no_numbers_for_each_label(tmp_path, values, labels):
+    path = write_labels(tmp_path / "t.jsonl", values)
+    if len(labels) == 2:
+        assert table.find_labels(path, COLUMNS, several=True) == labels
+    examples = table.read_texts(path, COLUMNS, labels, several=True)
+    ids = [tuple(sorted(labels.index(str(part).removesuffix(".0")) for part in x)) for x in values]
+    assert [each.label for each in examples] == ids
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            [[0, 1, 0], [0, 1]],
+            "1: expected numbers of labels, none .*or 1 .*of 3 labels, got 0.1.0, unl.*:2$",
+        ),
+        ([[2], [0, 1, 1]], "2: expected numbers of labels, none twice.*, unlike t.jsonl:1$"),
+        ([[0, 1, 0], []], "1: expected numbers of labels, none twice.*, unlike t.jsonl:2$"),
+        ([[0, 1, 0], [0, 1, 2]], "1: expected numbers of labels, none twice.*, unlike t.jsonl:2$"),
+        ([[0, 1, 0, 1]], "1: expected numbers .*0 or 1 for each of 3 labels, got 0.1.0.1$"),
+        ([[2, -1, 2]], "1: expected numbers of labels, none twice.*got 2.-1.2, unlike t.jsonl:1$"),
+    ],
+)
+def test_numbers_for_each_label_are_as_many_in_all_rows(tmp_path, monkeypatch, values, message):
+    monkeypatch.chdir(tmp_path)
+    path = write_labels(pathlib.Path("t.jsonl"), values)
+    with pytest.raises(ValueError, match=f"^t.jsonl:{message}"):
+        table.read_texts(path, COLUMNS, LABELS, several=True)
+
+
+def test_what_could_be_ids_or_numbers_for_each_of_two_labels_is_refused(tmp_path):
+    path = write_labels(tmp_path / "t.jsonl", [[0, 1], [1, 0]])
+    with pytest.raises(
+        ValueError, match="t.jsonl:1: 0.1, .* could be two ids, or .*: write the na"
+    ):
+        table.find_labels(path, COLUMNS, several=True)
 
 
 @pytest.mark.parametrize(
