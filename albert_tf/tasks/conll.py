@@ -1,25 +1,31 @@
-"""CoNLL's columns, JSON Lines or CoNLL-U -> sentences; the schemes of their tags."""
+"""CoNLL's columns, JSON Lines, .parquet or CoNLL-U -> sentences; the schemes of their tags."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from absl import logging
 
 from albert_tf.answers.tag import OUTSIDE, are_entities, tag_parts
-from albert_tf.storage import files
+from albert_tf.storage import files, parquet_files
 from albert_tf.storage.text_files import (
     CARRIAGE_RETURN,
     JSON_LINES,
-    json_lines,
     json_member,
     tab_rows,
     utf8_lines,
 )
+from albert_tf.tasks import table
 
-# A line that begins a document in CoNLL's files.
-_DOCUMENT = "-DOCSTART-"
+# A line between documents in CoNLL's files.
+_DOCUMENT = re.compile("-DOCSTART-([ \t]|$)|#(begin|end) document")
+# At a sentence's beginning: a line that is surely a comment, and one that may be.
+_COMMENT, _HASH = re.compile(r"# +\S+ += "), re.compile("#([ \t]|$)")
+# What CoNLL-U numbers beside words: tokens of several words, and empty nodes.
+_NO_WORD = re.compile(r"\d+[-.]\d+")
 # Not all white space: a word may hold a no-break space.
 _SEPARATOR = re.compile("[ \t]+")
 # Separators, which no cell of a column can hold.
@@ -28,7 +34,11 @@ BETWEEN_CELLS = re.compile("[ \t\r\n]")
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 # Fills a column in which a word has nothing, as most words have in some.
 NOTHING = "_"
-_BILOU = re.compile(r"[BILU]-.+", re.DOTALL)
+# In JSON Lines and .parquet, words and their tags are in the first of these that there is.
+_TOKENS, _LABELS = ("tokens", "words"), ("labels", "ner_tags", "tags")
+# Tags of entities in BIOES, BILOU or BMES; and what looks like those of any scheme.
+_PREFIXED = re.compile(r"[BIESLUMW]-.+", re.DOTALL)
+_LIKE_ENTITY = re.compile(r"B|[BIESLUMW][-_].+|.+[-_][BIESLUMW]", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,10 +76,10 @@ def order_tags(counts: Mapping[str, int], path: str) -> tuple[str, ...]:
       path: The file they are from, for messages.
     """
     others = [tag for tag in counts if tag != OUTSIDE]
-    if any(tag[:2] in ("L-", "U-") for tag in others) and all(map(_BILOU.fullmatch, others)):
+    if any(tag[0] in "LUMW" for tag in others) and all(map(_PREFIXED.fullmatch, others)):
         raise ValueError(
-            f"{path}: the labels {', '.join(sorted(others)[:4])}... follow the scheme BILOU: "
-            "change it to BIOES, with E- for L- and S- for U-"
+            f"{path}: the labels {', '.join(sorted(others)[:4])}... follow the scheme BILOU or "
+            "BMES: change it to BIOES, with I- for M-, E- for L-, and S- for U- or W-"
         )
     if are_entities(others):
         prefixes, types = zip(*map(tag_parts, others), strict=True)
@@ -77,6 +87,12 @@ def order_tags(counts: Mapping[str, int], path: str) -> tuple[str, ...]:
         return (OUTSIDE, *sorted(found))
     if len(counts) < 2:
         raise ValueError(f"{path}: expected several labels, got only {next(iter(counts))!r}")
+    if any(map(_LIKE_ENTITY.fullmatch, others)):
+        logging.warning(
+            "%s: the labels are taken for plain tags, not entities: all must then be O, or B-, I-, "
+            "E- or S- before a type, unlike %s",
+            *(path, next(tag for tag in others if not are_entities([tag]))),
+        )
     first = OUTSIDE if OUTSIDE in counts else max(counts, key=counts.__getitem__)
     return (first, *sorted(counts.keys() - {first}))
 
@@ -92,8 +108,10 @@ def read_sentences(path: str, classes: Sequence[str], labelled: bool = True) -> 
 
     Args:
       path: Path of a .jsonl (or .json) file, with an object of `tokens` and `labels` in each line;
-        or of a file in CoNLL's columns: a word a line, its tag in the last of the columns between
-        spaces or tabs, and an empty line between sentences. Lines of -DOCSTART- are skipped. UTF-8.
+        or of a .parquet file with these columns; or of a file in CoNLL's columns: a word a line,
+        its tag in the last of the columns between spaces or tabs, and an empty line between
+        sentences. Words may be numbered as in CoNLL-U, in whose ten columns UPOS is the tag.
+        Comments before a sentence and lines of -DOCSTART- are skipped. UTF-8.
       classes: The tags in the order of their ids.
       labelled: Whether it must have tags; if not, it has one for each word or none at all.
     """
@@ -116,8 +134,8 @@ def read_sentences(path: str, classes: Sequence[str], labelled: bool = True) -> 
 def _sentences(path: str, labelled: bool) -> Iterator[_Sentence]:
     """Yields a file's sentences; all have tags, or none."""
     files.check_file(path)
-    is_json = path.lower().endswith(JSON_LINES)
-    found = _of_objects(path) if is_json else _of_columns(path)
+    has_objects = path.lower().endswith((*JSON_LINES, parquet_files.ENDING))
+    found = _of_objects(path) if has_objects else _of_columns(path)
     first = None
     for sentence in found:
         line, has_tags = sentence.lines[0], sentence.tags is not None
@@ -135,43 +153,80 @@ def _sentences(path: str, labelled: bool) -> Iterator[_Sentence]:
 
 
 def _of_columns(path: str) -> Iterator[_Sentence]:
-    rows: list[tuple[int, list[str]]] = []
-    first = None
+    lines = []
     for number, line in utf8_lines(path):
         line = line.rstrip("\r\n").strip(" \t")
         if "\r" in line:
             raise ValueError(f"{path}:{number}: {CARRIAGE_RETURN}")
-        cells = _SEPARATOR.split(line) if line else []
-        if cells and cells[0] != _DOCUMENT:
+        lines.append((number, "" if _DOCUMENT.match(line) else line))
+
+    # Words tell what is a comment.
+    words = [line for _, line in lines if line and not _HASH.match(line)]
+    tags = {OUTSIDE, *(_SEPARATOR.split(line)[-1] for line in words)}
+    sentences: list[list[tuple[int, list[str]]]] = [[]]
+    first = None
+    for number, line in lines:
+        cells = _SEPARATOR.split(line)
+        if not line:
+            sentences.append([])
+        elif sentences[-1] or not (words and _is_comment(line, words[0], tags, f"{path}:{number}")):
             first = first or (number, len(cells))
             if len(cells) != first[1]:
                 raise ValueError(
                     f"{path}:{number}: expected {first[1]} column(s) as in line {first[0]}, got "
                     f"{len(cells)}: {line[:60]!r}"
                 )
-            rows.append((number, cells))
-        elif rows:
-            yield _sentence(rows)
-            rows = []
-    if rows:
-        yield _sentence(rows)
+            sentences[-1].append((number, cells))
+
+    sentences = [rows for rows in sentences if rows]
+    if all(map(_is_numbered, sentences)) and any(len(rows) > 1 for rows in sentences):
+        tag = CONLLU_COLUMNS.index("upos") if first[1] == len(CONLLU_COLUMNS) else -1
+        sentences = [
+            [(n, [cells[1], cells[tag]]) for n, cells in rows if not _NO_WORD.fullmatch(cells[0])]
+            for rows in sentences
+        ]
+    for rows in filter(None, sentences):
+        last = [cells[-1] for _, cells in rows] if len(rows[0][1]) > 1 else None
+        yield _Sentence([n for n, _ in rows], [cells[0] for _, cells in rows], last)
 
 
-def _sentence(rows: Sequence[tuple[int, list[str]]]) -> _Sentence:
-    lines, cells = [line for line, _ in rows], [cells for _, cells in rows]
-    last = [row[-1] for row in cells] if len(cells[0]) > 1 else None
-    return _Sentence(lines, [row[0] for row in cells], last)
+def _is_comment(line: str, word: str, tags: Collection[str], where: str) -> bool:
+    """Whether a line that no word of its sentence precedes is a comment, and not the word "#".
+
+    `word` is a line with another word, and `tags` are those of all other words.
+    """
+    cells = _SEPARATOR.split(line)
+    if cells[0] != "#" or len(cells) != len(_SEPARATOR.split(word)):
+        return cells[0] == "#"
+    if line.partition("\t")[0].rstrip() == "#":
+        return False
+    if _COMMENT.match(line) or "\t" in line + word:  # A tab would follow the "#".
+        return True
+    if cells[-1] not in tags:
+        raise ValueError(
+            f"{where}: {line[:60]!r} could be a comment, or the word '#' with a label that no "
+            "other word has: write a comment as '# name = value', or a tab behind the word"
+        )
+    return False
+
+
+def _is_numbered(rows: Sequence[tuple[int, list[str]]]) -> bool:
+    """Whether a sentence's first column counts its words, as in CoNLL-U."""
+    numbers = [cells[0] for _, cells in rows if not _NO_WORD.fullmatch(cells[0])]
+    return len(rows[0][1]) > 2 and numbers == [str(1 + i) for i in range(len(numbers))]
 
 
 def _of_objects(path: str) -> Iterator[_Sentence]:
-    for number, row in json_lines(path):
+    names = parquet_files.class_names_in(path)
+    for number, row in table.table_records(path, (), (*_TOKENS, *_LABELS)):
         where = f"{path}:{number}"
-        words = _strings(row, "tokens", where)
+        key = next((name for name in _TOKENS if name in row), _TOKENS[0])
+        words = _strings(row, key, where)
         if not words:
             raise ValueError(f"{where}: there are no tokens")
         labels = None
-        if row.get("labels") is not None:
-            labels = _strings(row, "labels", where)
+        if key := next((name for name in _LABELS if row.get(name) is not None), ""):
+            labels = _strings(row, key, where, names.get(key, ()))
             if len(labels) != len(words):
                 raise ValueError(
                     f"{where}: expected a label for each of {len(words)} tokens, got {len(labels)}"
@@ -185,8 +240,10 @@ def _of_objects(path: str) -> Iterator[_Sentence]:
         yield _Sentence([number] * len(words), words, labels)
 
 
-def _strings(row: object, key: str, where: str) -> list[str]:
-    values = json_member(row, key, where, list)
+def _strings(row: object, key: str, where: str, names: Sequence[str] = ()) -> list[str]:
+    """Returns a list of strings, or of the names that ids in it stand for."""
+    known = {str(i): name for i, name in enumerate(names)}
+    values = [known.get(str(each), each) for each in json_member(row, key, where, list)]
     for i, value in enumerate(values):
         if not isinstance(value, str) or not value:
             raise ValueError(f"{where}: expected strings in {key!r}, got {value!r} at index {i}")

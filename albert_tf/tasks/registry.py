@@ -365,8 +365,8 @@ class TaskSettings(table.TableSettings, SquadSettings):
     train_file: str | None = _task(
         None,
         "File to train on: SQuAD's JSON, or a table in .csv, .tsv, .jsonl (also .json) or "
-        ".parquet; questions in .jsonl or .parquet; for token_classification, CoNLL columns or "
-        ".jsonl.",
+        ".parquet; questions in .jsonl or .parquet; for token_classification, CoNLL columns, "
+        ".jsonl or .parquet.",
     )
     eval_file: str | None = _task(
         None,

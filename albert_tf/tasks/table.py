@@ -96,7 +96,8 @@ def _parquet_rows(
     path: str, wanted: Sequence[str], optional: Sequence[str]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     with parquet_files.ParquetFile(path) as file:
-        yield from file.rows([*wanted, *(name for name in optional if name in file.columns)])
+        columns = [*wanted, *(name for name in optional if name in file.columns)]
+        yield from file.rows(columns or optional[:1])
 
 
 def _text(value: Any, where: str) -> str:
@@ -195,12 +196,7 @@ class TableSettings(Settings):
 def _class_names(path: str, settings: TableSettings) -> tuple[str, ...]:
     """Returns the names of the classes whose ids are the labels, if they are known."""
     files.check_file(path)
-    if settings.label_names:
-        return settings.label_names
-    if not path.lower().endswith(parquet_files.ENDING):
-        return ()
-    with parquet_files.ParquetFile(path) as file:
-        return file.class_names.get(settings.label_column, ())
+    return settings.label_names or parquet_files.class_names_in(path).get(settings.label_column, ())
 
 
 def find_labels(path: str, settings: TableSettings, several: bool = False) -> tuple[str, ...]:
@@ -255,7 +251,7 @@ def read_texts(
         list, or has 0 or 1 for each class; see are_multi_hot.
     """
     ids = {class_of(name): i for i, name in enumerate(labels)}
-    names = _class_names(path, settings) if labels else ()
+    names: Sequence[str] = _class_names(path, settings) if labels else ()
     rows = dict(text_rows(path, settings.columns(labelled), [settings.label_column] * several))
     cells = {n: row[settings.label_column] for n, row in rows.items()} if labelled else {}
     given = {n: _parts(cell) if several else [cell] for n, cell in cells.items()}

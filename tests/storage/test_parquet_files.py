@@ -16,7 +16,7 @@ from albert_tf.generator import documents
 from albert_tf.generator.documents import TextSettings
 from albert_tf.storage import files, parquet_files
 from albert_tf.storage.parquet_files import ParquetFile
-from albert_tf.tasks import table
+from albert_tf.tasks import conll, table
 from albert_tf.tasks.table import TableSettings
 
 TEXT = TableSettings(text_column="review", label_column="mood")
@@ -77,6 +77,37 @@ def test_ids_of_hugging_faces_classes_have_the_names_that_the_file_gives(pyarrow
     path = write(pyarrow.table(columns).replace_schema_metadata(stored))
     with pytest.raises(ValueError, match="t.parquet:2: label '-1' is not one of those trained on"):
         table.read_texts(path, TEXT, names)
+
+
+def test_words_and_tags_are_columns_of_lists(pyarrow, write):
+    words, tags = [["Anna", "lives"], ["in", "York"]], [["B-PER", "O"], ["O", "B-LOC"]]
+    names = ["O", "B-PER", "I-PER", "B-LOC"]
+    feature = {"_type": "Sequence", "feature": {"_type": "ClassLabel", "names": names}}
+    stored = json.dumps({"info": {"features": {"ner_tags": feature, "tags": feature}}})
+    ids = [[names.index(tag) for tag in each] for each in tags]
+    for columns in (
+        {"tokens": words, "labels": tags},
+        {"id": [1, 2], "tokens": words, "pos_tags": [[7, 8], [9, 7]], "ner_tags": ids},
+        {"words": words, "tags": ids},
+    ):
+        data = pyarrow.table(columns).replace_schema_metadata({"huggingface": stored})
+        path = write(data)
+        assert set(conll.find_tags(path)) >= {"O", "B-PER", "B-LOC"}
+        found = conll.read_sentences(path, names)
+        assert found == [
+            conll.TokenExample(str(i + 1), tuple(words[i]), tuple(ids[i])) for i in (0, 1)
+        ]
+        unlabelled = conll.read_sentences(
+            write(data.select([next(iter({*columns} & {"tokens", "words"}))])), names, False
+        )
+        assert [each.labels for each in unlabelled] == [None, None]
+    for columns, message in (
+        ({"tokens": words, "ner_tags": ids}, "t.parquet:1: expected strings in 'ner_tags', got 1"),
+        ({"tokens": ["Anna lives"]}, "t.parquet:1: expected an object whose 'tokens' is a list"),
+        ({"text": words}, "t.parquet: expected the columns 'tokens', each once, got 'text'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            conll.find_tags(write(columns))
 
 
 def test_numbers_and_categories_are_labels(pyarrow, write):

@@ -34,6 +34,53 @@ def test_columns(tmp_path):
     assert conll.find_tags(str(path)) == CLASSES
 
 
+NUMBERED = """\
+1\tI\tPRON\tO
+2-3\tsaws\t_\t_
+2\tsaw\tVERB\tO
+2.1\tdid\tAUX\tO
+3\tAnna\tPROPN\tB-PER
+
+1\t#\tSYM\tO
+"""
+SAW = [("I", "saw", "Anna"), ("#",)], ["O O B-PER", "O"]
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "tags"),
+    [
+        # MultiCoNER's comments have as many columns as words have.
+        ("# id 7d\tdomain=x\nAnna _ _ B-PER\n# _ _ O\n\n# id 7e\tdomain=x\n# _ _ O\n",
+         [("Anna", "#"), ("#",)], ["B-PER O", "O"]),
+        ("# id 7d\tdomain=x\nAnna\t_\t_\tB-PER\n\n# \t_\t_\tX\n",
+         [("Anna",), ("#",)], ["B-PER", "X"]),
+        ("#\tO\n#\tSYM\n\n#1\tO\n\n# new\nb\tO\n",
+         [("#", "#"), ("#1",), ("b",)], ["O SYM", "O", "O"]),
+        ("# text = #\n# O\n1 O\n\n# text =\n1 O\n", [("#", "1"), ("1",)], ["O O", "O"]),
+        ("# a = O\n\n#\n# b c\na NN I O\n# NN I O\n", [("a", "#")], ["O O"]),
+        ("#begin document (a); part 000\na O\n#end document\n#begin O\n", [("a",), ("#begin",)],
+         ["O", "O"]),
+        ("#\na\n#\n\n# text = a\n#a\n", [("#", "a", "#"), ("#a",)], None),
+        # GermEval's.
+        ("#\thttp://a\t[2009]\n" + NUMBERED, *SAW),
+        (NUMBERED, *SAW),
+        (NUMBERED.replace("\t", " "), *SAW),
+        # These are words.
+        ("1 CD O\n3 CD O\n", [("1", "3")], ["O O"]),
+        ("1 CD O\n\n1 CD O\n", [("1",), ("1",)], ["O", "O"]),
+        ("1 O\n2 O\n", [("1", "2")], ["O O"]),
+    ],
+)  # fmt: skip
+def test_comments_and_numbers_of_words_are_no_words(tmp_path, content, words, tags):
+    path = tmp_path / "a.conll"
+    path.write_text(content)
+    classes = ("O", "B-PER", "SYM", "X")
+    found = conll.read_sentences(str(path), classes, labelled=False)
+    assert [each.words for each in found] == words
+    if tags:
+        assert [" ".join(classes[i] for i in each.labels) for each in found] == tags
+
+
 def test_json_lines(tmp_path):
     path = tmp_path / "train.jsonl"
     rows = [{"tokens": w, "labels": t} for w, t in zip(WORDS, TAGS, strict=True)]
@@ -61,6 +108,7 @@ def test_a_file_to_predict_needs_no_labels(name, content, tmp_path):
         ("a.conll", "a O\nb X O\n", r"a.conll:2: expected 2 column\(s\) as in line 1, got 3: 'b X"),
         ("a.conll", "a O\n\nb\n", r"a.conll:3: expected 2 column\(s\) as in line 1, got 1: 'b'"),
         ("a.conll", "a O\nb B-XY\n", "a.conll:2: label 'B-XY' is not one of those trained on: O"),
+        ("a.conll", "# SYM\na O\n", "a.conll:1: '# SYM' could be a comment, or the word '#'"),
         ("a.conll", "a O\rb O\n", "a.conll:1: a carriage return within the line"),
         ("a.conll", "-DOCSTART- O\n\n", "a.conll has no sentences"),
         ("a.jsonl", '{"tokens": 1}', "a.jsonl:1: expected an object whose 'tokens' is a list, got"),
@@ -112,9 +160,22 @@ def test_the_order_of_tags(counts, expected):
 
 
 @pytest.mark.parametrize(
+    ("tags", "odd"),
+    [("O B-a x", "x"), ("O B I", "B"), ("O B_a", "B_a"), ("O a-B a-I", "a-B"), ("O M-a x", "M-a"),
+     ("NOUN X", None), ("x y-z", None), ("O B-a", None)],
+)  # fmt: skip
+def test_plain_tags_that_look_like_entities_are_told(tags, odd, caplog):
+    conll.order_tags(dict.fromkeys(tags.split(), 1), "f")
+    said = [record.getMessage() for record in caplog.records]
+    assert [each.rpartition(" ")[2] for each in said] == [odd] * bool(odd)
+
+
+@pytest.mark.parametrize(
     ("counts", "message"),
     [
         ({"B-a": 1, "I-a": 1, "L-a": 1, "U-a": 2}, "^f: the labels B-a, I-a, L-a, U-a... follow"),
+        ({"B-a": 1, "M-a": 1, "E-a": 1, "S-b": 2, "O": 9}, "BMES: change it to .*, with I- for M-"),
+        ({"B-a": 1, "W-a": 1}, "^f: the labels B-a, W-a... follow"),
         ({"lower": 3}, "^f: expected several labels, got only 'lower'"),
         ({"O": 3}, "^f: expected several labels, got only 'O'"),
     ],
@@ -145,6 +206,12 @@ def test_conllu_is_words_and_a_column(tmp_path):
     assert first == (("I", "saw", "dogs"), ("PRON", "VERB", "NOUN"))
     assert second == (("dogs",), ("NOUN",))
     assert next(conll.conllu_sentences(str(path), "deprel"))[1] == ("nsubj", "root", "obj")
+    # The words to be tagged are these, too, with comments or without.
+    for content in (CONLLU, CONLLU.partition("\n")[2]):
+        path.write_text(content)
+        tags = conll.find_tags(str(path))
+        found = conll.read_sentences(str(path), tags)
+        assert [(x.words, tuple(tags[i] for i in x.labels)) for x in found] == [first, second]
 
 
 @pytest.mark.parametrize(
