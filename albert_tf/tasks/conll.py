@@ -200,14 +200,14 @@ def _is_comment(line: str, word: str, tags: Collection[str], where: str) -> bool
         return cells[0] == "#"
     if line.partition("\t")[0].rstrip() == "#":
         return False
-    if _COMMENT.match(line) or "\t" in line + word:  # A tab would follow the "#".
-        return True
-    if cells[-1] not in tags:
+    # A tab would follow the "#".
+    is_comment = bool(_COMMENT.match(line)) or "\t" in line + word
+    if not is_comment and cells[-1] not in tags:
         raise ValueError(
             f"{where}: {line[:60]!r} could be a comment, or the word '#' with a label that no "
             "other word has: write a comment as '# name = value', or a tab behind the word"
         )
-    return False
+    return is_comment
 
 
 def _is_numbered(rows: Sequence[tuple[int, list[str]]]) -> bool:
@@ -220,12 +220,11 @@ def _of_objects(path: str) -> Iterator[_Sentence]:
     names = parquet_files.class_names_in(path)
     for number, row in table.table_records(path, (), (*_TOKENS, *_LABELS)):
         where = f"{path}:{number}"
-        key = next((name for name in _TOKENS if name in row), _TOKENS[0])
-        words = _strings(row, key, where)
+        words = _strings(row, next((x for x in _TOKENS if x in row), _TOKENS[0]), where)
         if not words:
             raise ValueError(f"{where}: there are no tokens")
         labels = None
-        if key := next((name for name in _LABELS if row.get(name) is not None), ""):
+        if key := next((x for x in _LABELS if row.get(x) is not None), ""):
             labels = _strings(row, key, where, names.get(key, ()))
             if len(labels) != len(words):
                 raise ValueError(

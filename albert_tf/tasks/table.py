@@ -202,9 +202,8 @@ def _class_names(path: str, settings: TableSettings) -> tuple[str, ...]:
 def find_labels(path: str, settings: TableSettings, several: bool = False) -> tuple[str, ...]:
     """Returns the classes of a training file, sorted as numbers if all are, else by name.
 
-    If the settings or the file itself name them, they are in that order. Of vectors of 0 and 1 they
-    are the numbers of the positions. The arguments are those of read_texts. Labels are named as by
-    class_of.
+    If the settings or the file itself name them, they are in that order; of 0 and 1 for each, they
+    are positions. The arguments are those of read_texts. Labels are named as by class_of.
     """
     if named := _class_names(path, settings):
         return named
@@ -217,8 +216,8 @@ def find_labels(path: str, settings: TableSettings, several: bool = False) -> tu
                 f"{path}:{number}: expected a label without tabs and line ends, which separate "
                 f"cells and rows of predictions.tsv, got {cell!r}"
             )
-        given[number] = _parts(cell) if several else [cell]
-    if several and are_multi_hot(given, f"{path}:"):
+        given[number] = _parts(cell, several)
+    if several and multi_hot(given, f"{path}:") is not None:
         return tuple(map(str, range(len(next(iter(given.values()))))))
     labels = {class_of(part) for parts in given.values() for part in parts}
     if len(labels) < 2:
@@ -248,21 +247,18 @@ def read_texts(
       labels: The classes in the order of their ids; empty for a regression.
       labelled: Whether the file has labels; if not, all are None.
       several: Whether a text may have any number of labels, joined by LABEL_SEPARATOR, or in a
-        list, or has 0 or 1 for each class; see are_multi_hot.
+        list, or has 0 or 1 for each class; see multi_hot.
     """
-    ids = {class_of(name): i for i, name in enumerate(labels)}
+    column = settings.label_column
+    rows = dict(text_rows(path, settings.columns(labelled), [column] * several))
     names: Sequence[str] = _class_names(path, settings) if labels else ()
-    rows = dict(text_rows(path, settings.columns(labelled), [settings.label_column] * several))
-    cells = {n: row[settings.label_column] for n, row in rows.items()} if labelled else {}
-    given = {n: _parts(cell) if several else [cell] for n, cell in cells.items()}
-    if several and are_multi_hot(given, f"{path}:", len(names or labels)):
-        names = names or labels
-        given = {
-            number: [str(i) for i, part in enumerate(parts) if _BITS[class_of(part)]]
-            for number, parts in given.items()
-        }
+    given = {n: _parts(row[column], several) for n, row in rows.items() if labelled}
+    positions = multi_hot(given, f"{path}:", len(names or labels)) if several and labelled else None
+    if positions is not None:
+        names, given = names or labels, positions
 
     examples = []
+    ids = {class_of(name): i for i, name in enumerate(labels)}
     named = {str(i): name for i, name in enumerate(names)}
     for number, row in rows.items():
         second = row[settings.text_pair_column] if settings.text_pair_column else None
@@ -274,40 +270,35 @@ def read_texts(
     return examples
 
 
-def are_multi_hot(labels: Mapping[int, Sequence[str]], where: str, num_classes: int = 0) -> bool:
-    """Whether texts have 0 or 1 for each class, by position, and not the names or ids of theirs.
+def multi_hot(
+    labels: Mapping[int, Sequence[str]], where: str, num_classes: int = 0
+) -> dict[int, list[str]] | None:
+    """Returns the positions of the 1s, if texts have 0 or 1 for each class; None for names or ids.
 
     All texts together decide: ids are not repeated within a text, nor written as 1.0 or true.
-
-    Args:
-      labels: The labels of each text, by its number.
-      where: What stands before a text's number in messages.
-      num_classes: 0 if unknown.
+    `labels` are by the number of a text, before which `where` stands in messages; `num_classes` is
+    0 if it is unknown.
     """
     spelt = {number: [*map(class_of, parts)] for number, parts in labels.items()}
-    repeating = [
-        number
-        for number, parts in spelt.items()
-        if len({*parts}) < len(parts) and all(map(_NUMBER.fullmatch, parts))
-    ]
-    first = next(iter(repeating or spelt), 0)
-    width = len(spelt.get(first, ()))
+    repeating = (
+        n for n, x in spelt.items() if all(map(_NUMBER.fullmatch, x)) and len({*x}) < len(x)
+    )
+    first = next(repeating, None)
+    width = num_classes or len(spelt[next(iter(spelt)) if first is None else first])
     others = [n for n, x in spelt.items() if len(x) != width or not _BITS.keys() >= {*x}]
-    if repeating and (others or num_classes not in (0, width)):
-        unlike = f", unlike {where}{others[0]}" if others else ""
+    if first is not None and others:
         raise ValueError(
-            f"{where}{first}: expected numbers of labels, none twice, or in all rows 0 or 1 for "
-            f"each of {num_classes or 'the'} labels, got {'|'.join(labels[first])}{unlike}"
+            f"{where}{others[0]}: expected 0 or 1 for each of {width} labels in all rows, or in "
+            f"none a number twice as in {where}{first}, got {'|'.join(labels[others[0]])!r}"
         )
-    if repeating or others or width < 2 or num_classes not in (0, width):
-        return bool(repeating)
-    # All are of 0 and 1, once each.
-    if {*itertools.chain.from_iterable(labels.values())} <= {"0", "1"}:
+    if others or width < 2:
+        return None
+    if first is None and {*itertools.chain(*labels.values())} <= {"0", "1"}:
         raise ValueError(
-            f"{where}{first}: {'|'.join(labels[first])}, and no other row without both, could be "
-            "two ids, or 0 or 1 for each label: write the names of labels, or 0.0 and 1.0 for each"
+            f"{where}{next(iter(labels))}: 0 and 1, as in all rows, could be two ids, or 0 or 1 "
+            "for each label: write the names of labels, or 0.0 and 1.0 for each"
         )
-    return True
+    return {n: [str(i) for i, part in enumerate(x) if _BITS[part]] for n, x in spelt.items()}
 
 
 def read_questions(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -370,8 +361,9 @@ def _label(text: str, ids: Mapping[str, int], where: str) -> int | float:
     return ids[class_of(text)]
 
 
-def _parts(cell: str) -> list[str]:
-    return [part.strip() for part in cell.split(LABEL_SEPARATOR) if part.strip()]
+def _parts(cell: str, several: bool) -> list[str]:
+    parts = cell.split(LABEL_SEPARATOR) if several else [cell]
+    return [part.strip() for part in parts if part.strip()]
 
 
 def _choice(text: str, choices: Sequence[str], where: str) -> int:

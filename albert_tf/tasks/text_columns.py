@@ -11,7 +11,7 @@ import numpy as np
 from albert_tf.answers.kind import class_name
 from albert_tf.storage import parquet_files
 from albert_tf.storage.text_files import class_of
-from albert_tf.tasks.table import are_multi_hot
+from albert_tf.tasks.table import multi_hot
 from albert_tf.text.characters import to_unicode
 
 # The columns of a table, and what they are here.
@@ -43,9 +43,10 @@ class TextColumns:
         names = names or self.classes
         several = any(isinstance(label, _SEVERAL) for label in self.labels)
         rows = [[*label] if isinstance(label, _SEVERAL) else [label] for label in self.labels]
-        spelt = {i: [*map(class_name, row)] for i, row in enumerate(rows)}
-        how = spelt, "label at index ", len(self.classes)
-        if self.classes and not (several and are_multi_hot(*how)):
+        if self.classes:
+            spelt = {i: [*map(class_name, row)] for i, row in enumerate(rows)}
+            positions = multi_hot(spelt, "label at index ", len(self.classes)) if several else None
+            rows = [[*map(int, row)] for row in positions.values()] if positions else rows
             known_ids = dict(enumerate(self.classes))  # A missing label is -1 or None.
             rows = [[known_ids.get(part, part) for part in row] for row in rows]
 

@@ -54,12 +54,12 @@ def test_lists_of_ids_are_several_labels(datasets, stored, vocabulary):
     dataset = dataset.cast_column("label", feature)
     _, labels = only_batch(albert_tf.Preprocessor(vocabulary, 8), dataset)
     assert labels.numpy().tolist() == [[1, 0], [0, 0], [1, 1], [0, 1]]
-    # 0 or 1 for each of them.
+    # 0 or 1 for each of them, by position.
     dataset = dataset.remove_columns("label").add_column("label", [[0, 0], [0, 1], [1, 1], [1, 0]])
-    _, labels = only_batch(
-        albert_tf.Preprocessor(vocabulary, 8), dataset.cast_column("label", feature)
-    )
-    assert labels.numpy().tolist() == [[0, 0], [0, 1], [1, 1], [1, 0]]
+    dataset = dataset.cast_column("label", feature)
+    for names, step in ((), 1), (NAMES[::-1], -1):
+        _, labels = only_batch(albert_tf.Preprocessor(vocabulary, 8, names), dataset)
+        assert labels.numpy()[:, ::step].tolist() == [[0, 0], [0, 1], [1, 1], [1, 0]]
 
 
 def test_minus_one_is_no_label(datasets, stored, vocabulary):

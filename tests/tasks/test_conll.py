@@ -60,6 +60,7 @@ SAW = [("I", "saw", "Anna"), ("#",)], ["O O B-PER", "O"]
         ("# a = O\n\n#\n# b c\na NN I O\n# NN I O\n", [("a", "#")], ["O O"]),
         ("#begin document (a); part 000\na O\n#end document\n#begin O\n", [("a",), ("#begin",)],
          ["O", "O"]),
+        ("a O\n# SYM\n", [("a", "#")], ["O SYM"]),
         ("#\na\n#\n\n# text = a\n#a\n", [("#", "a", "#"), ("#a",)], None),
         # GermEval's.
         ("#\thttp://a\t[2009]\n" + NUMBERED, *SAW),
