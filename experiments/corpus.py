@@ -42,7 +42,7 @@ class CorpusSettings(GeneratorSettings):
 def _tokenized(plan: workers.Plan) -> Iterator[tuple[TextBlock, TokenBlock]]:
     """Yields the blocks of a plan's text, each with its tokens."""
     for block in plan.cut_blocks(Place(), 0):
-        tokens, _ = workers.tokenize_block(block, plan.tokenizer, plan.recipe)
+        tokens, _ = workers.tokenize_block(block, plan.tokenizer, plan.settings)
         yield block, tokens
 
 
@@ -51,7 +51,7 @@ def documents_of_records(plan: workers.Plan) -> list[int]:
     found = []
     for _, tokens in _tokenized(plan):
         if tokens.documents:
-            first_tokens = examples.draw_instances(tokens, plan.recipe).pairs[:, 0]
+            first_tokens = examples.draw_instances(tokens, plan.settings).pairs[:, 0]
             ends = [bounds[-1] for bounds in tokens.documents]
             found.append(tokens.numbers[np.searchsorted(ends, first_tokens, side="right")])
     return np.concatenate(found).tolist()

@@ -55,7 +55,7 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
         raise ValueError(f"`beam_options` can't be parsed ({error}): {beam_options!r}") from error
     # A wrong vocabulary is refused before machines start, judging by one block.
     for block in itertools.islice(_cut_blocks(plan), 1):
-        plan.check(workers.tokenize_block(block, plan.tokenizer, plan.recipe)[1])
+        plan.check(workers.tokenize_block(block, plan.tokenizer, plan.settings)[1])
     # It warns for each function that Beam can't use its hints.
     logging.getLogger("apache_beam.typehints").setLevel(logging.WARNING)
     started = time.monotonic()
@@ -100,14 +100,14 @@ class _MakeParts(beam.DoFn):
     """From a TextBlock to its shard and _Part."""
 
     def __init__(self, plan: workers.Plan, folder: str):
-        self._tokenizer, self._recipe, self._folder = plan.tokenizer, plan.recipe, folder
+        self._plan, self._folder = plan, folder
 
     def setup(self) -> None:
         self._scratch = tempfile.TemporaryDirectory()
-        self._tokenizer_file = workers.save_tokenizer(self._tokenizer, self._scratch.name)
+        self._tokenizer_file = workers.save_tokenizer(self._plan.tokenizer, self._scratch.name)
 
     def process(self, block: TextBlock) -> Iterator[tuple[int, _Part]]:
-        part = workers.make_part(self._tokenizer_file, self._recipe, block)
+        part = workers.make_part(self._tokenizer_file, self._plan.settings, block)
         path = os.path.join(self._folder, os.path.basename(part.path))
         # A block that Beam retries has the same records.
         tf.io.gfile.copy(part.path, path, overwrite=True)

@@ -26,12 +26,12 @@ from typing import Any
 from absl import logging
 
 from albert_tf.console import errors, log, quiet
-from albert_tf.generator import documents, examples, workers
+from albert_tf.generator import documents, workers
 from albert_tf.generator.documents import sample_sentences
 from albert_tf.generator.report import Report, report_path, write_plots
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.storage import files
-from albert_tf.text.tokenization import Tokenizer, describe_fit
+from albert_tf.text.tokenization import describe_fit
 from albert_tf.text.vocabulary import FORM, Vocabulary, find_form, keep_beside_records
 
 
@@ -56,7 +56,7 @@ def create_pretraining_data(settings: GeneratorSettings) -> Report:
             "vocabulary": plan.tokenizer.digest,
             "do_lower_case": plan.tokenizer.do_lower_case,
             "keep_accents": plan.tokenizer.keep_accents,
-            "dupe_factor": plan.recipe.dupe_factor,
+            "dupe_factor": settings.passes,
         }
         # Numbered: where a shard ends is a place in the files in their order.
         for number, (path, stat) in enumerate(inputs, start=1):
@@ -97,7 +97,11 @@ def make_plan(
         if os.path.realpath(path) in inputs:
             raise ValueError(f"`output_file`: {path} is also an input file: give another name")
     vocabulary = find_vocabulary(settings)
-    recipe = make_recipe(settings, vocabulary.tokenizer)
+    masks = settings.mask_settings(vocabulary.tokenizer)
+    if masks and (shortfall := masks.shortfall(settings.max_seq_length)):
+        if settings.max_examples_per_row > 1:
+            shortfall += ", and let packing fill the rows: the examples of a row share them"
+        logging.warning("%s", shortfall)
     stats = [tf.io.gfile.stat(path) for path in input_files]
     cut_blocks = functools.partial(
         documents.cut_blocks,
@@ -107,39 +111,8 @@ def make_plan(
         len(output_files),
         int(settings.block_megabytes * 1e6),
     )
-    plan = workers.Plan(
-        cut_blocks, vocabulary.tokenizer, recipe, output_files, settings.max_unknown_share
-    )
+    plan = workers.Plan(cut_blocks, vocabulary.tokenizer, settings, output_files)
     return plan, list(zip(input_files, stats, strict=True)), vocabulary
-
-
-def make_recipe(settings: GeneratorSettings, tokenizer: Tokenizer) -> examples.Recipe:
-    """Returns how examples are made; warns if tokens are left unmasked for want of room."""
-    is_dynamic = settings.masking == "dynamic"
-    one_pass = is_dynamic and "dupe_factor" not in settings.given
-    masks = None
-    if not is_dynamic:
-        share, length = settings.masked_lm_prob, settings.max_seq_length
-        masks = settings.masks(tokenizer, share, settings.max_predictions_per_seq, length)
-        shortfall = masks.shortfall(length)
-        if shortfall and settings.max_examples_per_row > 1:
-            shortfall += ", and let packing fill the rows: the examples of a row share them"
-        if shortfall:
-            logging.warning("%s", shortfall)
-    return examples.Recipe(
-        pairs=examples.PairSettings(
-            max_seq_length=settings.max_seq_length,
-            short_seq_prob=settings.short_seq_prob,
-            random_next_sentence=settings.random_next_sentence,
-            single_segment=settings.single_segment,
-        ),
-        masking=masks,
-        dupe_factor=1 if one_pass else settings.dupe_factor,
-        random_seed=settings.random_seed,
-        word_starts=settings.word_starts,
-        word_separator=settings.word_separator,
-        max_examples_per_row=settings.max_examples_per_row,
-    )
 
 
 def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
@@ -185,7 +158,7 @@ def run_locally(
         num_processes = workers.count_cores()
     with shards.open_run(plan.output_files, settings) as shard_run:
         tokenizer_file = workers.save_tokenizer(plan.tokenizer, shard_run.folder)
-        make_part = functools.partial(workers.make_part, tokenizer_file, plan.recipe)
+        make_part = functools.partial(workers.make_part, tokenizer_file, plan.settings)
         text = plan.cut_blocks(shard_run.start, shard_run.num_whole)
         made = workers.map_in_order(make_part, text, num_processes)
         bar = ProgressBar(input_bytes, shard_run.start.position)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import bisect
-import dataclasses
 import functools
 import random
 from collections.abc import Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from albert_tf.generator.settings import SHORTEST_TARGET, GeneratorSettings
 from albert_tf.records import masking
 from albert_tf.records.masking import Rows
 from albert_tf.records.spec import NUM_SPECIALS, RowFormat
@@ -19,7 +19,6 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.words import split_segmented
 
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
-SHORTEST_TARGET = 2
 _PAIRS, _INSTANCES, _ORDER = range(3)  # What a seed is used for.
 # Features of a row, by what they are of.
 _TOKEN_FEATURES = ("input_mask", "segment_ids", "token_boundary")
@@ -27,27 +26,6 @@ _PREDICTION_FEATURES = ("masked_lm_ids", "masked_lm_weights")
 
 
 # --- pairs: a document is cut ---------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class PairSettings:
-    """How pairs are drawn.
-
-    Attributes:
-      max_seq_length: S, tokens of an instance including its three special tokens.
-      short_seq_prob: Share of documents per pass with a random, shorter target length.
-      random_next_sentence: False: B is what follows A, or both are swapped (sentence-order
-        prediction, for the inter-sentence coherence loss). True: B is what follows A, or comes
-        from a random document (next-sentence prediction).
-      single_segment: What to do with a chunk of one sentence. "random": take B from a random
-        document, with label 1, though nothing is out of order. "split": split it at the start of
-        one of its words, into a pair like any other; a single word is dropped.
-    """
-
-    max_seq_length: int
-    short_seq_prob: float = 0.1
-    random_next_sentence: bool = False
-    single_segment: str = "random"
 
 
 class SegmentPair(NamedTuple):
@@ -71,19 +49,24 @@ class SegmentPair(NamedTuple):
 def draw_pairs(
     documents: Sequence[Sequence[int]],
     index: int,
-    settings: PairSettings,
+    settings: GeneratorSettings,
     rng: random.Random,
     word_starts: np.ndarray | None = None,
 ) -> list[SegmentPair]:
     """Cuts one document into the instances of one pass.
 
-    Sentences are gathered up to the target length, drawn once per call, and split at random.
-    `single_segment` says what becomes of a chunk of one sentence.
+    Sentences are gathered up to the target length, drawn once per call, and split at random. B is
+    what follows A, or both are swapped (sentence-order prediction, for the inter-sentence coherence
+    loss); with `random_next_sentence` it is what follows A, or comes from a random document.
+
+    A chunk of one sentence is, by `single_segment`, "random": paired with a B from a random
+    document, with label 1, though nothing is out of order; "split": split at the start of one of
+    its words, into a pair like any other; a single word is dropped.
 
     Args:
       documents: For each document, where its sentences begin, ascending, then where the last ends.
       index: The document to cut; the others serve as random documents.
-      settings: See PairSettings.
+      settings: The generator's.
       rng: The only source of randomness.
       word_starts: <bool>[T], which tokens start a word; needed for single_segment "split".
 
@@ -266,30 +249,6 @@ def _join(
 # --- instances: a block is tokenised, cut, shuffled and masked ------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class Recipe:
-    """How instances are made from documents.
-
-    Attributes:
-      pairs: How documents are cut.
-      masking: How instances are masked; None leaves masking to training.
-      dupe_factor: Passes over the text, each with new pairs and masks.
-      random_seed: Seed of every draw.
-      word_starts: Which letters may continue a word, as Tokenizer.word_starts takes it.
-      word_separator: What stands between the words of segmented text, and is no part of it. None:
-        the vocabulary tells where words start.
-      max_examples_per_row: Maximum examples per record; 1 disables packing.
-    """
-
-    pairs: PairSettings
-    masking: masking.MaskingSettings | None
-    dupe_factor: int
-    random_seed: int
-    word_starts: str = "latin"
-    word_separator: str | None = None
-    max_examples_per_row: int = 1
-
-
 class TokenBlock(NamedTuple):
     """Documents that serve as each other's random documents and are shuffled together.
 
@@ -332,7 +291,8 @@ def tokenize_documents(
       first_number: Number of the first.
       tokenizer: Splits them.
       word_starts: <bool>[V], from the tokenizer; not used with a separator.
-      word_separator: See Recipe.
+      word_separator: What stands between the words of segmented text, and is no part of it. None:
+        the vocabulary tells where words start.
     """
     tokens, starts, kept, numbers = array.array("i"), bytearray(), [], []
     for number, sentences in enumerate(documents, first_number):
@@ -354,12 +314,12 @@ def tokenize_documents(
     return TokenBlock(all_tokens, all_starts, kept, np.array(numbers, np.int64))
 
 
-def draw_instances(block: TokenBlock, recipe: Recipe) -> Instances:
-    """Draws the pairs of `dupe_factor` passes over a block and shuffles them."""
-    draw = functools.partial(draw_pairs, settings=recipe.pairs, word_starts=block.word_starts)
+def draw_instances(block: TokenBlock, settings: GeneratorSettings) -> Instances:
+    """Draws the pairs of all passes over a block and shuffles them."""
+    draw = functools.partial(draw_pairs, settings=settings, word_starts=block.word_starts)
     pairs, seeds = [], []
-    for dupe in range(recipe.dupe_factor):
-        pass_seeds = masking.derive_seeds(recipe.random_seed, block.numbers, dupe)
+    for dupe in range(settings.passes):
+        pass_seeds = masking.derive_seeds(settings.random_seed, block.numbers, dupe)
         pair_seeds = masking.derive_seeds(pass_seeds, _PAIRS).tolist()
         drawn = [
             draw(block.documents, index, rng=random.Random(seed))
@@ -378,15 +338,15 @@ def draw_instances(block: TokenBlock, recipe: Recipe) -> Instances:
 
 
 def build_examples(
-    block: TokenBlock, instances: Instances, recipe: Recipe, tokenizer: Tokenizer
+    block: TokenBlock, instances: Instances, row_format: RowFormat, masks: masking.MaskingSettings
 ) -> dict[str, np.ndarray]:
     """Builds and masks [CLS] A [SEP] B [SEP] for a batch of instances.
 
     Args:
       block: The documents.
       instances: B of the block's instances.
-      recipe: See Recipe; its `masking` is not None.
-      tokenizer: For the ids of special tokens.
+      row_format: How rows are laid out.
+      masks: How they are masked.
 
     Returns:
       The features of records.pretraining_spec, [B, ...].
@@ -394,17 +354,17 @@ def build_examples(
     Source: create_pretraining_data.py, create_instances_from_document and
     write_instance_to_example_files.
     """
-    segments = _gather_segments(block, instances, recipe.pairs.max_seq_length)
-    rows = Rows.lay_out(*segments, _row_format(recipe, tokenizer))
+    segments = _gather_segments(block, instances, row_format.max_seq_length)
+    rows = Rows.lay_out(*segments, row_format)
     return {
         "token_boundary": rows.token_boundaries(),
         "sentence_order_labels": instances.pairs[:, SegmentPair._fields.index("label")],
-        **rows.mask(instances.seeds, recipe.masking),
+        **rows.mask(instances.seeds, masks),
     }
 
 
 def build_compact_examples(
-    block: TokenBlock, instances: Instances, recipe: Recipe, tokenizer: Tokenizer
+    block: TokenBlock, instances: Instances, row_format: RowFormat
 ) -> dict[str, np.ndarray | list[np.ndarray]]:
     """Gathers the unmasked content of a batch of instances, for masking during training.
 
@@ -413,21 +373,18 @@ def build_compact_examples(
     Returns:
       The features of records.compact_spec, [B, ...]; lists where lengths differ.
     """
-    token_ids, lengths, word_starts = _gather_segments(
-        block, instances, recipe.pairs.max_seq_length
-    )
+    token_ids, lengths, word_starts = _gather_segments(block, instances, row_format.max_seq_length)
     sizes = lengths.sum(1).tolist()
 
     def cut(rows: np.ndarray) -> list[np.ndarray]:
         return [row[:size] for row, size in zip(rows, sizes, strict=True)]
 
-    row_format = np.array(_row_format(recipe, tokenizer), np.int32)
     return {
         "token_ids": cut(token_ids),
         "segment_lengths": lengths,
         "word_starts": cut(word_starts),
         "sentence_order_labels": instances.pairs[:, SegmentPair._fields.index("label")],
-        "row_format": np.tile(row_format, (len(sizes), 1)),
+        "row_format": np.tile(np.array(row_format, np.int32), (len(sizes), 1)),
     }
 
 
@@ -447,15 +404,4 @@ def _gather_segments(
         block.tokens.take(begins + columns, mode="clip"),
         np.concatenate([length_a, pairs.b_end - pairs.b_begin], axis=1),
         block.word_starts.take(begins + columns, mode="clip"),
-    )
-
-
-def _row_format(recipe: Recipe, tokenizer: Tokenizer) -> RowFormat:
-    return RowFormat(
-        max_seq_length=recipe.pairs.max_seq_length,
-        vocab_size=tokenizer.vocab_size,
-        pad_id=tokenizer.pad_id,
-        cls_id=tokenizer.cls_id,
-        sep_id=tokenizer.sep_id,
-        mask_id=tokenizer.mask_id,
     )

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from albert_tf.console import figures
-from albert_tf.generator.examples import Instances, Recipe, SegmentPair, TokenBlock
+from albert_tf.generator.examples import Instances, SegmentPair, TokenBlock
+from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.spec import NUM_SPECIALS
 from albert_tf.storage import files
 
@@ -95,7 +96,10 @@ class Report:
         self.false_starts += int(np.count_nonzero(false_starts[block.tokens]))
 
     def count_output(
-        self, batch: Instances, examples: Mapping[str, np.ndarray], recipe: Recipe
+        self,
+        batch: Instances,
+        examples: Mapping[str, np.ndarray],
+        masks: MaskingSettings | None,
     ) -> None:
         """Adds a batch of examples, not yet packed, and their masks if they have any."""
         # Each field is an array over all pairs, not one pair's integer.
@@ -108,19 +112,19 @@ class Report:
         self.truncated += int(np.count_nonzero(pairs.dropped))
         self.dropped_tokens += int(pairs.dropped.sum())
         self.length_histogram += _count_values(lengths)
-        if "masked_lm_weights" in examples:
-            wanted = np.rint(lengths * recipe.masking.masked_lm_prob)
-            limit = recipe.masking.max_predictions_per_seq
+        if masks:
+            wanted = np.rint(lengths * masks.masked_lm_prob)
+            limit = masks.max_predictions_per_seq
             self.limited_masks += int(np.count_nonzero(wanted > limit))
             self.masked_tokens += int(np.count_nonzero(examples["masked_lm_weights"]))
             self.ngram_histogram += _count_values(
-                _measure_masked_runs(examples, recipe.masking.do_whole_word_mask)
+                _measure_masked_runs(examples, masks.do_whole_word_mask)
             )
 
-    def count_rows(self, num_rows: int, recipe: Recipe) -> None:
+    def count_rows(self, num_rows: int, max_seq_length: int) -> None:
         """Adds records."""
         self.rows += num_rows
-        self.row_tokens += num_rows * recipe.pairs.max_seq_length
+        self.row_tokens += num_rows * max_seq_length
 
     def count_shard(self, path: str, num_bytes: int) -> None:
         """Adds the file that the counted rows were written to."""

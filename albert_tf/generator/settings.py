@@ -8,11 +8,12 @@ from typing import Any
 
 from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, Settings, setting
 from albert_tf.generator.documents import TextSettings
-from albert_tf.generator.examples import SHORTEST_TARGET
-from albert_tf.records import masking
+from albert_tf.records.masking import MAX_SEQ_LENGTH, MaskingSettings, count_full_row
 from albert_tf.records.spec import NUM_SPECIALS, RowFormat
 from albert_tf.text.tokenization import Tokenizer
 
+# Tokens of a pair: one for each segment.
+SHORTEST_TARGET = 2
 MASKING = "Masking"
 _VOCABULARY, _EXAMPLES = "Vocabulary", "Examples"
 _OUTPUT, _PROCESSES = "Output", "Processes and memory"
@@ -87,7 +88,7 @@ class NgramSettings(Settings):
 
     def masks(
         self, pieces: Tokenizer | RowFormat, share: float, most: int, length: int
-    ) -> masking.MaskingSettings:
+    ) -> MaskingSettings:
         """Returns what is masked.
 
         Args:
@@ -96,11 +97,11 @@ class NgramSettings(Settings):
           most: Maximum number of masked tokens per row; 0 for as many as a full row needs.
           length: Tokens of a full row.
         """
-        return masking.MaskingSettings(
+        return MaskingSettings(
             pieces.vocab_size,
             pieces.mask_id,
             share,
-            most or masking.count_full_row(share, length),
+            most or count_full_row(share, length),
             self.ngram,
             self.favor_shorter_ngram,
             self.do_whole_word_mask,
@@ -141,7 +142,7 @@ class GeneratorSettings(NgramSettings, TextSettings):
     max_seq_length: int = _examples(
         512,
         "Maximum length of an example in tokens, with [CLS] and [SEP]. 512 is the paper's.",
-        interval=f"(-inf, {masking.MAX_SEQ_LENGTH}]",
+        interval=f"(-inf, {MAX_SEQ_LENGTH}]",
     )
     short_seq_prob: float = _examples(
         0.1,
@@ -268,6 +269,24 @@ class GeneratorSettings(NgramSettings, TextSettings):
                 "`max_examples_per_row` packs masked examples, but with `masking=dynamic` they "
                 "are not masked yet: leave one of them out"
             )
+
+    @property
+    def passes(self) -> int:
+        """Passes over the text, each with new pairs and masks."""
+        one = self.masking == "dynamic" and "dupe_factor" not in self.given
+        return 1 if one else self.dupe_factor
+
+    def row_format(self, tokenizer: Tokenizer) -> RowFormat:
+        """Returns how the rows of a tokenizer's examples are laid out."""
+        specials = tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id
+        return RowFormat(self.max_seq_length, tokenizer.vocab_size, *specials)
+
+    def mask_settings(self, tokenizer: Tokenizer) -> MaskingSettings | None:
+        """Returns how examples are masked; None leaves masking to training."""
+        if self.masking == "dynamic":
+            return None
+        share, length = self.masked_lm_prob, self.max_seq_length
+        return self.masks(tokenizer, share, self.max_predictions_per_seq, length)
 
     def of_the_records(self) -> dict[str, Any]:
         """Returns the settings that the records depend on; files are named by their content."""

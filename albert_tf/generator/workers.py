@@ -22,6 +22,7 @@ from albert_tf.generator import examples
 from albert_tf.generator.documents import Place, TextBlock
 from albert_tf.generator.examples import pack_rows
 from albert_tf.generator.report import Report
+from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.records.example_encoding import frame_records
 from albert_tf.records.spec import compact_spec, pretraining_spec
 from albert_tf.text.tokenization import Tokenizer
@@ -111,21 +112,19 @@ class Plan(NamedTuple):
     Attributes:
       cut_blocks: documents.cut_blocks on the text, lacking only `start` and `first_shard`.
       tokenizer: Tokenises the text.
-      recipe: How instances are made.
+      settings: How examples are made.
       output_files: Paths of the shards.
-      max_unknown_share: See Report.check_unknown_share.
     """
 
     cut_blocks: Callable[[Place, int], Iterator[TextBlock]]
     tokenizer: Tokenizer
-    recipe: examples.Recipe
+    settings: GeneratorSettings
     output_files: Sequence[str]
-    max_unknown_share: float
 
     def check(self, report: Report) -> None:
         """Refuses text that does not suit the vocabulary or the separator; see Report."""
-        report.check_unknown_share(self.max_unknown_share)
-        report.check_words(self.recipe.word_separator)
+        report.check_unknown_share(self.settings.max_unknown_share)
+        report.check_words(self.settings.word_separator)
 
     def warn_of_loss(self, report: Report) -> None:
         """Warns of text most of which is cut off, as where its lines are not sentences."""
@@ -136,7 +135,7 @@ class Plan(NamedTuple):
                 "LF, or input_format=paragraphs, which finds the sentences",
                 f"{report.dropped_tokens:,}",
                 f"{report.output_tokens:,}",
-                self.recipe.pairs.max_seq_length,
+                self.settings.max_seq_length,
             )
 
 
@@ -173,15 +172,15 @@ class Part(NamedTuple):
     report: Report
 
 
-def make_part(tokenizer_file: str, recipe: examples.Recipe, block: TextBlock) -> Part:
+def make_part(tokenizer_file: str, settings: GeneratorSettings, block: TextBlock) -> Part:
     """Tokenises a block, draws its instances and writes their records beside the tokenizer."""
     tokenizer = _load_tokenizer(tokenizer_file)
-    tokens, report = tokenize_block(block, tokenizer, recipe)
+    tokens, report = tokenize_block(block, tokenizer, settings)
     folder = os.path.dirname(tokenizer_file)
     path = os.path.join(folder, f"{block.first_document}.tfrecord")
     try:
         with open(path, "wb") as file:
-            for serialized in _make_records(tokens, tokenizer, recipe, report):
+            for serialized in _make_records(tokens, tokenizer, settings, report):
                 file.writelines(frame_records(serialized))
     except OSError as error:
         raise OSError(f"`output_file`: can't write {path}: {error.strerror}") from error
@@ -190,15 +189,15 @@ def make_part(tokenizer_file: str, recipe: examples.Recipe, block: TextBlock) ->
 
 
 def tokenize_block(
-    block: TextBlock, tokenizer: Tokenizer, recipe: examples.Recipe
+    block: TextBlock, tokenizer: Tokenizer, settings: GeneratorSettings
 ) -> tuple[examples.TokenBlock, Report]:
     """Tokenises a block and counts its content."""
-    word_starts = tokenizer.word_starts(recipe.word_starts)
+    word_starts = tokenizer.word_starts(settings.word_starts)
     false_starts = word_starts & ~tokenizer.word_starts("unicode")
-    if recipe.word_separator:
+    if settings.word_separator:
         false_starts[:] = False
     tokens = examples.tokenize_documents(
-        block.documents, block.first_document, tokenizer, word_starts, recipe.word_separator
+        block.documents, block.first_document, tokenizer, word_starts, settings.word_separator
     )
     report = Report()
     report.count_input(tokens, tokenizer.unk_id, false_starts)
@@ -208,27 +207,25 @@ def tokenize_block(
 def _make_records(
     block: examples.TokenBlock,
     tokenizer: Tokenizer,
-    recipe: examples.Recipe,
+    settings: GeneratorSettings,
     report: Report,
 ) -> Iterator[list[bytes]]:
     """Yields the records of a block, a batch at a time."""
     if not block.documents:
         return
-    build: Callable[..., dict[str, Any]]
-    if recipe.masking:
-        build = examples.build_examples
-        spec = pretraining_spec(
-            recipe.pairs.max_seq_length, recipe.masking.label_slots, recipe.max_examples_per_row
-        )
-    else:
-        build = examples.build_compact_examples
-        spec = compact_spec()
-    drawn = examples.draw_instances(block, recipe)
+    row_format, masks = settings.row_format(tokenizer), settings.mask_settings(tokenizer)
+    length, most = settings.max_seq_length, settings.max_examples_per_row
+    spec = pretraining_spec(length, masks.label_slots, most) if masks else compact_spec()
+    drawn = examples.draw_instances(block, settings)
     for begin in range(0, len(drawn.seeds), _BATCH_SIZE):
         batch = examples.Instances(*(field[begin : begin + _BATCH_SIZE] for field in drawn))
-        made: dict[str, Any] = build(block, batch, recipe, tokenizer)
-        report.count_output(batch, made, recipe)
-        if recipe.max_examples_per_row > 1:
-            made = pack_rows(made, recipe.max_examples_per_row, tokenizer.pad_id)
-        report.count_rows(len(made["sentence_order_labels"]), recipe)
+        made: Any
+        if masks:
+            made = examples.build_examples(block, batch, row_format, masks)
+        else:
+            made = examples.build_compact_examples(block, batch, row_format)
+        report.count_output(batch, made, masks)
+        if most > 1:
+            made = pack_rows(made, most, tokenizer.pad_id)
+        report.count_rows(len(made["sentence_order_labels"]), length)
         yield spec.serialize(made)

@@ -8,7 +8,8 @@ import pytest
 from statistics_of_samples import assert_distribution
 
 from albert_tf.generator import examples
-from albert_tf.generator.examples import PairSettings, _truncate, assign_rows, draw_pairs, pack_rows
+from albert_tf.generator.examples import _truncate, assign_rows, draw_pairs, pack_rows
+from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.records.spec import pretraining_spec
 
 
@@ -16,8 +17,12 @@ def _document(*lengths: int, begin: int = 0) -> list[int]:
     return list(itertools.accumulate(lengths, initial=begin))
 
 
+def _settings(**given) -> GeneratorSettings:
+    return GeneratorSettings(input_file="", output_file="", **given)
+
+
 def _draw(documents, seeds=range(101), word_starts=None, **changes):
-    settings = PairSettings(**{"max_seq_length": 23, "short_seq_prob": 0.0} | changes)
+    settings = _settings(**{"max_seq_length": 23, "short_seq_prob": 0.0} | changes)
     return [draw_pairs(documents, 0, settings, random.Random(seed), word_starts) for seed in seeds]
 
 
@@ -120,11 +125,11 @@ def test_single_word_is_left_out_where_it_cannot_be_parted():
 def test_a_pass_may_leave_nothing_to_pair():
     """Two sentences of a word: a pass that gathers both makes a pair, another none."""
     document = [0, 2, 4]
-    settings = PairSettings(11, short_seq_prob=0.5, single_segment="split")
-    recipe = examples.Recipe(settings, None, dupe_factor=61, random_seed=7)
+    pairs = {"max_seq_length": 11, "short_seq_prob": 0.5, "single_segment": "split"}
+    settings = _settings(**pairs, dupe_factor=61, random_seed=7)
     tokens, numbers = np.zeros(4, np.int32), np.zeros(1, np.int64)
     block = examples.TokenBlock(tokens, np.zeros(4, bool), [document], numbers)
-    drawn = examples.draw_instances(block, recipe)
+    drawn = examples.draw_instances(block, settings)
     assert 0 < len(drawn.pairs) == len(drawn.seeds) < 61
     assert drawn.pairs.shape[1] == 7
 

@@ -13,9 +13,8 @@ import pytest
 from record_statistics import count_words, read_records
 
 from albert_tf.generator import examples
-from albert_tf.generator.examples import PairSettings
 from albert_tf.generator.report import Report, report_path, write_plots
-from albert_tf.records import masking
+from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.text.tokenization import Tokenizer
 
 CLS_ID, SEP_ID = 2, 3
@@ -103,46 +102,42 @@ def test_ngrams_are_those_of_pieces_where_pieces_are_masked(run, tmp_path):
     assert _load(tmp_path)["ngram_histogram"] == {str(n): count for n, count in expected.items()}
 
 
-def _blocks_and_recipe(golden):
+def _blocks_and_settings(golden):
     tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
-    recipe = examples.Recipe(
-        pairs=PairSettings(max_seq_length=37),
-        masking=masking.MaskingSettings(vocab_size=tokenizer.vocab_size, mask_id=tokenizer.mask_id),
-        dupe_factor=1,
-        random_seed=5,
-    )
+    given = {"max_seq_length": 37, "dupe_factor": 1, "random_seed": 5}
+    settings = GeneratorSettings(input_file="", output_file="", **given)
     documents = [[f"Some words, number {n}.", "And more of them."] for n in range(11)]
     starts = tokenizer.word_starts()
     blocks = [
         examples.tokenize_documents(documents[first : first + 4], first, tokenizer, starts)
         for first in range(0, 11, 4)
     ]
-    return blocks, tokenizer, recipe
+    return blocks, tokenizer, settings
 
 
-def _count(report, block, tokenizer, recipe):
-    drawn = examples.draw_instances(block, recipe)
+def _count(report, block, tokenizer, settings):
+    drawn, masks = examples.draw_instances(block, settings), settings.mask_settings(tokenizer)
     report.count_input(block, tokenizer.unk_id, np.zeros(tokenizer.vocab_size, bool))
-    report.count_output(drawn, examples.build_examples(block, drawn, recipe, tokenizer), recipe)
-    report.count_rows(len(drawn.seeds), recipe)
+    built = examples.build_examples(block, drawn, settings.row_format(tokenizer), masks)
+    report.count_output(drawn, built, masks)
+    report.count_rows(len(drawn.seeds), settings.max_seq_length)
 
 
-def test_cut_instances_and_what_they_lost_are_counted(golden):
-    _, _, recipe = _blocks_and_recipe(golden)
+def test_cut_instances_and_what_they_lost_are_counted():
     pairs = [(0, 5, 5, 9, 0, 0, 0), (5, 9, 0, 5, 1, 0, 7), (9, 20, 20, 43, 0, 0, 2)]
     batch, report = examples.Instances(np.array(pairs, np.int32), np.zeros(3, np.uint64)), Report()
-    report.count_output(batch, {}, recipe)
+    report.count_output(batch, {}, None)
     assert (report.truncated, report.dropped_tokens) == (2, 9)
     assert "truncated: 66.67%, by 9 tokens in total" in "\n".join(report.lines())
 
 
 def test_merged_parts_are_the_report_of_the_whole(golden):
-    blocks, tokenizer, recipe = _blocks_and_recipe(golden)
+    blocks, tokenizer, settings = _blocks_and_settings(golden)
     whole, parts = Report(), []
     for block in blocks:
         part = Report()
-        _count(whole, block, tokenizer, recipe)
-        _count(part, block, tokenizer, recipe)
+        _count(whole, block, tokenizer, settings)
+        _count(part, block, tokenizer, settings)
         parts.append(Report.from_json(json.loads(json.dumps(part.to_json()))))
     assert whole.documents == 11
     assert Report.total(parts) == whole
@@ -159,9 +154,9 @@ def test_merging_adds_seconds_and_shards_and_keeps_the_highest_peak():
 
 
 def test_examples_without_masks_are_counted_without_masks(golden):
-    blocks, tokenizer, recipe = _blocks_and_recipe(golden)
-    drawn, report = examples.draw_instances(blocks[0], recipe), Report()
-    report.count_output(drawn, {}, recipe)
+    blocks, tokenizer, settings = _blocks_and_settings(golden)
+    drawn, report = examples.draw_instances(blocks[0], settings), Report()
+    report.count_output(drawn, {}, None)
     assert report.instances == len(drawn.seeds)
     assert report.masked_tokens == report.limited_masks == 0
     assert not report.ngram_histogram
@@ -232,10 +227,10 @@ def test_plots_are_a_page(run, tmp_path):
 
 def test_plots_of_records_without_masks_are_a_page_too(golden, tmp_path):
     pytest.importorskip("matplotlib", reason="needs albert_tf[plots]")
-    blocks, tokenizer, recipe = _blocks_and_recipe(golden)
+    blocks, tokenizer, settings = _blocks_and_settings(golden)
     report, path = Report(), tmp_path / "page.png"
-    drawn = examples.draw_instances(blocks[0], recipe)
-    report.count_output(drawn, {}, recipe)
-    report.count_rows(len(drawn.seeds), recipe)
+    drawn = examples.draw_instances(blocks[0], settings)
+    report.count_output(drawn, {}, None)
+    report.count_rows(len(drawn.seeds), settings.max_seq_length)
     write_plots(report, str(path))
     assert path.read_bytes().startswith(b"\x89PNG")
