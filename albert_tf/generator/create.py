@@ -116,12 +116,7 @@ def make_plan(
 
 
 def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
-    """Returns the files that a run writes: those listed, or NAME-00000-of-00004 and so on.
-
-    Args:
-      output_file: A name, or several if num_output_shards is None.
-      num_output_shards: None means one per name.
-    """
+    """Returns the files that a run writes: those listed, or NAME-00000-of-00004 and so on."""
     paths = output_file.split(",")
     for path in paths:
         files.check_expanded(path)
@@ -145,22 +140,16 @@ def run_locally(
 ) -> Report:
     """Carries out a plan, or the rest of an unfinished run, in processes on this machine.
 
-    Args:
-      plan: See workers.Plan.
-      settings: What the records depend on.
-      input_bytes: Stored size of the text.
-      num_processes: Number of parallel processes; None is one per core.
+    The records depend on `settings`; the progress bar, on the stored size of the text.
     """
     from albert_tf.generator import shards
     from albert_tf.training.progress import ProgressBar
 
-    if num_processes is None:
-        num_processes = workers.count_cores()
     with shards.open_run(plan.output_files, settings) as shard_run:
         tokenizer_file = workers.save_tokenizer(plan.tokenizer, shard_run.folder)
         make_part = functools.partial(workers.make_part, tokenizer_file, plan.settings)
         text = plan.cut_blocks(shard_run.start, shard_run.num_whole)
-        made = workers.map_in_order(make_part, text, num_processes)
+        made = workers.map_in_order(make_part, text, num_processes or workers.count_cores())
         bar = ProgressBar(input_bytes, shard_run.start.position)
         so_far = shard_run.report
         with bar, contextlib.closing(made):

@@ -53,6 +53,7 @@ class TextSettings(Settings):
     input_file_mode: str = _text(
         "r",
         "How to treat bytes that are not UTF-8. r: they are an error; rb: they are dropped.",
+        choices=["r", "rb"],
     )
     input_format: str = _text(
         "lines",
@@ -72,8 +73,6 @@ class TextSettings(Settings):
     )
 
     def __post_init__(self) -> None:
-        if self.input_file_mode not in ("r", "rb"):
-            raise ValueError(f"`input_file_mode` must be 'r' or 'rb', got {self.input_file_mode!r}")
         if not _LANGUAGE.fullmatch(self.language):
             raise ValueError(f"`language` must be a code such as en or zh, got {self.language!r}")
 
@@ -327,7 +326,7 @@ def cut_blocks(
     shards end depends only on the files, `num_shards` and `block_chars`.
 
     Args:
-      read: documents.read_documents, with its settings bound.
+      read: read_documents, with its settings bound.
       files: What to read.
       file_sizes: Their stored sizes in bytes.
       num_shards: Number of regions.

@@ -194,7 +194,7 @@ def pack_rows(
     Args:
       examples: Features of records.pretraining_spec, [N, ...].
       max_examples_per_row: K, above 1.
-      pad_id: The padding id.
+      pad_id: Id of [PAD].
 
     Returns:
       The features of packed rows with the same S and P, [R, ...], R <= N.
@@ -340,13 +340,7 @@ def draw_instances(block: TokenBlock, settings: GeneratorSettings) -> Instances:
 def build_examples(
     block: TokenBlock, instances: Instances, row_format: RowFormat, masks: masking.MaskingSettings
 ) -> dict[str, np.ndarray]:
-    """Builds and masks [CLS] A [SEP] B [SEP] for a batch of instances.
-
-    Args:
-      block: The documents.
-      instances: B of the block's instances.
-      row_format: How rows are laid out.
-      masks: How they are masked.
+    """Builds and masks [CLS] A [SEP] B [SEP] for B of a block's instances.
 
     Returns:
       The features of records.pretraining_spec, [B, ...].
@@ -367,8 +361,6 @@ def build_compact_examples(
     block: TokenBlock, instances: Instances, row_format: RowFormat
 ) -> dict[str, np.ndarray | list[np.ndarray]]:
     """Gathers the unmasked content of a batch of instances, for masking during training.
-
-    Args: see build_examples.
 
     Returns:
       The features of records.compact_spec, [B, ...]; lists where lengths differ.

@@ -30,8 +30,6 @@ class TextSource:
       errors: "strict" requires UTF-8, "ignore" drops bytes that are not.
 
     Attributes:
-      path: As given.
-      errors: As given.
       number: Number of the last line, or row, read, from 1; 0 before the first.
     """
 
@@ -68,10 +66,7 @@ class TextSource:
 
 
 class ParquetText(TextSource):
-    """Texts in a column of a .parquet file.
-
-    Args: see TextSource.
-    """
+    """Texts in a column of a .parquet file."""
 
     unit = "row"
 
@@ -103,8 +98,6 @@ class TextFile(TextSource):
 
     Only a line feed ends a line. White space around a line (including a carriage return), NUL
     bytes and a byte order mark before it, as where files were joined, are dropped.
-
-    Args: see TextSource.
     """
 
     def __init__(self, path: str, errors: str) -> None:

@@ -142,7 +142,7 @@ class GeneratorSettings(NgramSettings, TextSettings):
     max_seq_length: int = _examples(
         512,
         "Maximum length of an example in tokens, with [CLS] and [SEP]. 512 is the paper's.",
-        interval=f"(-inf, {MAX_SEQ_LENGTH}]",
+        interval=f"[{NUM_SPECIALS + SHORTEST_TARGET}, {MAX_SEQ_LENGTH}]",
     )
     short_seq_prob: float = _examples(
         0.1,
@@ -253,12 +253,6 @@ class GeneratorSettings(NgramSettings, TextSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        shortest = NUM_SPECIALS + SHORTEST_TARGET
-        if self.max_seq_length < shortest:
-            raise ValueError(
-                f"`max_seq_length` must be at least {shortest} (three special tokens and one "
-                f"token for each segment), got {self.max_seq_length}"
-            )
         if self.single_segment == "split" and self.random_next_sentence:
             raise ValueError(
                 "`single_segment=split` applies only to sentence order: leave out "

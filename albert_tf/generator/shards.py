@@ -134,12 +134,14 @@ class ShardRun:
                 f"`output_file`: {self._state_path}, the record of an unfinished run, is damaged "
                 f"or from another version ({error}): remove it to start afresh"
             ) from None
-        if difference := _first_difference(settings, self._settings):
-            raise ValueError(
-                f"`output_file`: {self._state_path} belongs to an unfinished run with "
-                f"{difference}: give the same flags and files to finish it, or remove that file "
-                "to start afresh"
-            )
+        for name in sorted(settings.keys() | self._settings.keys()):
+            then, now = settings.get(name), self._settings.get(name)
+            if then != now:
+                raise ValueError(
+                    f"`output_file`: {self._state_path} belongs to an unfinished run with {name} "
+                    f"{json.dumps(then)}, not {json.dumps(now)}: give the same flags and files to "
+                    "finish it, or remove that file to start afresh"
+                )
         all_whole = len(whole) == len(self._paths)
         for number, (path, (_, report)) in enumerate(zip(self._paths, whole, strict=False)):
             # Once all are complete, some may have their final names.
@@ -149,12 +151,7 @@ class ShardRun:
 
 
 def check_filled(report: Report, num_shards: int) -> None:
-    """Refuses text that leaves shards empty.
-
-    Args:
-      report: Of all shards.
-      num_shards: Their number.
-    """
+    """Refuses text that leaves some of the shards empty; the report is of all of them."""
     if not report.documents:
         raise ValueError("`input_file`: the files contain no text")
     if len(report.shards) < num_shards:
@@ -224,13 +221,6 @@ def hold_parts_folder(first_path: str) -> Iterator[str]:
         finally:
             # With the lock: another run that is about to take it is left without a folder.
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _first_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    for name in sorted(then.keys() | now.keys()):
-        if then.get(name) != now.get(name):
-            return f"{name} {json.dumps(then.get(name))}, not {json.dumps(now.get(name))}"
-    return None
 
 
 def unfinished(path: str) -> str:

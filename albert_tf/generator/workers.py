@@ -51,12 +51,7 @@ def map_in_order(
     At most twice as many items as processes are in flight. With one process, this one computes;
     otherwise new ones do, started by `spawn`, which is safe whatever libraries are loaded here.
     They end with this iterator, and when this process ends for any reason: close the iterator
-    (contextlib.closing) if it may be abandoned early.
-
-    Args:
-      function: Picklable, as are items and results.
-      items: Read as needed.
-      num_processes: Number of processes.
+    (contextlib.closing) if it may be abandoned early. Function, items and results are picklable.
     """
     if num_processes == 1:
         yield from map(function, items)
