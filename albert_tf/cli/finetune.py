@@ -326,14 +326,8 @@ def make_teacher(settings: FinetuningSettings, task: SupervisedTask) -> Teacher 
 
 def train(settings: FinetuningSettings, run: SupervisedRun) -> bool:
     """Trains up to the last step, and evaluates if asked to; returns whether it got there."""
-    return run.train(
-        settings.train_step,
-        settings.random_seed,
-        steps_per_loop=settings.iterations_per_loop,
-        save_steps=settings.save_checkpoints_steps,
-        keep_max=settings.keep_checkpoint_max,
-        patience=settings.early_stopping_patience,
-    )
+    steps, seed = settings.train_step, settings.random_seed
+    return run.train(steps, seed, settings.early_stopping_patience, **settings.loop)
 
 
 # --- what comes after -----------------------------------------------------------------------

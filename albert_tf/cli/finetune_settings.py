@@ -23,10 +23,11 @@ from albert_tf.training import length_buckets
 
 _LOSS, _EVALUATION, _EXPORT = "Loss", "Evaluation and prediction", "Export"
 _RECIPES = config.shipped_recipes("finetuning")
+# The same in other units.
+_UNITS = (("num_train_epochs", "train_step"), ("warmup_proportion", "warmup_step"))
 # At most one setting of each pair may be given.
 _EXCLUSIVE = (
-    ("num_train_epochs", "train_step"),
-    ("warmup_proportion", "warmup_step"),
+    *_UNITS,
     ("high_only", "middle_only"),
     ("init_checkpoint", "albert_hub_module_handle"),
     ("from_scratch", "init_checkpoint"),
@@ -57,12 +58,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         *(SQUAD, SPEED, TPU),
     )
     recipes: ClassVar[Mapping[str, str]] = _RECIPES
-    same: ClassVar[Mapping[str, str]] = {
-        "num_train_epochs": "train_step",
-        "train_step": "num_train_epochs",
-        "warmup_proportion": "warmup_step",
-        "warmup_step": "warmup_proportion",
-    }
+    same: ClassVar[Mapping[str, str]] = {**dict(_UNITS), **{b: a for a, b in _UNITS}}
 
     recipe: str | None = with_default(
         TrainingSettings, "recipe", None, choices=tuple(_RECIPES), group=TASK
@@ -330,11 +326,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         return super().following(kept)
 
     def with_steps(self, num_examples: int) -> FinetuningSettings:
-        """Returns the settings with steps in place of epochs and shares of steps.
-
-        Args:
-          num_examples: Number of examples to train on.
-        """
+        """Returns the settings with steps in place of epochs and shares of steps."""
         steps, warmup = self.train_step, self.warmup_step
         if self.num_train_epochs is not None:
             steps = max(1, int(num_examples / self.train_batch_size * self.num_train_epochs))

@@ -260,14 +260,7 @@ def train(settings: PretrainingSettings, trainer: Trainer, records: Records) -> 
         settings.train_batch_size,
         settings.max_seq_length,
     )
-    return trainer.train(
-        input_fn,
-        progress,
-        settings.num_train_steps,
-        steps_per_loop=settings.iterations_per_loop,
-        save_steps=settings.save_checkpoints_steps,
-        keep_max=settings.keep_checkpoint_max,
-    )
+    return trainer.train(input_fn, progress, settings.num_train_steps, **settings.loop)
 
 
 def last_step(settings: PretrainingSettings) -> int:

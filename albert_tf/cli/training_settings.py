@@ -183,6 +183,15 @@ class TrainingSettings(Settings):
         """The last step, that at which warm-up ends, and the shape of what follows if it varies."""
         raise NotImplementedError
 
+    @property
+    def loop(self) -> dict[str, Any]:
+        """How often a training logs and saves, and what it keeps; arguments of Trainer.train."""
+        return {
+            "steps_per_loop": self.iterations_per_loop,
+            "save_steps": self.save_checkpoints_steps,
+            "keep_max": self.keep_checkpoint_max,
+        }
+
     def make_trainer(self, task: Task, devices: Devices) -> Trainer:
         """Returns the Trainer of a run, whose weights are still random."""
         from albert_tf.training import optimizers, trainer

@@ -68,28 +68,23 @@ class SupervisedRun:
         self,
         num_train_steps: int,
         seed: int,
-        *,
-        steps_per_loop: int,
-        save_steps: int,
-        keep_max: int,
         patience: int | None = None,
+        *,
+        save_steps: int,
+        **loop: Any,
     ) -> bool:
         """Trains up to a given step, and evaluates each checkpoint on "dev" if there is one.
 
         Args:
           num_train_steps: The step to train up to.
           seed: Seed of the order of examples.
-          steps_per_loop: See Trainer.train.
-          save_steps: See Trainer.train.
-          keep_max: See Trainer.train.
           patience: Evaluations without a better key metric after which training ends; None for
             no such end.
+          save_steps: See Trainer.train.
+          **loop: Other arguments of Trainer.train.
 
         Returns:
           Whether the training is over.
-
-        Raises:
-          NonFiniteLossError: If a loss becomes NaN or infinite; see Trainer.train.
         """
         trainer, split = self.trainer, self.splits["train"]
         table = split.features.select(self.task.inputs + self.task.labels)
@@ -107,10 +102,8 @@ class SupervisedRun:
             own = eval_results.is_over(trainer.output_dir, patience, save_steps)
             is_over = bool(trainer.devices.of_chief(own))
             if is_over:
-                key_metric = self.task.key_metric
-                logging.info(
-                    "stopped early: %d evaluations without a better %s", patience, key_metric
-                )
+                text = "stopped early: %d evaluations without a better %s"
+                logging.info(text, patience, self.task.key_metric)
             return is_over
 
         if evaluate():  # An interrupted run may have left some.
@@ -119,10 +112,9 @@ class SupervisedRun:
             table.training_input(plan, trainer.step, trainer.devices.static_shapes),
             ProgressLog(summaries, num_train_steps, split.batch_size, positions),
             num_train_steps,
-            steps_per_loop=steps_per_loop,
             save_steps=save_steps,
-            keep_max=keep_max,
             after_save=evaluate,
+            **loop,
         )
 
     def evaluate_saved(self, counts: Callable[[int], bool] = lambda step: True) -> int:

@@ -83,6 +83,7 @@ def received(monkeypatch, tmp_path):
         found.teacher = finetune.make_teacher(settings, found.task)
         train = functools.partial(tiny.arguments, functools.partial(SupervisedRun.train, None))
         found.train = finetune.train(settings, SimpleNamespace(train=train))
+        vars(found.train).update(found.train.loop)
         found.splits = SimpleNamespace()
         for name in finetune.SPLITS:
 
