@@ -46,7 +46,7 @@ SCRIPTS = {
     "data/extend_vocabulary": (
         ExtensionSettings,
         "Adds the pieces of a domain",
-        ["Text", "Model and output", "New pieces"],
+        ["Text", "Model and output", "Vocabulary", "What lies beside the weights"],
     ),
     "data/prepare_sotu": (sotu.SotuSettings, "Writes the State of the Union", ["Output"]),
 }

@@ -9,18 +9,19 @@ import tempfile
 from absl import logging
 
 from albert_tf.console import errors, log, quiet
-from albert_tf.console.settings import POSITIVE, REQUIRED, setting, with_default
+from albert_tf.console.settings import POSITIVE, REQUIRED, setting
+from albert_tf.conversion.settings import StoredSettings
 from albert_tf.generator.settings import PieceTrainingSettings
 from albert_tf.storage import files, hub
 
-_MODEL, _PIECES = "Model and output", "New pieces"
+_MODEL, _VOCABULARY = "Model and output", "Vocabulary"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExtensionSettings(PieceTrainingSettings):
+class ExtensionSettings(PieceTrainingSettings, StoredSettings):
     """The settings of extend_vocabulary.py."""
 
-    headings = ("Text", _MODEL, _PIECES)
+    headings = ("Text", _MODEL, _VOCABULARY)
 
     init_checkpoint: str = setting(
         REQUIRED,
@@ -32,30 +33,12 @@ class ExtensionSettings(PieceTrainingSettings):
         "Directory to write vocabulary, config and checkpoint to; it must be new or empty.",
         group=_MODEL,
     )
-    albert_config_file: str | None = setting(
-        None, "Config of the model. Default: beside the weights.", group=_MODEL
-    )
-    spm_model_file: str | None = setting(
-        None, "SentencePiece model to extend. Default: beside the weights.", group=_MODEL
-    )
-    do_lower_case: bool | None = setting(
-        None,
-        "Lower-case the text: true for uncased models. Default: as stored with the weights, or "
-        "else true.",
-        group=_MODEL,
-    )
     num_pieces: int = setting(
         1000,
         "Number of pieces to add: those that shorten the text most. 1000 make ALBERT-base 1 % "
         "larger.",
-        group=_PIECES,
+        group=_VOCABULARY,
         interval=POSITIVE,
-    )
-    character_coverage: float = with_default(
-        PieceTrainingSettings, "character_coverage", 0.99995, group=_PIECES
-    )
-    input_sentence_size: int = with_default(
-        PieceTrainingSettings, "input_sentence_size", 10_000_000, group=_PIECES
     )
 
 
@@ -69,23 +52,22 @@ def main(settings: ExtensionSettings) -> None:
 
 def _extend(settings: ExtensionSettings) -> str:
     from albert_tf.conversion import convert
-    from albert_tf.conversion.stored_model import Stored, add_pieces, read
+    from albert_tf.conversion.stored_model import add_pieces, read
     from albert_tf.generator import sentencepiece
-    from albert_tf.text import vocabulary
     from albert_tf.text.sentence_piece import ExtensibleModel
     from albert_tf.text.vocabulary import Vocabulary
 
     texts = files.list_files(settings.input_file)
     files.check_free(settings.output_dir)
-    path = hub.local(settings.init_checkpoint)
-    old = vocabulary.need(path, settings.spm_model_file, do_lower_case=settings.do_lower_case)
+    stored = settings.stored(hub.local(settings.init_checkpoint))
+    old = stored.vocabulary()
     if old.is_word_piece:
         raise ValueError(
             f"{old.path} is a WordPiece vocabulary: pieces can only be added to a SentencePiece "
             "model; give one with `spm_model_file`"
         )
     model = ExtensibleModel(files.read_bytes(old.path), old.path)
-    source = read(Stored(path, settings.albert_config_file, old.path, None, *old.form))
+    source = read(stored)
     vocab_size = len(model) + settings.num_pieces
     domain = sentencepiece.train(texts, settings, vocab_size, *old.form, hard_vocab_limit=False)
     sentences = sentencepiece.read_sentences(texts, settings, *old.form)
