@@ -135,25 +135,18 @@ def _write_shard(gathered: tuple[int, Iterable[_Part]], output_files: Sequence[s
 @contextlib.contextmanager
 def _tidied_up(folder: str, output_files: Sequence[str]) -> Iterator[None]:
     """Reserves the shards and makes the folder; at the end removes it and unfinished shards."""
-    try:
-        for path in map(os.path.dirname, output_files):
-            tf.io.gfile.makedirs(path or ".")
-        with shards.hold_parts_folder(output_files[0]):
-            if files.exists(state := shards.state_path(output_files[0])):
-                raise ValueError(
-                    f"`output_file`: {state} belongs to an unfinished run of `runner=local`: give "
-                    "its flags to finish it, or remove that file to start afresh"
-                )
-            tf.io.gfile.makedirs(folder)
-            try:
-                yield
-            finally:
-                for path in map(shards.unfinished, output_files):
-                    with contextlib.suppress(tf.errors.OpError):
-                        tf.io.gfile.remove(path)
+    with shards.hold_parts_folder(output_files):
+        if files.exists(state := shards.state_path(output_files[0])):
+            raise ValueError(
+                f"`output_file`: {state} belongs to an unfinished run of `runner=local`: give "
+                "its flags to finish it, or remove that file to start afresh"
+            )
+        tf.io.gfile.makedirs(folder)
+        try:
+            yield
+        finally:
+            for path in map(shards.unfinished, output_files):
                 with contextlib.suppress(tf.errors.OpError):
-                    tf.io.gfile.rmtree(folder)
-    except tf.errors.OpError as error:
-        raise OSError(
-            f"`output_file`: can't write {','.join(output_files)}: {files.reason(error)}"
-        ) from error
+                    tf.io.gfile.remove(path)
+            with contextlib.suppress(tf.errors.OpError):
+                tf.io.gfile.rmtree(folder)

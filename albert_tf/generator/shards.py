@@ -180,34 +180,40 @@ def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[Shar
     left behind. Otherwise, and if only the share of [UNK] was too high, complete shards are kept
     for the next run.
     """
+    with hold_parts_folder(paths) as folder:
+        run = ShardRun(paths, settings, folder)
+        try:
+            run.save()
+            yield run
+        except BaseException as error:
+            # After a WrongVocabularyError the user may just raise max_unknown_share.
+            keep = not isinstance(error, ValueError) or isinstance(error, WrongVocabularyError)
+            run.remove(keep_whole=keep)
+            if run.num_whole and keep:
+                text = "%d of %d shards are complete: the same command continues after them"
+                logging.warning(text, run.num_whole, len(paths))
+            raise
+
+
+@contextlib.contextmanager
+def hold_parts_folder(paths: Sequence[str]) -> Iterator[str]:
+    """Yields a local folder for the parts of a run, and reserves its shards while the body runs.
+
+    The shards' own folders are made. TensorFlow's errors become one that names the shards.
+    """
     try:
         for folder in dict.fromkeys(map(os.path.dirname, paths)):
             tf.io.gfile.makedirs(folder or ".")
             files.try_to_write(os.path.join(folder, f"{os.path.basename(paths[0])}.write_test"))
-        with hold_parts_folder(paths[0]) as folder:
-            run = ShardRun(paths, settings, folder)
-            try:
-                run.save()
-                yield run
-            except BaseException as error:
-                # After a WrongVocabularyError the user may just raise max_unknown_share.
-                keep = not isinstance(error, ValueError) or isinstance(error, WrongVocabularyError)
-                run.remove(keep_whole=keep)
-                if run.num_whole and keep:
-                    logging.warning(
-                        "%d of %d shards are complete: the same command continues after them",
-                        run.num_whole,
-                        len(paths),
-                    )
-                raise
+        with _reserved(paths[0]) as folder:
+            yield folder
     except tf.errors.OpError as error:
         reason = files.reason(error)
         raise OSError(f"`output_file`: can't write {','.join(paths)}: {reason}") from error
 
 
 @contextlib.contextmanager
-def hold_parts_folder(first_path: str) -> Iterator[str]:
-    """Yields a local folder for the parts of a run, and reserves its shards while the body runs."""
+def _reserved(first_path: str) -> Iterator[str]:
     if files.is_remote(first_path):
         held = files.hold(*os.path.split(unfinished(first_path)))
         with held, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

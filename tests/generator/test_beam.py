@@ -150,7 +150,7 @@ def test_another_run_is_left_alone(run, tmp_path):
     first.parent.mkdir()
     shard = first.with_name(first.name + ".unfinished")
     shard.write_text("half of it")
-    with shards.hold_parts_folder(str(first)):
+    with shards.hold_parts_folder([str(first)]):
         with pytest.raises(SystemExit, match="another run .* is using .*unfinished.parts"):
             run("beam")
         assert shard.read_text() == "half of it"
