@@ -103,7 +103,7 @@ def _albert_tf_steps(devices):
 
     config = AlbertConfig.from_json_file(CONFIG_FILE)
     task = SequenceClassificationTask(
-        ModelOptions(config, dropout_prob=0.0),
+        ModelOptions(config, classifier_dropout_prob=0.0),
         tokenizer=None,
         max_seq_length=config.max_position_embeddings,
         classes=("0", "1"),

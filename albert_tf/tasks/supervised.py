@@ -36,29 +36,19 @@ Predictions = TypeVar("Predictions")
 
 @dataclasses.dataclass(frozen=True)
 class ModelOptions:
-    """The model options shared by all tasks.
+    """The model options shared by all tasks: arguments of a FineTunedModel.
 
     Attributes:
       config: The model's config.
-      dropout_prob: Dropout of the head; see FineTunedModel.
+      classifier_dropout_prob: Dropout of the head; see FineTunedModel.
       dtype: Keras dtype policy: "float32" or "mixed_bfloat16".
       recompute: See ConfiguredModel.
     """
 
     config: AlbertConfig
-    dropout_prob: float = 0.1
+    classifier_dropout_prob: float = 0.1
     dtype: str = "float32"
     recompute: bool = False
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """Returns them as arguments of a FineTunedModel."""
-        return {
-            "config": self.config,
-            "classifier_dropout_prob": self.dropout_prob,
-            "dtype": self.dtype,
-            "recompute": self.recompute,
-        }
 
 
 class SupervisedTask(Task, Generic[Example, Predictions]):
@@ -104,7 +94,7 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
 
     def build_model(self) -> keras.Model:
         """Returns a new model, with random weights."""
-        return self.model_class(**self.kind.model_arguments, **self.options.arguments)
+        return self.model_class(**self.kind.model_arguments, **vars(self.options))
 
     @property
     def can_learn_from_teacher(self) -> bool:

@@ -35,7 +35,7 @@ PASSED_ON = {
     "gradient_accumulation_steps": (3, {"Trainer.settings.accumulation_steps": 3}),
     "precision": ("bfloat16", {"options.dtype": "mixed_bfloat16"}),
     "recompute": (True, {"options.recompute": True}),
-    "dropout_prob": (0.25, {"options.dropout_prob": 0.25}),
+    "dropout_prob": (0.25, {"options.classifier_dropout_prob": 0.25}),
     "hidden_dropout_prob": (0.25, {"options.config.hidden_dropout_prob": 0.25}),
     "attention_probs_dropout_prob": (0.25, {"options.config.attention_probs_dropout_prob": 0.25}),
     "iterations_per_loop": (2, {"train.steps_per_loop": 2}),

@@ -60,7 +60,7 @@ def train(file: str, is_sharded: str) -> None:
             )
 
         keras.utils.set_random_seed(5)  # The same weights in all processes.
-        task = TASKS["classification"].make(ModelOptions(config, dropout_prob=0.0))
+        task = TASKS["classification"].make(ModelOptions(config, classifier_dropout_prob=0.0))
         model = task.build_model()
         optimizer = create_optimizer(1e-3, 1000, 0)
         optimizer.build(model.trainable_variables)
