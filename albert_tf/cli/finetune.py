@@ -309,9 +309,8 @@ def make_split(
         padding = np.sum(allowed[np.searchsorted(allowed, rows)] - rows)
         if len(split.static_lengths) <= usual and padding < price:
             return Split(examples, features, batch_size, tuple(allowed.tolist()))
-    multiple = length_buckets.length_multiple(devices.on_cpu)
     rows = np.maximum(rows, task.kind.least_length)
-    lengths = length_buckets.choose_static_lengths(rows, longest, count, price, multiple)
+    lengths = length_buckets.choose_static_lengths(rows, longest, count, price, devices.on_cpu)
     return Split(examples, features, batch_size, lengths)
 
 

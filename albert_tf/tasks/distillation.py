@@ -131,11 +131,9 @@ class Teacher:
         price = 0.0
         if devices.static_shapes:  # XLA compiles each length.
             price = length_buckets.compile_price(task.options.config, devices.on_cpu)
+        longest, on_cpu = task.kind.max_seq_length, devices.on_cpu
         lengths = length_buckets.choose_static_lengths(
-            features.lengths,
-            task.kind.max_seq_length,
-            price=price,
-            multiple=length_buckets.length_multiple(devices.on_cpu),
+            features.lengths, longest, price=price, on_cpu=on_cpu
         )
         own = Split(split.examples, features, self._batch_size, lengths)
         return supervised_run.predict(task, RowOutputs(devices, model), own)

@@ -294,7 +294,7 @@ class Preprocessor:
                 np.array([row["input_ids"].shape[-1] for row in rows]),
                 self.max_seq_length,
                 static_lengths,
-                multiple=length_buckets.length_multiple(on_cpu),
+                on_cpu=on_cpu,
             )
         shuffle = ids is not None if shuffle is None else shuffle
         seed = random.randrange(2**31) if seed is None else seed

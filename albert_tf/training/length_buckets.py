@@ -46,17 +46,12 @@ def compile_price(config: AlbertConfig, on_cpu: bool) -> float:
     return _FLOP_WHILE_COMPILING["CPU" if on_cpu else "GPU"] / (6 * weights)
 
 
-def length_multiple(on_cpu: bool) -> int:
-    """Returns what lengths are multiples of: matrix units and kernels of GPUs and TPUs want 8."""
-    return 1 if on_cpu else 8
-
-
 def choose_static_lengths(
     row_lengths: np.ndarray,
     max_seq_length: int,
     count: int = USUAL_COUNT,
     price: float = 0.0,
-    multiple: int = 1,
+    on_cpu: bool = True,
 ) -> tuple[int, ...]:
     """Chooses the bucket lengths that minimise padding, each row being padded to the next one.
 
@@ -65,11 +60,13 @@ def choose_static_lengths(
       max_seq_length: The longest length allowed.
       count: Maximum number of lengths.
       price: Positions that each length must spare, since it has to be compiled.
-      multiple: Each length is one of this, or is `max_seq_length`.
+      on_cpu: Else all but `max_seq_length` are multiples of 8, as matrix units and kernels of GPUs
+        and TPUs want.
 
     Returns:
       The lengths in ascending order; no row is longer than the last.
     """
+    multiple = 1 if on_cpu else 8
     rounded = -(-np.asarray(row_lengths) // multiple) * multiple
     candidates, rows = np.unique(np.minimum(rounded, max_seq_length), return_counts=True)
     # fitting[i]: rows that fit into the first i candidates.
@@ -154,11 +151,8 @@ def evaluation_batches(
     order = np.argsort(-buckets, kind="stable")
     filling = -len(order) % batch_size
     rows = np.concatenate([order, np.repeat(order[-1:], filling)]).reshape(-1, batch_size)
-    weights = np.ones(rows.size, np.float32)
-    weights[len(order) :] = 0.0
-    return LengthBatches(
-        rows, _batch_lengths(rows, buckets, static_lengths), weights.reshape(rows.shape)
-    )
+    weights = (np.arange(rows.size) < len(order)).astype(np.float32).reshape(rows.shape)
+    return LengthBatches(rows, _batch_lengths(rows, buckets, static_lengths), weights)
 
 
 def _buckets(row_lengths: np.ndarray, static_lengths: Sequence[int]) -> np.ndarray:

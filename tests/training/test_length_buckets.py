@@ -141,17 +141,13 @@ def test_lengths_are_no_longer_than_needed_or_allowed(lengths, chosen):
 def test_lengths_on_gpus_and_tpus_are_multiples_of_8():
     """Of GLUE's tables, of any, and under a longest length that is none."""
     rows = np.array([7, 8, 9, 24, 81])
-    multiple = length_buckets.length_multiple(on_cpu=False)
     for longest, expected in ((128, (8, 16, 24, 88)), (83, (8, 16, 24, 83))):
-        found = length_buckets.choose_static_lengths(rows, longest, multiple=multiple)
+        found = length_buckets.choose_static_lengths(rows, longest, on_cpu=False)
         assert found == expected
     for seed in range(5):
         lengths = np.minimum(row_lengths(200, seed), 512)
-        found = length_buckets.choose_static_lengths(lengths, 512, multiple=multiple)
+        found = length_buckets.choose_static_lengths(lengths, 512, on_cpu=False)
         assert not any(length % 8 for length in found) and found[-1] >= lengths.max()
-        on_cpu = length_buckets.length_multiple(on_cpu=True)
-        usual = length_buckets.choose_static_lengths(lengths, 512)
-        assert usual == length_buckets.choose_static_lengths(lengths, 512, multiple=on_cpu)
 
 
 def test_too_few_rows_and_too_long_ones_are_errors():
