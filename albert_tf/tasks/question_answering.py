@@ -38,10 +38,7 @@ def _mean_nbest(nbests: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str,
 
 
 class SquadTask(SupervisedTask[SquadExample, Predictions]):
-    """Base class of the tasks. Examples are SquadExamples, a row is a window on a paragraph.
-
-    Args: see SupervisedTask.
-    """
+    """Base class of the tasks. Examples are SquadExamples, a row is a window on a paragraph."""
 
     key_metric = "f1"
     metric_names: tuple[str, ...] = ("exact_match", "f1")
@@ -129,8 +126,6 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
 class SquadV1Task(SquadTask):
     """SQuAD 1.1: each question has an answer.
 
-    Args: see SquadTask.
-
     Source: run_squad_v1.py.
     """
 
@@ -157,8 +152,6 @@ class SquadV2Task(SquadTask):
 
     The release's head has a beam of starts and their ends, and one for null odds; BERT's is that of
     SQuAD 1.1, and no answer is the span of [CLS].
-
-    Args: see SupervisedTask.
 
     Source: run_squad_v2.py; google-research/bert, run_squad.py with version_2_with_negative.
     """

@@ -151,10 +151,6 @@ def _read_tags(settings: TaskSettings, split: str, task: Any) -> list[Any]:
     return examples
 
 
-def _find_tags(settings: TaskSettings) -> tuple[str, ...]:
-    return conll.find_tags(settings.file("train"))
-
-
 def _read_questions(settings: TaskSettings, split: str, task: Any) -> list[Any]:
     # The release evaluates on the file that it predicts.
     path = settings.file("test" if split == "dev" and not settings.eval_file else split)
@@ -265,7 +261,7 @@ TASKS: Mapping[str, TaskRow] = {
         Tag,
         _read_tags,
         lambda _, labels: {"labels": labels},
-        _find_tags,
+        lambda settings: conll.find_tags(settings.file("train")),
     ),
 }
 
