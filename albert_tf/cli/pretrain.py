@@ -156,20 +156,14 @@ def find_vocabulary(
 
 @dataclasses.dataclass(frozen=True)
 class Records:
-    """The records of a run.
+    """The records of a run."""
 
-    Attributes:
-      files: TFRecord files.
-      indexes: Where their records are.
-      spec: What a record holds.
-      row_format: The layout of rows without masks; None if the records have masks.
-      masks: How such rows are masked; None if the records have masks.
-    """
-
-    files: list[str]
-    indexes: list[input_files.FileIndex]
-    spec: FeatureSpec
+    files: list[str]  # TFRecord files.
+    indexes: list[input_files.FileIndex]  # Where their records are.
+    spec: FeatureSpec  # What a record holds.
+    # The layout of rows without masks; None if the records have masks.
     row_format: RowFormat | None = None
+    # How such rows are masked; None if the records have masks.
     masks: MaskingSettings | None = None
 
     @property

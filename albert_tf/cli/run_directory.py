@@ -35,17 +35,11 @@ AnySettings = TypeVar("AnySettings", FinetuningSettings, PretrainingSettings)
 
 @dataclasses.dataclass(frozen=True)
 class RunDirectory:
-    """The directory of a run, and the weights with which a command begins there.
-
-    Attributes:
-      path: The directory.
-      stored: The newest checkpoint of the run that it holds.
-      initial: The weights to begin with if it holds none; None for random ones.
-    """
+    """The directory of a run, and the weights with which a command begins there."""
 
     path: str
-    stored: str | None = None
-    initial: str | None = None
+    stored: str | None = None  # The newest checkpoint of the run that it holds.
+    initial: str | None = None  # The weights to begin with if it holds none; None for random ones.
 
     @classmethod
     def open(

@@ -28,14 +28,11 @@ _tpu = functools.partial(setting, group=TPU, per_command=True, rare=True)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings(Settings):
-    """The settings of both training scripts; each has more, and some defaults of its own.
+    """The settings of both training scripts; each has more, and some defaults of its own."""
 
-    Attributes:
-      recipes: Paths of the script's recipes, which --recipe names.
-      same: Setting -> the one that says the same in another unit, such as steps and epochs.
-    """
-
+    # Paths of the script's recipes, which --recipe names.
     recipes: ClassVar[Mapping[str, str]] = {}
+    # Setting -> the one that says the same in another unit, such as steps and epochs.
     same: ClassVar[Mapping[str, str]] = {}
 
     # --- the model, and where it lies -------------------------------------------------------

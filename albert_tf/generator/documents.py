@@ -212,18 +212,13 @@ PARSERS: dict[str, Callable[..., Iterator[Sentences]]] = {
 
 
 class Document(NamedTuple):
-    """A document and where it ends.
+    """A document and where it ends."""
 
-    Attributes:
-      sentences: Stripped, non-empty strings; at least one.
-      file_index: Index of its file in the list of files.
-      offset: Bytes of the stored file consumed when the document was complete. It never decreases
-        and is at most the file's size; in a compressed file it moves in the steps in which the
-        decompressor reads, and of a .parquet file it is its rows' share.
-    """
-
-    sentences: list[str]
-    file_index: int
+    sentences: list[str]  # Stripped, non-empty strings; at least one.
+    file_index: int  # Index of its file in the list of files.
+    # Bytes of the stored file consumed when the document was complete. It never decreases and is at
+    # most the file's size; in a compressed file it moves in the steps in which the decompressor
+    # reads, and of a .parquet file it is its rows' share.
     offset: int
 
 
@@ -279,35 +274,21 @@ def _gather(parts: Iterator[Sentences]) -> Iterator[list[str]]:
 
 
 class Place(NamedTuple):
-    """Where in the stream a document ends and the next begins.
+    """Where in the stream a document ends and the next begins."""
 
-    Attributes:
-      file_index: The file of the last document.
-      documents_of_file: Documents up to here, in that file.
-      documents: Documents up to here, in all files.
-      position: Stored bytes up to here, in all files.
-    """
-
-    file_index: int = 0
-    documents_of_file: int = 0
-    documents: int = 0
-    position: int = 0
+    file_index: int = 0  # The file of the last document.
+    documents_of_file: int = 0  # Documents up to here, in that file.
+    documents: int = 0  # Documents up to here, in all files.
+    position: int = 0  # Stored bytes up to here, in all files.
 
 
 class TextBlock(NamedTuple):
-    """Consecutive documents that serve as each other's random documents.
+    """Consecutive documents that serve as each other's random documents."""
 
-    Attributes:
-      shard: The shard they all belong to.
-      first_document: Corpus number of the first document.
-      documents: The sentences of each.
-      end: Where the last document ends.
-    """
-
-    shard: int
-    first_document: int
-    documents: list[list[str]]
-    end: Place
+    shard: int  # The shard they all belong to.
+    first_document: int  # Corpus number of the first document.
+    documents: list[list[str]]  # The sentences of each.
+    end: Place  # Where the last document ends.
 
 
 def cut_blocks(

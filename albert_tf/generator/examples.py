@@ -29,21 +29,15 @@ _PREDICTION_FEATURES = ("masked_lm_ids", "masked_lm_weights")
 
 
 class SegmentPair(NamedTuple):
-    """Tokens [a_begin, a_end) and [b_begin, b_end) of one instance.
-
-    Attributes:
-      label: 1 if B is not what follows A: swapped, or from a random document.
-      single: 1 if the chunk was one sentence, paired as `single_segment` says.
-      dropped: Tokens cut from the two segments for lack of room.
-    """
+    """Tokens [a_begin, a_end) and [b_begin, b_end) of one instance."""
 
     a_begin: int
     a_end: int
     b_begin: int
     b_end: int
-    label: int
-    single: int
-    dropped: int
+    label: int  # 1 if B is not what follows A: swapped, or from a random document.
+    single: int  # 1 if the chunk was one sentence, paired as `single_segment` says.
+    dropped: int  # Tokens cut from the two segments for lack of room.
 
 
 def draw_pairs(
@@ -250,31 +244,20 @@ def _join(
 
 
 class TokenBlock(NamedTuple):
-    """Documents that serve as each other's random documents and are shuffled together.
+    """Documents that serve as each other's random documents and are shuffled together."""
 
-    Attributes:
-      tokens: <int32>[T] of all documents, concatenated.
-      word_starts: <bool>[T], which of them start a word.
-      documents: For each document, where its sentences begin in `tokens`, and where the last ends.
-      numbers: <int64>[D], their numbers in the corpus.
-    """
-
-    tokens: np.ndarray
-    word_starts: np.ndarray
+    tokens: np.ndarray  # <int32>[T] of all documents, concatenated.
+    word_starts: np.ndarray  # <bool>[T], which of them start a word.
+    # For each document, where its sentences begin in `tokens`, and where the last ends.
     documents: list[list[int]]
-    numbers: np.ndarray
+    numbers: np.ndarray  # <int64>[D], their numbers in the corpus.
 
 
 class Instances(NamedTuple):
-    """A block's examples, drawn and shuffled but not yet built.
+    """A block's examples, drawn and shuffled but not yet built."""
 
-    Attributes:
-      pairs: SegmentPairs as rows of <int32>[N, 7].
-      seeds: <uint64>[N], each instance's seed for its masks.
-    """
-
-    pairs: np.ndarray
-    seeds: np.ndarray
+    pairs: np.ndarray  # SegmentPairs as rows of <int32>[N, 7].
+    seeds: np.ndarray  # <uint64>[N], each instance's seed for its masks.
 
 
 def tokenize_documents(

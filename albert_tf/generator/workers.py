@@ -102,19 +102,13 @@ def _end_with(lifeline: Connection) -> None:
 
 
 class Plan(NamedTuple):
-    """What a run makes, independent of the runner; picklable.
+    """What a run makes, independent of the runner; picklable."""
 
-    Attributes:
-      cut_blocks: documents.cut_blocks on the text, lacking only `start` and `first_shard`.
-      tokenizer: Tokenises the text.
-      settings: How examples are made.
-      output_files: Paths of the shards.
-    """
-
+    # documents.cut_blocks on the text, lacking only `start` and `first_shard`.
     cut_blocks: Callable[[Place, int], Iterator[TextBlock]]
     tokenizer: Tokenizer
-    settings: GeneratorSettings
-    output_files: Sequence[str]
+    settings: GeneratorSettings  # How examples are made.
+    output_files: Sequence[str]  # Paths of the shards.
 
     def check(self, report: Report) -> None:
         """Refuses text that does not suit the vocabulary or the separator; see Report."""
@@ -152,19 +146,12 @@ def _load_tokenizer(path: str) -> Tokenizer:
 
 
 class Part(NamedTuple):
-    """The records of a block.
+    """The records of a block."""
 
-    Attributes:
-      path: A TFRecord file.
-      shard: The shard it belongs to.
-      end: Where the text of the block ends.
-      report: Its counts.
-    """
-
-    path: str
-    shard: int
-    end: Place
-    report: Report
+    path: str  # A TFRecord file.
+    shard: int  # The shard it belongs to.
+    end: Place  # Where the text of the block ends.
+    report: Report  # Its counts.
 
 
 def make_part(tokenizer_file: str, settings: GeneratorSettings, block: TextBlock) -> Part:

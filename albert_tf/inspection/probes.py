@@ -44,21 +44,16 @@ def probe_hits(
 
 @dataclasses.dataclass(frozen=True)
 class Labelled:
-    """Rows, and the labels that a probe is to read.
+    """Rows, and the labels that a probe is to read."""
 
-    Attributes:
-      rows: `input_ids`, `input_mask` and `segment_ids` `<int32>[L]` of each of R rows.
-      labels: `<int64>[N]`, of the rows, or of words in them.
-      row_numbers: `<int64>[N]`, the row of each label.
-      positions: `<int64>[N]`, where in its row a word begins; None if labels are of rows.
-      groups: `<int64>[R]`, the group of each row: either all of one are held out, or none. None
-        if each row is one.
-    """
-
+    # `input_ids`, `input_mask` and `segment_ids` `<int32>[L]` of each of R rows.
     rows: Sequence[Row]
-    labels: np.ndarray
-    row_numbers: np.ndarray
+    labels: np.ndarray  # `<int64>[N]`, of the rows, or of words in them.
+    row_numbers: np.ndarray  # `<int64>[N]`, the row of each label.
+    # `<int64>[N]`, where in its row a word begins; None if labels are of rows.
     positions: np.ndarray | None = None
+    # `<int64>[R]`, the group of each row: either all of one are held out, or none. None if each row
+    # is one.
     groups: np.ndarray | None = None
 
     def __post_init__(self) -> None:

@@ -109,15 +109,11 @@ def _check_shards(files: Sequence[str], patterns: str) -> None:
 
 
 class FileIndex(NamedTuple):
-    """Where the records of a file are.
+    """Where the records of a file are."""
 
-    Attributes:
-      records: Their number.
-      starts: `<int64>[ceil(records / STRETCH) + 1]`, offset in bytes of the first of each STRETCH
-        records, and last of all the size of the file.
-    """
-
-    records: int
+    records: int  # Their number.
+    # `<int64>[ceil(records / STRETCH) + 1]`, offset in bytes of the first of each STRETCH records,
+    # and last of all the size of the file.
     starts: np.ndarray
 
 

@@ -202,16 +202,11 @@ class DynamicMasking:
     """Turns a batch of compact records into the features of pretraining_spec.
 
     NumPy draws the masks in this process: a dataset on another machine can't call it.
-
-    Attributes:
-      row_format: Format of the records' rows.
-      settings: How much is masked, and with what.
-      seed: Determines all masks, together with the places.
     """
 
-    row_format: spec.RowFormat
-    settings: masking.MaskingSettings
-    seed: int
+    row_format: spec.RowFormat  # Format of the records' rows.
+    settings: masking.MaskingSettings  # How much is masked, and with what.
+    seed: int  # Determines all masks, together with the places.
 
     def __call__(self, examples: Features, places: tf.Tensor) -> Features:
         """Lays out and masks a batch of compact_spec's features; eagerly and inside Dataset.map.

@@ -15,26 +15,17 @@ from albert_tf.records.spec import NUM_SPECIALS, RowFormat
 
 @dataclasses.dataclass(frozen=True)
 class MaskingSettings:
-    """How much is masked by n-gram masking, and with what.
+    """How much is masked by n-gram masking, and with what."""
 
-    Attributes:
-      vocab_size: V; random pieces are drawn from all of [0, V), specials included.
-      mask_id: Id of [MASK].
-      masked_lm_prob: Fraction of a sequence's tokens (specials counted) to mask; 0 masks none.
-      max_predictions_per_seq: Maximum number of masked tokens per sequence.
-      ngram: Longest n-gram in words; n is drawn with p(n) proportional to 1/n.
-      favor_shorter_ngram: False reverses the probabilities of n.
-      do_whole_word_mask: False makes every piece a word.
-      do_permutation: Also permute as many further tokens among themselves, also as labels.
-    """
-
-    vocab_size: int
-    mask_id: int
+    vocab_size: int  # V; random pieces are drawn from all of [0, V), specials included.
+    mask_id: int  # Id of [MASK].
+    # Fraction of a sequence's tokens (specials counted) to mask; 0 masks none.
     masked_lm_prob: float = 0.15
-    max_predictions_per_seq: int = 20
-    ngram: int = 3
-    favor_shorter_ngram: bool = True
-    do_whole_word_mask: bool = True
+    max_predictions_per_seq: int = 20  # Maximum number of masked tokens per sequence.
+    ngram: int = 3  # Longest n-gram in words; n is drawn with p(n) proportional to 1/n.
+    favor_shorter_ngram: bool = True  # False reverses the probabilities of n.
+    do_whole_word_mask: bool = True  # False makes every piece a word.
+    # Also permute as many further tokens among themselves, also as labels.
     do_permutation: bool = False
 
     @property
@@ -116,22 +107,15 @@ def _uniform(bits: np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """A batch of rows before masking.
+    """A batch of rows before masking."""
 
-    Attributes:
-      input_ids: <int32>[B, S].
-      lengths: <int>[B], tokens per row, specials included.
-      segment_ids: <int32>[B, S], 1 for B and its [SEP].
-      candidates: <bool>[B, S], tokens that may be masked: not specials or padding, nor a [CLS]
-        or [SEP] that occurs in the text.
-      word_starts: <bool>[B, S], of the text; False elsewhere.
-    """
-
-    input_ids: np.ndarray
-    lengths: np.ndarray
-    segment_ids: np.ndarray
+    input_ids: np.ndarray  # <int32>[B, S].
+    lengths: np.ndarray  # <int>[B], tokens per row, specials included.
+    segment_ids: np.ndarray  # <int32>[B, S], 1 for B and its [SEP].
+    # <bool>[B, S], tokens that may be masked: not specials or padding, nor a [CLS] or [SEP] that
+    # occurs in the text.
     candidates: np.ndarray
-    word_starts: np.ndarray
+    word_starts: np.ndarray  # <bool>[B, S], of the text; False elsewhere.
 
     @classmethod
     def lay_out(
@@ -241,20 +225,14 @@ _PAST_LAST_WORD = ~_WORD_BITS
 
 
 class _Words(NamedTuple):
-    """Where words begin, for at most W words per row and C candidates in all rows together.
+    """Where words begin, for at most W words per row and C candidates in all rows together."""
 
-    Attributes:
-      candidates: <int64>[C], their places in the flattened rows.
-      begins: <int64>[B, W + ngram], which candidate begins a word; past the last word, the first
-        candidate of the next row, so that differences are lengths of (cut) n-grams.
-      counts: <int64>[B], words per row.
-      row_size: S.
-    """
-
-    candidates: np.ndarray
+    candidates: np.ndarray  # <int64>[C], their places in the flattened rows.
+    # <int64>[B, W + ngram], which candidate begins a word; past the last word, the first candidate
+    # of the next row, so that differences are lengths of (cut) n-grams.
     begins: np.ndarray
-    counts: np.ndarray
-    row_size: int
+    counts: np.ndarray  # <int64>[B], words per row.
+    row_size: int  # S.
 
     @classmethod
     def find(cls, rows: Rows, settings: MaskingSettings) -> _Words:

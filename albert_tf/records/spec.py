@@ -25,29 +25,21 @@ _BAD_RECORD = "a record has out-of-range or contradictory values"
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """One feature of a record.
+    """One feature of a record."""
 
-    Attributes:
-      dtype: np.int32, np.float32, or np.bool_ (stored as a string with eight values per byte,
-        the first one in the highest bit).
-      shape: Shape of one example, without the batch axis; (None,) is any length. np.bool_ has
-        (None,).
-      below: Exclusive upper bound of integers; the lower one is 0. Floats are weights: 0 or 1.
-      stored_as: Name on disk, if it differs from the name in memory.
-      parsed: False for a feature that `parse` ignores: it is for other readers.
-      shared: True if it is the same in all records of a run: `parse` doesn't return it.
-      expected: Its values, if known: `parse` rejects others.
-      argument: Name of the argument that determines its length, if any.
-    """
-
+    # np.int32, np.float32, or np.bool_ (stored as a string with eight values per byte, the first
+    # one in the highest bit).
     dtype: type[np.generic]
+    # Shape of one example, without the batch axis; (None,) is any length. np.bool_ has (None,).
     shape: tuple[int | None, ...]
+    # Exclusive upper bound of integers; the lower one is 0. Floats are weights: 0 or 1.
     below: int = 1 << 31
-    stored_as: str | None = None
-    parsed: bool = True
+    stored_as: str | None = None  # Name on disk, if it differs from the name in memory.
+    parsed: bool = True  # False for a feature that `parse` ignores: it is for other readers.
+    # True if it is the same in all records of a run: `parse` doesn't return it.
     shared: bool = False
-    expected: tuple[int, ...] | None = None
-    argument: str | None = None
+    expected: tuple[int, ...] | None = None  # Its values, if known: `parse` rejects others.
+    argument: str | None = None  # Name of the argument that determines its length, if any.
 
     @property
     def kind(self) -> str:
@@ -78,19 +70,15 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True)
 class FeatureSpec:
-    """One declaration that both writes and parses a tf.train.Example.
+    """One declaration that both writes and parses a tf.train.Example."""
 
-    Attributes:
-      features: In-memory name -> Feature.
-      strangers: Names on disk found only in another kind of record -> what to do about it.
-      contradiction: Says how the values of one example, each as `Feature.read` returns it,
-        contradict each other, or None if they don't.
-      consistent: The same check for a batch, before padding: <bool>[B].
-    """
-
-    features: Mapping[str, Feature]
+    features: Mapping[str, Feature]  # In-memory name -> Feature.
+    # Names on disk found only in another kind of record -> what to do about it.
     strangers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    # Says how the values of one example, each as `Feature.read` returns it, contradict each other,
+    # or None if they don't.
     contradiction: Callable[[Mapping[str, np.ndarray]], str | None] = lambda values: None
+    # The same check for a batch, before padding: <bool>[B].
     consistent: Callable[[Mapping[str, tf.Tensor]], tf.Tensor] | None = None
 
     def expecting(self, values: Mapping[str, np.ndarray]) -> FeatureSpec:

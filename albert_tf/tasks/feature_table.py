@@ -40,17 +40,13 @@ Row = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class FeatureTable:
-    """Features of N rows.
+    """Features of N rows."""
 
-    Attributes:
-      lengths: `<int64>[N]`, positions of each row.
-      scalars: By name, features with one value per row, `[N]`, or a vector, `[N, ...]` (PER_ROW).
-      sequences: By name, per-position features of all rows, concatenated:
-        `[sum of lengths, ...]`. Their first axis is the last one of a row's feature.
-    """
-
-    lengths: np.ndarray
+    lengths: np.ndarray  # `<int64>[N]`, positions of each row.
+    # By name, features with one value per row, `[N]`, or a vector, `[N, ...]` (PER_ROW).
     scalars: Mapping[str, np.ndarray]
+    # By name, per-position features of all rows, concatenated: `[sum of lengths, ...]`. Their first
+    # axis is the last one of a row's feature.
     sequences: Mapping[str, np.ndarray]
 
     @classmethod

@@ -18,32 +18,25 @@ _SPLITS = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 
 @dataclasses.dataclass(frozen=True)
 class GlueTask:
-    """Where to find a task's texts and labels.
+    """Where to find a task's texts and labels."""
 
-    Attributes:
-      folder: The task's folder within that of GLUE.
-      text_a: Column of the text.
-      text_b: Column of the second text, or None.
-      label: Column of the label.
-      labels: The classes in the order of their ids; empty for a regression.
-      files: File name of each split of the task: train, dev, test. Test files have no labels.
-      headless: Splits whose file has no header, with the column names it would have.
-      skips_short_rows: Whether rows with missing cells are skipped instead of being an error.
-      key_metric: The metric by which checkpoints are compared, under the release's name.
-      submission: The leaderboard's name for the task; None if it is the folder's.
-      number_range: The smallest and the largest number that a regression may submit.
-    """
-
-    folder: str
-    text_a: str
-    text_b: str | None = None
-    label: str = "label"
+    folder: str  # The task's folder within that of GLUE.
+    text_a: str  # Column of the text.
+    text_b: str | None = None  # Column of the second text, or None.
+    label: str = "label"  # Column of the label.
+    # The classes in the order of their ids; empty for a regression.
     labels: tuple[str, ...] = ("0", "1")
+    # File name of each split of the task: train, dev, test. Test files have no labels.
     files: Mapping[str, str] = dataclasses.field(default_factory=lambda: _SPLITS)
+    # Splits whose file has no header, with the column names it would have.
     headless: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    # Whether rows with missing cells are skipped instead of being an error.
     skips_short_rows: bool = False
+    # The metric by which checkpoints are compared, under the release's name.
     key_metric: str = "eval_accuracy"
+    # The leaderboard's name for the task; None if it is the folder's.
     submission: str | None = None
+    # The smallest and the largest number that a regression may submit.
     number_range: tuple[float, float] = (-math.inf, math.inf)
 
 
@@ -93,19 +86,13 @@ OF_MNLI = ("mismnli", "ax")
 
 @dataclasses.dataclass(frozen=True)
 class TextExample:
-    """A text, or a pair of texts, to be classified.
+    """A text, or a pair of texts, to be classified."""
 
-    Attributes:
-      guid: Its id: the index in its file, or the line number.
-      text_a: Raw text; may be empty.
-      text_b: The second text, or None.
-      label: Id of the class, the ids of several classes, or a regression's number; None in a test
-        file, which has no labels.
-    """
-
-    guid: str
-    text_a: str
-    text_b: str | None
+    guid: str  # Its id: the index in its file, or the line number.
+    text_a: str  # Raw text; may be empty.
+    text_b: str | None  # The second text, or None.
+    # Id of the class, the ids of several classes, or a regression's number; None in a test file,
+    # which has no labels.
     label: int | float | tuple[int, ...] | None
 
 

@@ -25,15 +25,12 @@ def example_weights(features: Features) -> Array:
 class Distillation:
     """How much a student learns from its teacher, and how much from the labels.
 
-    Attributes:
-      weight: Share of the teacher's part in the loss; the labels' is the rest.
-      temperature: What the logits of both are divided by in the teacher's part. It is multiplied by
-        the temperature's square, so that its gradient stays as large.
-
     Source: Hinton et al. 2015, Distilling the Knowledge in a Neural Network (arXiv 1503.02531).
     """
 
-    weight: float
+    weight: float  # Share of the teacher's part in the loss; the labels' is the rest.
+    # What the logits of both are divided by in the teacher's part. It is multiplied by the
+    # temperature's square, so that its gradient stays as large.
     temperature: float
 
     def mix(self, loss: Array, probabilities: Array, logits: Array) -> Array:

@@ -17,21 +17,13 @@ LETTERS = ("A", "B", "C", "D")
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceExample:
-    """A question on a passage.
+    """A question on a passage."""
 
-    Attributes:
-      guid: Its id: the passage's id in its file, and the number of the question.
-      context: Raw text of the passage.
-      endings: The question combined with each option.
-      label: Index of the right ending, from 0; None if unknown.
-      level: Level of the exam.
-    """
-
-    guid: str
-    context: str
-    endings: tuple[str, ...]
-    label: int | None
-    level: str = ""
+    guid: str  # Its id: the passage's id in its file, and the number of the question.
+    context: str  # Raw text of the passage.
+    endings: tuple[str, ...]  # The question combined with each option.
+    label: int | None  # Index of the right ending, from 0; None if unknown.
+    level: str = ""  # Level of the exam.
 
 
 def read_race(

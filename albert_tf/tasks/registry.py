@@ -30,41 +30,30 @@ FILES: Mapping[str, str] = {"train": "train_file", "dev": "eval_file", "test": "
 
 @dataclasses.dataclass(frozen=True)
 class TaskRow:
-    """What a task's name stands for.
+    """What a task's name stands for."""
 
-    Attributes:
-      heading: The group in which --help lists the name.
-      task_class: Name of its module and class in albert_tf.tasks.
-      kind: The kind of its answers.
-      read: Reads the examples of a split: of these settings, this split, for this task.
-      options: The kind's options that are no settings, from the settings and the names of classes.
-      find_classes: Finds the names of the classes by id in the training file; later they are the
-        trained model's.
-      classes: The names where they are always the same; a function of the settings where these
-        have them.
-      key_metric: The metric by which checkpoints are compared; "" for the class's own.
-      results_file: Name of the file of ids and predicted labels.
-      number_range: The smallest and the largest number that a regression writes there.
-      prefix: Before the names of files of predictions, of a task that shares its directory.
-      note: Behind its name in --help.
-      defaults: The settings in which the release's script for it differs from run_classifier.py;
-        a function of the settings where the value depends on others.
-      variant: Maps the settings to another row, where these choose the model.
-    """
-
-    heading: str
-    task_class: str
-    kind: type[Kind]
+    heading: str  # The group in which --help lists the name.
+    task_class: str  # Name of its module and class in albert_tf.tasks.
+    kind: type[Kind]  # Of its answers.
+    # Reads the examples of a split: of these settings, this split, for this task.
     read: Callable[[TaskSettings, str, Any], list[Any]]
+    # The kind's options that are no settings, from the settings and the names of classes.
     options: Callable[[TaskSettings, tuple[str, ...]], Mapping[str, Any]] = lambda *_: {}
+    # Finds the names of the classes by id in the training file; later they are the trained model's.
     find_classes: Callable[[TaskSettings], tuple[str, ...]] | None = None
+    # The names where they are always the same; a function of the settings where these have them.
     classes: tuple[str, ...] | Callable[[TaskSettings], tuple[str, ...]] = ()
-    key_metric: str = ""
-    results_file: str = "predictions.tsv"
+    key_metric: str = ""  # The metric by which checkpoints are compared; "" for the class's own.
+    results_file: str = "predictions.tsv"  # Name of the file of ids and predicted labels.
+    # The smallest and the largest number that a regression writes there.
     number_range: tuple[float, float] = (-math.inf, math.inf)
+    # Before the names of files of predictions, of a task that shares its directory.
     prefix: str = ""
-    note: str = ""
+    note: str = ""  # Behind its name in --help.
+    # The settings in which the release's script for it differs from run_classifier.py; a function
+    # of the settings where the value depends on others.
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # Maps the settings to another row, where these choose the model.
     variant: Callable[[TaskSettings], TaskRow] | None = None
 
     def make(

@@ -35,21 +35,13 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True)
 class SquadExample:
-    """A question about a paragraph.
-
-    Attributes:
-      qas_id: The question's id.
-      question: Raw text.
-      paragraph: Raw text.
-      answers: The gold answers; none if there is no answer.
-      is_impossible: Whether the paragraph holds no answer.
-    """
+    """A question about a paragraph."""
 
     qas_id: str
-    question: str
-    paragraph: str
-    answers: tuple[Answer, ...]
-    is_impossible: bool
+    question: str  # Raw text.
+    paragraph: str  # Raw text.
+    answers: tuple[Answer, ...]  # The gold answers; none if there is no answer.
+    is_impossible: bool  # Whether the paragraph holds no answer.
 
 
 def read_squad(path: str | os.PathLike[str]) -> list[SquadExample]:
@@ -202,20 +194,15 @@ def _answer_pieces(example: SquadExample, offsets: np.ndarray) -> tuple[int, int
 
 @dataclasses.dataclass(frozen=True)
 class Predictions:
-    """Answers to questions, by id.
+    """Answers to questions, by id."""
 
-    Attributes:
-      texts: The best answer to each.
-      nbest: The n best answers to each, as dicts of `text`, `probability` (normalised over them),
-        `start_log_prob` and `end_log_prob`.
-      null_odds: Null odds (score of "no answer"); empty for SQuAD 1.1.
-      null_threshold: Null odds from which a question counts as one without an answer, if they were
-        found on another set; None if this set's own labels say which are best.
-    """
-
-    texts: dict[str, str]
+    texts: dict[str, str]  # The best answer to each.
+    # The n best answers to each, as dicts of `text`, `probability` (normalised over them),
+    # `start_log_prob` and `end_log_prob`.
     nbest: dict[str, list[dict[str, Any]]]
-    null_odds: dict[str, float]
+    null_odds: dict[str, float]  # Null odds (score of "no answer"); empty for SQuAD 1.1.
+    # Null odds from which a question counts as one without an answer, if they were found on another
+    # set; None if this set's own labels say which are best.
     null_threshold: float | None = None
 
 

@@ -36,19 +36,12 @@ Predictions = TypeVar("Predictions")
 
 @dataclasses.dataclass(frozen=True)
 class ModelOptions:
-    """The model options shared by all tasks: arguments of a FineTunedModel.
-
-    Attributes:
-      config: The model's config.
-      classifier_dropout_prob: Dropout of the head; see FineTunedModel.
-      dtype: Keras dtype policy: "float32" or "mixed_bfloat16".
-      recompute: See ConfiguredModel.
-    """
+    """The model options shared by all tasks: arguments of a FineTunedModel."""
 
     config: AlbertConfig
-    classifier_dropout_prob: float = 0.1
-    dtype: str = "float32"
-    recompute: bool = False
+    classifier_dropout_prob: float = 0.1  # Dropout of the head; see FineTunedModel.
+    dtype: str = "float32"  # Keras dtype policy: "float32" or "mixed_bfloat16".
+    recompute: bool = False  # See ConfiguredModel.
 
 
 class SupervisedTask(Task, Generic[Example, Predictions]):

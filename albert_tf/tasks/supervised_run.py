@@ -24,19 +24,12 @@ _SCORES_FILES = {"dev": eval_results.RESULTS_FILE, "test": "test_scores.txt"}
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """A part of a task's data: "train", "dev" or "test".
+    """A part of a task's data: "train", "dev" or "test"."""
 
-    Attributes:
-      examples: The examples read from its files.
-      features: The rows made from them; an example may have several rows or none.
-      batch_size: Rows per batch, over all replicas.
-      static_lengths: The lengths that batches are padded to, ascending.
-    """
-
-    examples: Sequence[Any]
-    features: FeatureTable
-    batch_size: int
-    static_lengths: Sequence[int]
+    examples: Sequence[Any]  # The examples read from its files.
+    features: FeatureTable  # The rows made from them; an example may have several rows or none.
+    batch_size: int  # Rows per batch, over all replicas.
+    static_lengths: Sequence[int]  # The lengths that batches are padded to, ascending.
 
 
 class SupervisedRun:

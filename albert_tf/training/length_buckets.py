@@ -27,17 +27,11 @@ MOST_ROWS = 100_000_000
 
 @dataclasses.dataclass(frozen=True)
 class LengthBatches:
-    """The batches of T steps.
+    """The batches of T steps."""
 
-    Attributes:
-      rows: `<int64>[T, B]`, the rows of each batch.
-      lengths: `<int64>[T]`, the number of positions its rows are padded to.
-      weights: `<float32>[T, B]`, 0 for rows that only fill up the last batch.
-    """
-
-    rows: np.ndarray
-    lengths: np.ndarray
-    weights: np.ndarray
+    rows: np.ndarray  # `<int64>[T, B]`, the rows of each batch.
+    lengths: np.ndarray  # `<int64>[T]`, the number of positions its rows are padded to.
+    weights: np.ndarray  # `<float32>[T, B]`, 0 for rows that only fill up the last batch.
 
 
 def compile_price(config: AlbertConfig, on_cpu: bool) -> float:
