@@ -45,9 +45,7 @@ class _Part(NamedTuple):
 def run(plan: workers.Plan, beam_options: str) -> Report:
     """Carries out a plan. Shards get their names once all are complete; else nothing is left.
 
-    Args:
-      plan: See workers.Plan.
-      beam_options: Beam's command line, such as "--runner=FlinkRunner --flink_master=host:8081".
+    The options are Beam's command line, such as "--runner=FlinkRunner --flink_master=host:8081".
     """
     try:
         options = PipelineOptions(shlex.split(beam_options))

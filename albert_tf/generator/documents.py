@@ -225,10 +225,6 @@ class Document(NamedTuple):
 def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Document]:
     """Yields one document after another, skipping those without text.
 
-    Args:
-      files: Paths that tf.io.gfile can open; .gz, .bz2 and .zst are decompressed.
-      settings: See TextSettings.
-
     Differs: the end of a file ends a document; the release joins it to the next file's first one.
     """
     parser = make_parser(settings)
@@ -304,16 +300,8 @@ def cut_blocks(
 
     A shard is a region of the stored bytes and holds the documents that begin there; but no shard
     is skipped, however long the document before it, of which a line warns. Where blocks and
-    shards end depends only on the files, `num_shards` and `block_chars`.
-
-    Args:
-      read: read_documents, with its settings bound.
-      files: What to read.
-      file_sizes: Their stored sizes in bytes.
-      num_shards: Number of regions.
-      block_chars: Number of characters that fill a block.
-      start: Where `first_shard` begins; documents before it are skipped.
-      first_shard: Number of the first shard to cut.
+    shards end depends only on the files, `num_shards` and `block_chars`. Documents before `start`,
+    where `first_shard` begins, are skipped. `read` is read_documents, with its settings bound.
     """
     total = max(sum(file_sizes), 1)
     begins = [0, *itertools.accumulate(file_sizes)]

@@ -183,12 +183,7 @@ def assign_rows(
 def pack_rows(
     examples: Mapping[str, np.ndarray], max_examples_per_row: int, pad_id: int
 ) -> dict[str, np.ndarray]:
-    """Packs a batch of examples; the order within a row is kept.
-
-    Args:
-      examples: Features of records.pretraining_spec, [N, ...].
-      max_examples_per_row: K, above 1.
-      pad_id: Id of [PAD].
+    """Packs features of records.pretraining_spec, [N, ...]; the order within a row is kept.
 
     Returns:
       The features of packed rows with the same S and P, [R, ...], R <= N.
@@ -269,13 +264,8 @@ def tokenize_documents(
 ) -> TokenBlock:
     """Tokenises documents; one without tokens is dropped, but its number stays taken.
 
-    Args:
-      documents: The sentences of each.
-      first_number: Number of the first.
-      tokenizer: Splits them.
-      word_starts: <bool>[V], from the tokenizer; not used with a separator.
-      word_separator: What stands between the words of segmented text, and is no part of it. None:
-        the vocabulary tells where words start.
+    `word_separator` stands between the words of segmented text, and is no part of it. Without one
+    the vocabulary tells where words start, by the tokenizer's `word_starts` <bool>[V].
     """
     tokens, starts, kept, numbers = array.array("i"), bytearray(), [], []
     for number, sentences in enumerate(documents, first_number):

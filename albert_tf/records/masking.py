@@ -251,11 +251,7 @@ class _Words(NamedTuple):
         return cls(candidates, begins, counts, row_size)
 
     def tokens(self, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns rows and columns, in row-major order, of the tokens of words.
-
-        Args:
-          chosen: <bool>[B, W + ngram], those words.
-        """
+        """Returns rows and columns, in row-major order, of words `chosen` <bool>[B, W + ngram]."""
         # A word past the last one has length 0.
         places, begins = np.flatnonzero(chosen), self.begins.reshape(-1)
         firsts = begins[places]

@@ -93,11 +93,8 @@ class FeatureSpec:
     def serialize(self, examples: Mapping[str, np.ndarray | Sequence[np.ndarray]]) -> list[bytes]:
         """Encodes a batch of examples, each as a serialized tf.train.Example.
 
-        The same example always gives the same bytes.
-
-        Args:
-          examples: In-memory name -> [B, *declared shape], as a sequence of B arrays where
-            lengths differ.
+        The same example always gives the same bytes. By in-memory name they are [B, *declared
+        shape], as a sequence of B arrays where lengths differ.
         """
         columns = {}
         for name, feature in self.features.items():
@@ -108,10 +105,7 @@ class FeatureSpec:
         return encode_examples(columns)
 
     def parse(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Decodes a batch of serialized examples; works eagerly and inside Dataset.map.
-
-        Args:
-          serialized: <string>[B].
+        """Decodes serialized examples <string>[B]; works eagerly and inside Dataset.map.
 
         Returns:
           In-memory name -> <declared dtype>[B, *declared shape]. Features of any length are

@@ -98,12 +98,9 @@ class Teacher:
         task.labels = (*task.labels, TEACHER_PROBABILITIES)
 
     def teach(self, devices: Devices, split: Split, folder: str) -> Split:
-        """Returns the split with the teacher's probabilities, stored in a folder for later runs.
+        """Returns the training split with the teacher's probabilities.
 
-        Args:
-          devices: Where the teacher runs.
-          split: The training examples.
-          folder: A folder in it is named after the teacher.
+        They are stored for later runs, in a folder within `folder` that is named after the teacher.
         """
         settings = {**self._task.settings, "weights": self._digest.hexdigest()}
         digest = feature_table.examples_digest(split.examples, [feature_table.FORMAT, settings])

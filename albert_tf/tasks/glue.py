@@ -103,12 +103,7 @@ def are_two(first: str, second: str) -> bool:
 
 
 def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> list[TextExample]:
-    """Reads a split of a task.
-
-    Args:
-      task_name: A key of GLUE_TASKS.
-      data_dir: The folder of GLUE, which holds a folder for each task.
-      split: "train", "dev" or "test".
+    """Reads a split of a task, "train", "dev" or "test", from a folder with one for each task.
 
     Source: classifier_utils.py, DataProcessor.
     """

@@ -34,12 +34,9 @@ class Distillation:
     temperature: float
 
     def mix(self, loss: Array, probabilities: Array, logits: Array) -> Array:
-        """Returns the student's loss `<float32>[...]`.
+        """Returns the student's loss `<float32>[...]`, of that on the labels.
 
-        Args:
-          loss: Its loss on the labels `<float32>[...]`.
-          probabilities: The teacher's, `<float32>[..., C]`.
-          logits: The student's, `<float32>[..., C]`.
+        The probabilities `<float32>[..., C]` are the teacher's, the logits the student's.
         """
         # Logits of the teacher, up to a constant.
         theirs = ops.log(ops.maximum(probabilities, 1e-30)) / self.temperature
@@ -56,9 +53,7 @@ def classification_loss(labels: Array, logits: Array) -> Array:
 def multilabel_loss(targets: Array, logits: Array) -> Array:
     """Returns the binary cross entropy `<float32>[B]`, the mean over C classes.
 
-    Args:
-      targets: `<float32>[B, C]`, 1 = the example has the label.
-      logits: `<float32>[B, C]`.
+    In the targets `<float32>[B, C]`, 1 = the example has the label; logits are `[B, C]`.
     """
     return ops.mean(ops.binary_crossentropy(targets, logits, from_logits=True), axis=-1)
 
@@ -69,14 +64,9 @@ def regression_loss(labels: Array, logits: Array) -> Array:
 
 
 def position_loss(positions: Array, log_probs: Array) -> Array:
-    """Returns the negative log-likelihood of positions.
+    """Returns the negative log-likelihood `<float32>[B]` of positions `<int32>[B]`.
 
-    Args:
-      positions: `<int32>[B]`; one outside [0, S) costs nothing.
-      log_probs: `<float32>[B, S]`.
-
-    Returns:
-      `<float32>[B]`.
+    One outside [0, S) of the log-probabilities `<float32>[B, S]` costs nothing.
 
     Source: run_squad_v1.py and run_squad_v2.py, compute_loss.
     """
@@ -88,13 +78,8 @@ def position_loss(positions: Array, log_probs: Array) -> Array:
 def span_losses(outputs: dict[str, Array], features: Features) -> dict[str, Array]:
     """Returns the two losses of a span, each halved: their sum is the loss that is minimised.
 
-    Args:
-      outputs: Outputs of AlbertForQuestionAnswering, or of AlbertForQuestionAnsweringV2 given the
-        true starts.
-      features: `start_positions` and `end_positions` `<int32>[B]`.
-
-    Returns:
-      `<float32>[B]` by name.
+    They are `<float32>[B]`, of outputs of AlbertForQuestionAnswering, or of
+    AlbertForQuestionAnsweringV2 given the true starts.
     """
     losses = {}
     for side in ("start", "end"):
@@ -108,9 +93,7 @@ def span_losses(outputs: dict[str, Array], features: Features) -> dict[str, Arra
 def answerability_loss(outputs: dict[str, Array], features: Features) -> Array:
     """Returns half the cross entropy `<float32>[B]` of `cls_logits` and `is_impossible`.
 
-    Args:
-      outputs: Outputs of AlbertForQuestionAnsweringV2.
-      features: `is_impossible` `<int32>[B]`, 1 = the question has no answer.
+    The outputs are AlbertForQuestionAnsweringV2's; 1 = the question has no answer.
 
     Source: run_squad_v2.py, model_fn.
     """

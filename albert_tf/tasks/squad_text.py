@@ -124,13 +124,8 @@ def squad_rows(
     `<int32>[]`.
 
     A paragraph without a piece gives no row, nor does, in training, an answer that covers none;
-    both are counted and logged at the end.
-
-    Args:
-      kind: How paragraphs are cut into windows.
-      examples: Keep those with the same paragraph together: it is then split only once.
-      tokenizer: The model's tokenizer.
-      is_training: Whether to mark the position of the first answer.
+    both are counted and logged at the end. Keep examples with the same paragraph together: it is
+    then split only once. In training the position of the first answer is marked.
 
     Source: squad_utils.py, convert_examples_to_features.
     """
@@ -214,13 +209,8 @@ def predict(
     """Turns a model's outputs on windows into answers.
 
     Answers don't depend on the null odds (see `apply_null_threshold`): one is "" only if there is
-    no other. Where a question must have an answer it is then "empty".
-
-    Args:
-      kind: How answers are chosen.
-      examples: All questions.
-      rows: For each window, in the order of the questions: the number of its question, its
-        features, and the model's outputs for it.
+    no other. Where a question must have an answer it is then "empty". `rows` has for each window,
+    in the order of the questions, its question's number, its features, and the model's outputs.
     """
     nothing = _NO_ANSWER if kind.may_be_impossible else entry("empty", 0.0, 0.0)
     of_question = itertools.groupby(rows, key=lambda row: row[0])

@@ -138,9 +138,7 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
     def collect(self, features: FeatureTable, parts: Iterable[tuple[np.ndarray, Any]]) -> Any:
         """Returns what `predictions` needs of the outputs; by default all, in row order.
 
-        Args:
-          features: Those of the rows.
-          parts: Row numbers and outputs, batch by batch; see RowOutputs.
+        They come as RowOutputs yields them: row numbers and outputs, batch by batch.
         """
         return in_row_order(parts, len(features.lengths))
 
@@ -157,9 +155,7 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
     def tuned(self, predictions: Predictions, dev_scores: Mapping[str, float]) -> Predictions:
         """Returns predictions of another set with what `scores` found to be best on "dev", if any.
 
-        Args:
-          predictions: Predictions of the other set.
-          dev_scores: The scores of the same weights on "dev"; empty if unknown.
+        `dev_scores` are those of the same weights on "dev"; empty if unknown.
         """
         return predictions
 

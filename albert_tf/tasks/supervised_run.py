@@ -33,15 +33,9 @@ class Split:
 
 
 class SupervisedRun:
-    """Trains, evaluates and predicts a task on its splits.
+    """Trains, evaluates and predicts a task on its splits, which are to be set before, by name.
 
-    Args:
-      task: The task.
-      trainer: Holds the task's model.
-      initial_weights: Source of the weights if the trainer's output_dir has none.
-
-    Attributes:
-      splits: The splits, by name; to be set before anything is trained, evaluated or predicted.
+    The weights are those of the trainer's output_dir or, if it has none, `initial_weights`.
     """
 
     def __init__(
@@ -113,11 +107,7 @@ class SupervisedRun:
     def evaluate_saved(self, counts: Callable[[int], bool] = lambda step: True) -> int:
         """Evaluates the checkpoints not yet evaluated on "dev", if there is such a split.
 
-        Args:
-          counts: Whether the checkpoint of a step is to be evaluated.
-
-        Returns:
-          The number of them; see evaluation.evaluate_saved.
+        `counts` tells of a step whether its checkpoint is to be evaluated. Returns their number.
         """
         if "dev" not in self.splits:
             return 0
@@ -208,16 +198,7 @@ def write_predictions(
 ) -> dict[str, float]:
     """Writes predictions and, if the examples have labels, appends their scores to a file.
 
-    Args:
-      task: The task.
-      directory: Directory to write to.
-      source: Describes to the user what made the predictions.
-      split: "dev" or "test".
-      examples: The split's examples.
-      predictions: Predictions for them.
-
-    Returns:
-      The scores.
+    `source` tells the user what made the predictions. Returns the scores.
     """
     task.write(directory, split, examples, predictions)
     scores = task.scores(examples, predictions)

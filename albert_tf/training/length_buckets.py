@@ -92,14 +92,8 @@ def training_batches(
     """Plans a training run: every row once per epoch, without the last, incomplete batch.
 
     Each epoch shuffles all rows, sorts them by static length, cuts them into batches and shuffles
-    these. Rows of one static length stay in random order.
-
-    Args:
-      row_lengths: `<int>[N]`, positions of each row.
-      batch_size: Rows per batch B, over all replicas.
-      static_lengths: The lengths allowed, ascending.
-      seed: Seed of the order.
-      num_steps: Batches to plan, T.
+    these. Rows of one static length stay in random order. A batch is that of all replicas, rows
+    have `row_lengths` `<int>[N]` positions, and the static lengths are ascending.
     """
     buckets = _buckets(row_lengths, static_lengths)
     steps_an_epoch = len(buckets) // batch_size
@@ -125,8 +119,6 @@ def epoch_batches(
     """Returns the rows of each batch of an epoch, as in training_batches.
 
     The rows that are left, fewer than `batch_size`, are a last batch.
-
-    Args: see training_batches; `epoch` counts from 0.
     """
     buckets = _buckets(row_lengths, static_lengths)
     whole = _epoch(buckets, batch_size, len(buckets) // batch_size, seed, epoch)
@@ -139,7 +131,7 @@ def evaluation_batches(
 ) -> LengthBatches:
     """Plans one pass over all rows, longest first: running out of memory shows at once.
 
-    Args: see training_batches. The last batch is filled up by repeating one of its rows, weight 0.
+    The last batch is filled up by repeating one of its rows, with weight 0.
     """
     buckets = _buckets(row_lengths, static_lengths)
     order = np.argsort(-buckets, kind="stable")
