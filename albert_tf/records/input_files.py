@@ -124,7 +124,8 @@ def index_records(files: Sequence[str], cache_file: str | None = None) -> list[F
     time has changed.
     """
     known = _read_cache(cache_file)
-    stamps = {path: _stamp(path) for path in files}
+    stats = {path: tf.io.gfile.stat(path) for path in files}
+    stamps = {path: [stat.length, stat.mtime_nsec, STRETCH] for path, stat in stats.items()}
     unread = [path for path in files if path not in known or known[path][0] != stamps[path]]
     with futures.ThreadPoolExecutor(max_workers=8) as pool:
         for path, index in zip(unread, pool.map(_index_file, unread), strict=True):
@@ -153,11 +154,6 @@ def _read_cache(cache_file: str | None) -> dict[str, tuple[list[int], FileIndex]
         }
     except Exception:  # None, or an unreadable one: the files are indexed again.
         return {}
-
-
-def _stamp(path: str) -> list[int]:
-    stat = tf.io.gfile.stat(path)
-    return [stat.length, stat.mtime_nsec, STRETCH]
 
 
 def _index_file(path: str) -> FileIndex:
@@ -232,19 +228,15 @@ def naming_bad_records(files: Sequence[str], spec: FeatureSpec) -> Iterator[None
     except (tf.errors.InvalidArgumentError, tf.errors.DataLossError):
         logging.info("looking for the bad record in %d files", len(files))
         for path in files:
-            _check_all(path, spec)
+            records, first = _read(path), 0
+            while batch := list(itertools.islice(records, _BATCH)):
+                try:
+                    spec.parse(tf.constant(batch))
+                except tf.errors.InvalidArgumentError:
+                    for number, record in enumerate(batch, start=first):
+                        _check_record(f"{path}, record {number}", record, spec)
+                first += len(batch)
         raise
-
-
-def _check_all(path: str, spec: FeatureSpec) -> None:
-    records, first = _read(path), 0
-    while batch := list(itertools.islice(records, _BATCH)):
-        try:
-            spec.parse(tf.constant(batch))
-        except tf.errors.InvalidArgumentError:
-            for number, record in enumerate(batch, start=first):
-                _check_record(f"{path}, record {number}", record, spec)
-        first += len(batch)
 
 
 def _check_record(where: str, record: bytes, spec: FeatureSpec) -> dict[str, np.ndarray]:
