@@ -154,9 +154,6 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
     # --- training ----------------------------------------------------------------------------
 
     do_train: bool = with_default(TrainingSettings, "do_train", False, "True by default for race.")
-    train_batch_size: int = with_default(
-        TrainingSettings, "train_batch_size", 32, "32 is the release's."
-    )
     train_step: int = _training(
         1000,
         "Number of training steps. 1000 is the release's; 12000 for race, and 3 epochs for SQuAD.",

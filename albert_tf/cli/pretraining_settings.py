@@ -133,9 +133,7 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
         0.00176,
         "0.00176 is the paper's for batches of 4096.",
     )
-    train_batch_size: int = with_default(
-        TrainingSettings, "train_batch_size", 4096, "4096 is the release's."
-    )
+    train_batch_size: int = with_default(TrainingSettings, "train_batch_size", 4096)
     save_checkpoints_steps: int = with_default(
         TrainingSettings, "save_checkpoints_steps", 5000, "5000 is the release's."
     )

@@ -78,7 +78,7 @@ class TrainingSettings(Settings):
     )
     train_batch_size: int = _training(
         32,
-        "Number of examples per training step, over all devices.",
+        "Number of examples per training step, over all devices. The default is the release's.",
         interval=POSITIVE,
     )
     random_seed: int = _training(
