@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from albert_tf import config
 from albert_tf.cli.training_settings import MODEL, SPEED, TPU, TRAINING, TrainingSettings
 from albert_tf.console.settings import NATURAL, POSITIVE, setting, with_default
+from albert_tf.conversion.settings import StoredSettings
 from albert_tf.tasks.registry import FEATURES, SQUAD, TASK, TASKS, TaskSettings
 from albert_tf.tasks.table import COLUMNS
 from albert_tf.training import length_buckets
@@ -35,6 +36,7 @@ _EXCLUSIVE = (
 )
 
 _model = functools.partial(setting, group=MODEL)
+_beside = functools.partial(with_default, StoredSettings, group=MODEL, per_command=True)
 _features = functools.partial(setting, group=FEATURES)
 _stored = functools.partial(setting, group=FEATURES, rare=True)
 _training = functools.partial(setting, group=TRAINING)
@@ -89,25 +91,10 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         "Train from random initialisation. Without it, missing weights are an error.",
         per_command=True,
     )
-    spm_model_file: str | None = _model(
-        None,
-        "The model's SentencePiece vocabulary. By default the one beside init_checkpoint.",
-        per_command=True,
-    )
-    vocab_file: str | None = _model(
-        None,
-        "The model's WordPiece vocabulary; only used if spm_model_file is not set.",
-        per_command=True,
-    )
-    do_lower_case: bool = _model(
-        True, "Lower-case the text: true for uncased models.", per_command=True
-    )
-    keep_accents: bool = _model(
-        False,
-        "Leave accents, vowel signs and tone marks in the text, as Hugging Face's keep_accents. If "
-        "not given, this and do_lower_case are as stored with the weights or the vocabulary.",
-        per_command=True,
-    )
+    spm_model_file: str | None = _beside("spm_model_file", None)
+    vocab_file: str | None = _beside("vocab_file", None, "Only used without spm_model_file.")
+    do_lower_case: bool = _beside("do_lower_case", True)
+    keep_accents: bool = _beside("keep_accents", False)
     hidden_dropout_prob: float | None = _model(
         None,
         "Dropout rate of embeddings and hidden states. By default the config's.",

@@ -278,7 +278,13 @@ TASK, FEATURES, SQUAD = "Task and data", "Features", "SQuAD"
 _task = functools.partial(setting, group=TASK)
 _feature = functools.partial(setting, group=FEATURES)
 _race = functools.partial(setting, False, group=TASK, rare=True)
-_squad = functools.partial(setting, group=SQUAD, interval=POSITIVE, rare=True)
+
+
+def _option(kind: type[Kind], name: str, more: str, group: str = SQUAD, rare: bool = True) -> Any:
+    """Returns the setting of a kind's option, a length or a number; `more` ends its help text."""
+    field = kind.option_fields()[name]
+    help = f"{field.metadata['help']} {more}"
+    return setting(field.default, help, group=group, interval=POSITIVE, rare=rare)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -304,27 +310,19 @@ class SquadSettings(Settings):
         group=SQUAD,
         choices=["conditional", "linear"],
     )
-    doc_stride: int = _squad(
-        128,
-        "Distance in tokens between the starts of successive windows on a long paragraph or text. "
+    doc_stride: int = _option(
+        Span,
+        "doc_stride",
         "Those on texts overlap only if it is less than max_seq_length - 2. 128 is the release's.",
         rare=False,
     )
-    max_query_length: int = _squad(
-        64, "Maximum length of a question in tokens; longer is truncated. 64 is the release's."
+    max_query_length: int = _option(Span, "max_query_length", "64 is the release's.")
+    max_answer_length: int = _option(Span, "max_answer_length", "30 is the release's.")
+    n_best_size: int = _option(
+        Span, "n_best_size", "All are in nbest_predictions.json. 20 is the release's."
     )
-    max_answer_length: int = _squad(
-        30, "Maximum length of an answer in tokens. 30 is the release's."
-    )
-    n_best_size: int = _squad(
-        20, "Number of answers per question in nbest_predictions.json. 20 is the release's."
-    )
-    start_n_top: int = _squad(
-        5, "Beam size of squad_v2: number of answer starts considered. 5 is the release's."
-    )
-    end_n_top: int = _squad(
-        5, "Beam size of squad_v2: number of answer ends considered per start. 5 is the release's."
-    )
+    start_n_top: int = _option(BeamSpan, "start_n_top", "For squad_v2. 5 is the release's.")
+    end_n_top: int = _option(BeamSpan, "end_n_top", "For squad_v2. 5 is the release's.")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -381,12 +379,11 @@ class TaskSettings(table.TableSettings, SquadSettings):
         "the maximum over its windows. By default such a text is truncated.",
         choices=["mean", "max"],
     )
-    max_qa_length: int = _feature(
-        128,
-        "Maximum length of a question with one of its options in tokens, for race and choice. 128 "
-        "is the release's.",
-        interval=POSITIVE,
-        rare=True,
+    max_qa_length: int = _option(
+        Choose,
+        "max_qa_length",
+        "For race, with the question, and choice. 128 is the release's.",
+        FEATURES,
     )
 
     @property
