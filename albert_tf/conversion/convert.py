@@ -11,11 +11,12 @@ import numpy as np
 from absl import logging
 
 from albert_tf import conversion
+from albert_tf.answers.classify import Classify
 from albert_tf.answers.kind import Labelled
 from albert_tf.answers.kinds import KINDS
 from albert_tf.config import CONFIG_FILE
 from albert_tf.conversion import bundles, huggingface, kerashub, kinds, labels, layouts, model_card
-from albert_tf.conversion.names import CLASSIFIER_HEAD, POOLER
+from albert_tf.conversion.names import POOLER
 from albert_tf.conversion.stored_model import Stored, StoredModel, model_class, read
 from albert_tf.model import albert
 from albert_tf.storage import files
@@ -74,8 +75,11 @@ def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:
     if source.task and source.num_labels:
         before, after = (kinds.meaning(task, source.num_labels) for task in (source.task, kept))
         lost += [f"kind of classifier ({before})"] if after != before else []
-    if source.num_labels and kinds.classifier_dropout(directory) != source.classifier_dropout:
-        lost.append(f"classifier_dropout_prob ({source.classifier_dropout})")
+    # Of classes with the same head any one will do.
+    models = {kind.heads: kind.model for kind in KINDS if source.heads >= {*kind.heads}}
+    for model in kinds.HEAD_DROPOUT.keys() & models.values():
+        rate, found = (kinds.head_dropout(each, model) for each in (source.path, directory))
+        lost += [f"classifier_dropout_prob ({rate})"] if found != rate else []
     if huggingface.is_exact_gelu(files.directory_of(source.path)):
         lost.append("hidden_act gelu (exact in Hugging Face, the tanh approximation here)")
     reading, read = (_reading(task) for task in (source.task, kept))
@@ -170,7 +174,7 @@ def _write_hugging_face(
     config, words, named = source.config, source.vocabulary, source.labels
     tokenizer = words.tokenizer if words else None
     problem = kinds.problem_type(source.task, count) * kinds.has_problem_type(architecture)
-    dropout = source.classifier_dropout
+    dropout = kinds.head_dropout(source.path, Classify.model)
     huggingface.write(
         directory, config, source.weights, architecture, tokenizer, named, problem, dropout
     )
@@ -234,8 +238,8 @@ def _model(source: StoredModel) -> keras.Model:
     trained = kinds.kind_of(source.task)
     kind = trained if trained in fitting else fitting[0]
     arguments: dict[str, Any] = {}
-    if source.heads == {CLASSIFIER_HEAD}:
-        arguments["classifier_dropout_prob"] = source.classifier_dropout
+    if kind.model in kinds.HEAD_DROPOUT:
+        arguments["classifier_dropout_prob"] = kinds.head_dropout(source.path, kind.model)
     if issubclass(kind, Labelled):
         arguments["num_labels"] = source.num_labels
     return model_class(kind)(source.config, **arguments)

@@ -15,12 +15,19 @@ from albert_tf.answers.classify import (
     Classify,
 )
 from albert_tf.answers.kind import CLASSIFIER_HEAD, Kind
+from albert_tf.answers.span import BeamSpan, Span
 from albert_tf.conversion import huggingface, keras_files
 from albert_tf.storage import files, run_record
 from albert_tf.storage.run_record import RUN_FILE, RunRecord, TaskRecord
 
 # Kinds whose heads have weights of the same names, so that the weights don't tell them apart.
 ALIKE = {kind.model: kind for kind in kinds.KINDS if kind.heads == (CLASSIFIER_HEAD,)}
+# The dropout of each class's head, where nothing else is stored; the release's.
+HEAD_DROPOUT = {
+    **dict.fromkeys(ALIKE, huggingface.CLASSIFIER_DROPOUT),
+    Span.model: 0.0,
+    BeamSpan.model: 0.1,
+}
 
 
 def find_run(path: str) -> RunRecord | None:
@@ -62,13 +69,22 @@ def kind_of(task: TaskRecord | None) -> type[Kind] | None:
     return kinds.named(name, task.kind)
 
 
-def classifier_dropout(path: str) -> float:
-    """Returns the dropout of a stored classifier's head; the release's if nothing tells it."""
+def head_dropout(path: str, model: str) -> float:
+    """Returns the dropout that is stored for the head of a class, one of HEAD_DROPOUT.
+
+    That of another class's head tells nothing, but classes with a classifier's head share theirs.
+    """
+    same = ALIKE.keys() if model in ALIKE else {model}
+    architecture, _, rate = keras_files.read_kind(path)
+    if architecture in same and rate is not None:
+        return rate
     directory = files.directory_of(path)
-    *_, rate = keras_files.read_kind(path)
-    if rate is None and huggingface.matches(directory):
-        *_, rate = huggingface.read_kind(directory)
-    return huggingface.CLASSIFIER_DROPOUT if rate is None else rate
+    if model in ALIKE and huggingface.matches(directory):
+        return huggingface.read_kind(directory)[2]
+    run = find_run(path)
+    kind = kind_of(run.task) if run else None
+    settings = run.settings if run and kind and kind.model in same else {}
+    return settings.get("dropout_prob", HEAD_DROPOUT[model])
 
 
 def _of_hugging_face(directory: str) -> TaskRecord | None:

@@ -145,8 +145,8 @@ def from_weights(
     # The head of a tagger, for texts, and so on: its weights would fit.
     task = kinds.find(path)
     trained = kinds.kind_of(task)
-    own = {each.__name__ for each in model_class.__mro__} & kinds.ALIKE.keys()
-    if task and trained and own and trained.model not in own:
+    own = {each.__name__ for each in model_class.__mro__} & kinds.HEAD_DROPOUT.keys()
+    if task and trained and own & kinds.ALIKE.keys() and trained.model not in own:
         raise ValueError(
             f"{path} was trained for {task.name}: load it with {trained.model}, or its encoder "
             "alone with AlbertModel"
@@ -156,8 +156,8 @@ def from_weights(
         arguments["num_labels"] = labels.count(path)
         if not arguments["num_labels"]:
             raise ValueError(f"{path} has no classifier: set `num_labels` to the number of classes")
-    if own:
-        arguments.setdefault("classifier_dropout_prob", kinds.classifier_dropout(path))
+    for name in own:
+        arguments.setdefault("classifier_dropout_prob", kinds.head_dropout(path, name))
     model = model_class(config, **arguments)
     absent = lacking(model, load_weights(model, path, replace_heads=True))
     if absent:

@@ -12,7 +12,7 @@ from absl import logging
 from albert_tf import conversion
 from albert_tf.answers.kind import Kind
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import huggingface, kinds, labels, layouts
+from albert_tf.conversion import kinds, labels, layouts
 from albert_tf.conversion.names import ENCODER, HEADS, OUTPUT_BIAS, POOLER, WORD_EMBEDDINGS
 from albert_tf.model import finetuning, heads
 from albert_tf.storage import hub
@@ -83,7 +83,6 @@ class StoredModel:
     vocabulary: Vocabulary | None = None
     labels: tuple[str, ...] = ()
     run: RunRecord | None = None
-    classifier_dropout: float = huggingface.CLASSIFIER_DROPOUT
 
     @property
     def task(self) -> TaskRecord | None:
@@ -129,8 +128,7 @@ def read(stored: Stored, drop: Sequence[str] = ()) -> StoredModel:
     if found:
         found.check(config)
     names, run = labels.find(path, model.num_labels), kinds.find_run(path)
-    rate = kinds.classifier_dropout(path)
-    return StoredModel(path, config, weights, found, names, run, rate)
+    return StoredModel(path, config, weights, found, names, run)
 
 
 def _check_weights(source: StoredModel) -> None:

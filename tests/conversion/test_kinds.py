@@ -164,3 +164,56 @@ def test_dropout_and_activation_of_hugging_face_go_along_or_are_named(layout, tm
     model = albert_tf.AlbertForSequenceClassification.from_weights(there)
     assert model.classifier_dropout_prob == (0.1 if layout in ("tf1", "kerashub") else 0.3)
     assert "not kept" not in convert(str(there), layout, str(tmp_path / "again"))
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("AlbertForQuestionAnswering", 0.0),
+        ("AlbertForQuestionAnswering", 0.4),
+        ("AlbertForQuestionAnsweringV2", 0.4),
+        ("AlbertForTokenClassification", 0.4),
+        ("AlbertForMultipleChoice", 0.4),
+    ],
+)
+def test_a_heads_dropout_is_its_own_classes(name, own, tmp_path):
+    """A classifier that begins with the weights of another head takes the release's rate."""
+    of_class = {"num_labels": 3} if name == "AlbertForTokenClassification" else {}
+    model = getattr(albert_tf, name)(ONE_LAYER, classifier_dropout_prob=own, **of_class)
+    model.save(tmp_path / "model.keras")
+    assert "dropout_prob" not in convert(
+        str(tmp_path / "model.keras"), "keras", str(tmp_path / "kept")
+    )
+    again = getattr(albert_tf, name).from_weights(tmp_path / "kept")
+    assert again.classifier_dropout_prob == own
+    if not of_class and name != "AlbertForMultipleChoice":
+        new = albert_tf.AlbertForSequenceClassification.from_weights(
+            tmp_path / "kept", num_labels=2
+        )
+        assert new.classifier_dropout_prob == 0.1
+
+
+@pytest.mark.parametrize("own", [0.0, 0.4])
+def test_a_question_answerers_dropout_is_not_a_classifiers_elsewhere(own, tmp_path):
+    model = albert_tf.AlbertForQuestionAnswering(ONE_LAYER, classifier_dropout_prob=own)
+    model.save(tmp_path / "model.keras")
+    keep = {"architecture": "AlbertForQuestionAnswering", "drop": ["bert/pooler/"]}
+    said = convert(str(tmp_path / "model.keras"), "huggingface", str(tmp_path / "theirs"), **keep)
+    assert ("not kept: classifier_dropout_prob (0.4)" in said) == (own > 0)
+    config = json.loads((tmp_path / "theirs" / "config.json").read_text())
+    assert config["classifier_dropout_prob"] == 0.1
+    there = albert_tf.AlbertForQuestionAnswering.from_weights(tmp_path / "theirs")
+    assert there.classifier_dropout_prob == 0.0
+
+
+def test_a_runs_dropout_is_its_heads(tmp_path):
+    trained = shutil.copytree(HEADS / "classifier", tmp_path / "trained")
+    tiny.fine_tuned("mnli", reading=READING, dropout_prob=0.3).write(str(trained))
+    convert(str(trained), "huggingface", str(tmp_path / "theirs"))
+    assert kind(tmp_path / "theirs")[0] == "AlbertForSequenceClassification"
+    for path in (trained, tmp_path / "theirs"):
+        model = albert_tf.AlbertForSequenceClassification.from_weights(path)
+        assert model.classifier_dropout_prob == 0.3
+    (tmp_path / "theirs" / "run.json").unlink()
+    model = albert_tf.AlbertForSequenceClassification.from_weights(tmp_path / "theirs")
+    assert model.classifier_dropout_prob == 0.3
