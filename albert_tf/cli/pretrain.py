@@ -276,7 +276,9 @@ def evaluate_once(
     names = map(conversion.tf1_name, report.missing)
     if lacking := [name for name in names if not name.startswith(unused)]:
         raise ValueError(f"{path} can't be evaluated: it lacks {', '.join(lacking)}")
-    lines = evaluation.log_results(path, trainer.evaluate(input_fn))
+    results = trainer.evaluate(input_fn)
+    evaluation.check_finite(results, path)
+    lines = evaluation.log_results(path, results)
     file = os.path.join(settings.output_dir, eval_results.RESULTS_FILE)
     eval_results.append_text(file, [f"init_checkpoint = {path}", *lines])
 

@@ -133,7 +133,7 @@ class Teacher:
             features.lengths, longest, price=price, on_cpu=on_cpu
         )
         own = Split(split.examples, features, self._batch_size, lengths)
-        return supervised_run.predict(task, RowOutputs(devices, model), own)
+        return supervised_run.predict(task, RowOutputs(devices, model), own, self._path)
 
 
 def _reading(kind: Kind, trained: TaskRecord | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Metrics over a whole set.
+"""Metrics over a whole set: NaN where a number that they are computed of is.
 
 Written out in NumPy: each is a formula of a line or two.
 """
@@ -50,7 +50,7 @@ def mean_average_precision(labels: ArrayLike, scores: ArrayLike) -> float:
       labels: `<bool>[B, C]`.
       scores: `<float>[B, C]`.
     """
-    found = []
+    found = [math.nan] if np.isnan(scores).any() else []
     for column, of_class in zip(np.transpose(labels), np.transpose(scores), strict=True):
         if column.any():
             order = np.argsort(-of_class, kind="stable")
@@ -79,6 +79,8 @@ def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
 def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns the linear correlation of two `<float>[B]`; 0 if one is constant."""
     x, y = (np.asarray(values, np.float64) for values in (labels, predictions))
+    if not np.ptp(x) * np.ptp(y):  # Its mean may be rounded, so that differences from it remain.
+        return 0.0
     x, y = x - x.mean(), y - y.mean()
     return ratio(np.sum(x * y), np.sqrt(np.sum(x * x) * np.sum(y * y)))
 
@@ -118,6 +120,8 @@ def _confusion(labels: ArrayLike, predictions: ArrayLike) -> list[float]:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
+    if np.isnan(values).any():
+        return np.full(values.shape, math.nan)
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
 

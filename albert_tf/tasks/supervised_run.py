@@ -114,9 +114,9 @@ class SupervisedRun:
         directory, examples = self.trainer.output_dir, self.splits["dev"].examples
         predictions = None
 
-        def evaluate() -> dict[str, float]:
+        def evaluate(source: str) -> dict[str, float]:
             nonlocal predictions
-            predictions = self.predict("dev")
+            predictions = self.predict("dev", source)
             return self.task.scores(examples, predictions)
 
         def write() -> None:
@@ -135,9 +135,9 @@ class SupervisedRun:
         """
         self._predict_and_write("test")
 
-    def predict(self, name: str) -> Any:
-        """Returns predictions for a split with the trainer's weights; see SupervisedTask."""
-        return predict(self.task, self._outputs, self.splits[name])
+    def predict(self, name: str, source: str) -> Any:
+        """Returns predictions for a split with the trainer's weights, which are of `source`."""
+        return predict(self.task, self._outputs, self.splits[name], source)
 
     def restore_best(self) -> str:
         """Loads the best weights available; returns where they come from."""
@@ -163,7 +163,7 @@ class SupervisedRun:
 
     def _predict_and_write(self, name: str) -> dict[str, float]:
         source = self.restore_best()
-        predictions = self.predict(name)
+        predictions = self.predict(name, source)
         if not self.trainer.devices.is_chief:
             return {}
         directory, examples = self.trainer.output_dir, self.splits[name].examples
@@ -179,11 +179,11 @@ class SupervisedRun:
         return write_predictions(self.task, directory, source, name, examples, predictions)
 
 
-def predict(task: SupervisedTask, outputs_of: RowOutputs, split: Split) -> Any:
-    """Returns a task's predictions for a split with the weights of a model; see SupervisedTask."""
+def predict(task: SupervisedTask, outputs_of: RowOutputs, split: Split, source: str) -> Any:
+    """Returns a task's predictions for a split with a model's weights, which are of `source`."""
     table = split.features.select(task.inputs)
     plan = length_buckets.evaluation_batches(table.lengths, split.batch_size, split.static_lengths)
-    batches = bar(outputs_of(table.evaluation_inputs(plan)), len(plan.lengths))
+    batches = bar(outputs_of(table.evaluation_inputs(plan), source), len(plan.lengths))
     outputs = task.collect(split.features, batches)
     return task.predictions(split.examples, split.features, outputs)
 

@@ -57,6 +57,7 @@ def evaluate_checkpoints(
         except FileNotFoundError:
             continue  # The training run has just replaced it by a newer one.
         metrics = trainer.evaluate(input_fn)
+        check_finite(metrics, prefix)
         results = {"global_step": step, **metrics}
         evaluated, waiting_since = prefix, None
         key_metric, is_chief = trainer.task.key_metric, trainer.devices.is_chief
@@ -92,7 +93,7 @@ def begin(directory: str, devices: Devices, resumes: bool) -> None:
 
 def evaluate_saved(
     trainer: Trainer,
-    evaluate: Callable[[], dict[str, float]],
+    evaluate: Callable[[str], dict[str, float]],
     write: Callable[[], None],
     counts: Callable[[int], bool] = lambda step: True,
 ) -> int:
@@ -103,7 +104,7 @@ def evaluate_saved(
 
     Args:
       trainer: Its weights are replaced by each checkpoint's.
-      evaluate: Returns the metrics of the trainer's weights.
+      evaluate: Returns the metrics of the trainer's weights, given their checkpoint for messages.
       write: Called after `evaluate` if the result is the best so far; saves anything else to keep.
       counts: Whether the checkpoint of a step is to be evaluated.
 
@@ -125,7 +126,7 @@ def evaluate_saved(
             continue
         # All workers evaluate, and compare with the best so far; the chief keeps what they find.
         step = trainer.restore(prefix)
-        metrics = evaluate()
+        metrics = evaluate(prefix)
         count += 1
         results = {"global_step": step, **metrics}
         value = metrics[key_metric]
@@ -161,6 +162,15 @@ def log_results(
     best = " | the best so far" if is_best else ""
     logging.info("%s: %s%s", prefix, " | ".join(shown), best)
     return [f"{name} = {results[name]}" for name in sorted(results)]
+
+
+def check_finite(values: Any, source: str) -> None:
+    """Checks what a model computed; -inf is what it rules out, NaN would count as some class."""
+    if not all(np.isfinite(np.maximum(value, 0)).all() for value in keras.tree.flatten(values)):
+        raise ValueError(
+            f"the outputs of {source} are NaN or infinite: its weights are damaged, or too large; "
+            "use another checkpoint"
+        )
 
 
 def _keep_if_best(prefix: str, value: float, key_metric: str) -> list[str]:
@@ -203,19 +213,23 @@ class RowOutputs:
         self._model = model
         self._outputs = devices.gathered(model, self._replica_outputs)
 
-    def __call__(self, input_fns: Iterable[InputFn]) -> Iterator[tuple[np.ndarray, Any]]:
+    def __call__(
+        self, input_fns: Iterable[InputFn], source: str = "the model"
+    ) -> Iterator[tuple[np.ndarray, Any]]:
         """Yields row numbers `<int32>[B]` and the model's outputs on these rows, batch by batch.
 
         Args:
           input_fns: Each makes a host's finite dataset. Besides the features a batch has
             `example_rows` `<int32>[B]`, the row numbers, and `example_weights` `<float32>[B]`, 0
             for rows that only fill it up: these are left out.
+          source: Where the weights come from, for messages.
         """
         for input_fn in input_fns:
             for batch in self._devices.batches(input_fn):
                 outputs, rows, weights = self._outputs(batch)
                 counted = weights > 0
                 values = [value[counted] for value in keras.tree.flatten(outputs)]
+                check_finite(values, source)
                 yield rows[counted], keras.tree.pack_sequence_as(outputs, values)
 
     def _replica_outputs(self, batch: Features) -> tuple[Any, Any, Any]:

@@ -146,6 +146,24 @@ def test_best_is_the_best_evaluated(mrpc):
     assert len(stored["ids"]) == len(stored["probabilities"])
 
 
+@pytest.mark.parametrize("name", ["model.ckpt-6", "model.ckpt-best"])
+def test_outputs_that_are_not_finite_are_no_predictions(mrpc, tmp_path, name):
+    """NaN would be the first class; a key metric of such classes would be a number."""
+    out = shutil.copytree(mrpc / "out", tmp_path / "out")
+    values = checkpoint.read(str(out / "model.ckpt-best"))
+    values["bert/encoder/embedding_hidden_mapping_in/kernel"][:] = 3e38
+    if name.endswith("6"):
+        checkpoint.save(str(out), 6, {**values, "global_step": np.int64(6)}, 0)
+    else:
+        checkpoint.write(str(out / name), values)
+    before = {path: path.read_bytes() for path in out.glob("*[!0-9].t*")}
+    parts = {"do_eval": name.endswith("6"), "do_predict": name.endswith("best")}
+    with pytest.raises(SystemExit, match=f"^error: the outputs of {out}/{name} are NaN") as caught:
+        runs.main(runs.command("mrpc", tmp_path, **parts))
+    assert "\n" not in caught.value.code
+    assert {path: path.read_bytes() for path in out.glob("*[!0-9].t*")} == before
+
+
 def test_a_killed_run_goes_on_to_the_bit(mrpc, tmp_path, monkeypatch):
     """Killed after step 3: the checkpoint of step 2 was evaluated already."""
     shutil.copytree(mrpc / "features", tmp_path / "features")

@@ -457,6 +457,21 @@ def test_a_loss_that_is_not_finite_after_a_resume(folder, copy):
     assert tf.train.latest_checkpoint(str(copy)).endswith("model.ckpt-3")
 
 
+@pytest.mark.parametrize("evaluated", ["run", "weights"])
+def test_an_evaluation_of_what_is_not_finite_is_one_line(folder, copy, tmp_path, evaluated):
+    """The key metric, an accuracy, would be a number."""
+    given = {"output_dir": copy, "num_train_steps": 9}
+    if evaluated == "weights":
+        given = {"output_dir": tmp_path / "out", "init_checkpoint": tmp_path / "model.ckpt-9"}
+    poisoned(copy / "model.ckpt-3", copy if evaluated == "run" else tmp_path, 3e38)
+    before = (copy / "eval_results.txt").read_text()
+    with pytest.raises(SystemExit, match="^error: the outputs of .*model.ckpt-9 are NaN") as caught:
+        runs.main(runs.command(folder, **given, do_train=False, do_eval=True))
+    assert "\n" not in caught.value.code
+    assert (copy / "eval_results.txt").read_text() == before
+    assert not (tmp_path / "out/eval_results.txt").exists()
+
+
 def contents(directory: pathlib.Path) -> dict[pathlib.Path, bytes]:
     return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 

@@ -168,10 +168,13 @@ def outputs(folder) -> pathlib.Path:
         (flags(folder, name, **start, **changes), 1, 0, 0) for name, changes in SAME.items()
     ]
     one_by_one = {"iterations_per_loop": 1}
+    evaluates = {"do_train": False, "do_eval": True}
+    large = folder / "weights/too_large"
     commands += [
         (flags(folder, "eight", **start, **SAME["static"], **EIGHT), 8, 0, 0),
         (with_dropout(folder, "straight"), 1, 0, 0),
-        (with_dropout(folder, "nan", init_checkpoint=folder / "weights/too_large"), 1, 0, 0),
+        (with_dropout(folder, "nan", init_checkpoint=large), 1, 0, 0),
+        (with_dropout(folder, "evaluated_nan", init_checkpoint=large, **evaluates), 1, 0, 0),
         (with_dropout(folder, "stopped", **one_by_one), 1, 5, signal.SIGTERM),
         (with_dropout(folder, "killed", **one_by_one), 1, 9, signal.SIGKILL),
     ]
@@ -264,6 +267,12 @@ def test_tensorflow_goes_on_from_a_checkpoint_of_jax(outputs):
     copy(outputs / "static/model.ckpt-5", out)
     runs.main(flags(outputs, "back", **{**SAME["static"], "do_eval": False}))
     runs.assert_close(out / "model.ckpt-10", outputs / "static_tensorflow/model.ckpt-10")
+
+
+def test_an_evaluation_of_what_is_not_finite_is_one_line(outputs):
+    error = (outputs / "evaluated_nan.error").read_text()
+    assert error.startswith("error: the outputs of ") and "too_large are NaN" in error
+    assert "\n" not in error
 
 
 def test_a_signal_saves_and_a_loss_that_is_not_finite_does_not(outputs):

@@ -63,6 +63,30 @@ def test_what_is_constant_scores_0(name):
     assert getattr(metrics, name)([0, 0, 1, 1], [0, 0, 0, 0]) == 0.0
 
 
+@pytest.mark.parametrize("name", ["pearson", "spearman"])
+@pytest.mark.parametrize("number", [0.1, 1 / 3, 1e9 / 7])
+def test_two_constants_score_0(name, number):
+    """Their means are not always the number itself."""
+    for count in range(2, 40):
+        assert getattr(metrics, name)([number] * count, [-number] * count) == 0.0
+        assert getattr(metrics, name)([number] * count, np.arange(count)) == 0.0
+
+
+NUMBERS = ("pearson", "spearman", "mean_squared_error")
+PROBABILITIES = ("mean_average_precision", "binary_log_loss")
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, *PROBABILITIES])
+@pytest.mark.parametrize("row", range(4))
+def test_what_is_computed_of_nan_is_nan(name, row):
+    labels, scores = np.array([0, 1, 1, 0]), np.array([0.1, 0.7, 0.4, 0.2])
+    if name in PROBABILITIES:
+        labels, scores = np.stack([labels, 1 - labels], 1) > 0, np.stack([scores, 1 - scores], 1)
+    assert np.isfinite(getattr(metrics, name)(labels, scores))
+    scores[row] = np.nan
+    assert np.isnan(getattr(metrics, name)(labels, scores))
+
+
 def test_answers_are_normalised_as_the_evaluators_do(golden):
     for unit in results(golden)["units"]["normalize"]:
         assert metrics.normalize_answer(unit["text"]) == unit["v1"] == unit["v2"]

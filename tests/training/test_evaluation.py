@@ -209,7 +209,7 @@ def evaluate_saved(
     trainer, best = FakeTrainer(directory, accuracies), []
     trainer.after = after
     count = evaluation.evaluate_saved(
-        trainer, lambda: trainer.evaluate(None), lambda: best.append(trainer.step), **counts
+        trainer, lambda _: trainer.evaluate(None), lambda: best.append(trainer.step), **counts
     )
     assert count == len(trainer.evaluated)
     return trainer.evaluated, best
@@ -240,7 +240,7 @@ def test_training_goes_on_from_the_newest_even_if_it_does_not_count(tmp_path):
         save(tmp_path, step)
     trainer = FakeTrainer(tmp_path, {2: 0.5, 4: 0.75})
     count = evaluation.evaluate_saved(
-        trainer, lambda: trainer.evaluate(None), lambda: None, lambda step: step % 2 == 0
+        trainer, lambda _: trainer.evaluate(None), lambda: None, lambda step: step % 2 == 0
     )
     assert (count, trainer.evaluated, trainer.step) == (2, [2, 4], 5)
     assert best_step(tmp_path) == 4
@@ -267,7 +267,7 @@ def test_workers_evaluate_what_the_chief_does(tmp_path, monkeypatch):
     trainer.devices.is_chief = False
     answers = iter([[2.0], [0.0]])
     monkeypatch.setattr(TensorFlowDevices, "mean_over_processes", lambda *_: next(answers))
-    count = evaluation.evaluate_saved(trainer, lambda: {"masked_lm_accuracy": 0.5}, lambda: None)
+    count = evaluation.evaluate_saved(trainer, lambda _: {"masked_lm_accuracy": 0.5}, lambda: None)
     assert (count, trainer.step) == (1, 4)
     assert not (tmp_path / "best_trial.txt").exists()
 
@@ -320,7 +320,7 @@ def test_of_a_loss_the_smallest_is_the_best(tmp_path):
     trainer, best = FakeTrainer(tmp_path, {}), []
     trainer.task.key_metric = "eval_loss"
     evaluation.evaluate_saved(
-        trainer, lambda: {"eval_loss": steps[trainer.step]}, lambda: best.append(trainer.step)
+        trainer, lambda _: {"eval_loss": steps[trainer.step]}, lambda: best.append(trainer.step)
     )
     assert best == [2, 4] and best_step(tmp_path) == 4
     assert not eval_results.Trial().is_beaten(float("nan"), "eval_loss")
@@ -347,7 +347,7 @@ def test_another_metric_is_compared_with_that_of_the_best_checkpoint(tmp_path):
         save(tmp_path, step)
         trainer.task.key_metric = key_metric
         evaluation.evaluate_saved(
-            trainer, lambda: metrics[trainer.step], lambda: best.append(trainer.step)
+            trainer, lambda _: metrics[trainer.step], lambda: best.append(trainer.step)
         )
     # 4 has more of b than 2, 6 more of a than 4.
     assert best == [2, 4, 6] and best_step(tmp_path) == 6
