@@ -31,6 +31,31 @@ REQUIRED = dataclasses.MISSING
 # Intervals of whole numbers, up to what TensorFlow's shapes and SentencePiece's settings hold.
 POSITIVE, NATURAL = "[1, 2147483647]", "[0, 2147483647]"
 _INT32_MAX = 2**31 - 1
+# Our flags -> what users of other libraries call them, where absl sees no resemblance.
+_ELSEWHERE = {
+    "num_train_epochs": "epochs num_epochs n_epochs max_epochs",
+    "num_train_steps": "epochs num_epochs max_steps num_steps steps num_training_steps",
+    "train_step": "max_steps num_steps steps num_training_steps num_train_steps",
+    "num_warmup_steps": "warmup_steps warmup",
+    "warmup_step": "warmup_steps num_warmup_steps warmup",
+    "warmup_proportion": "warmup_ratio warmup",
+    "learning_rate": "lr",
+    "train_batch_size": "batch_size per_device_train_batch_size bs",
+    "max_batch_size": "batch_size",
+    "eval_batch_size": "per_device_eval_batch_size",
+    "max_seq_length": "max_length max_len seq_len seq_length sequence_length",
+    "random_seed": "seed",
+    "init_checkpoint": "model model_name model_name_or_path pretrained checkpoint",
+    "model": "checkpoint init_checkpoint model_name_or_path",
+    "albert_config_file": "config config_name bert_config_file",
+    "train_file": "data dataset training_file",
+    "eval_file": "validation_file dev_file",
+    "predict_file": "test_file",
+    "input_file": "data dataset train_file corpus",
+    "precision": "fp16 bf16 mixed_precision dtype",
+    "save_checkpoints_steps": "save_steps",
+    "keep_checkpoint_max": "save_total_limit",
+}
 
 AnySettings = TypeVar("AnySettings", bound="Settings")
 
@@ -192,6 +217,10 @@ def parse(
             f"save it as {error.encoding}"
         )
     except flags.Error as error:
+        if isinstance(error, flags.UnrecognizedFlagError):
+            name = error.flagname.replace("-", "_")
+            meant = [each for each in cls.names() if name in _ELSEWHERE.get(each, "").split()]
+            error = flags.UnrecognizedFlagError(name, suggestions=meant) if meant else error
         text = "; ".join(str(error).splitlines())
         sys.exit(f"error: {errors.printable(text)} (--help lists the flags)")
     if len(rest) > 1:
