@@ -11,9 +11,10 @@ from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.config import AlbertConfig
 from albert_tf.console import settings
+from albert_tf.conversion import load_config
 from albert_tf.model import layers
 from albert_tf.model.albert import AlbertModel
-from tests import goldens
+from tests import goldens, tiny
 
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
 FILES = sorted(CONFIGS.glob("*.json"))
@@ -269,6 +270,19 @@ def test_a_config_by_name(tmp_path, monkeypatch):
         AlbertConfig.from_json_file("large")
     with pytest.raises(FileNotFoundError, match=r"^ALBERT config large\.json does not exist$"):
         AlbertConfig.from_json_file("large.json")
+
+
+def test_load_config_takes_the_names_that_models_take(tmp_path, monkeypatch):
+    """Weights of that name come first; a name alone is no weights."""
+    monkeypatch.chdir(tmp_path)
+    for name in config.shipped_models():
+        assert load_config(name) == AlbertConfig.from_json_file(name)
+    with pytest.raises(FileNotFoundError, match="^there is no checkpoint albert_xxlarge_v2: "):
+        AlbertModel.from_weights("albert_xxlarge_v2")
+    (tmp_path / "albert_tiny").mkdir()
+    own = tiny.config()
+    AlbertModel(own).save("albert_tiny/model.keras")
+    assert load_config(pathlib.Path("albert_tiny")) == own
 
 
 def test_a_run_in_a_directory_of_the_models_name_goes_on(tmp_path, monkeypatch):

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 import tensorflow as tf
 from absl import logging
 
-from albert_tf import conversion
 from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
@@ -60,7 +59,7 @@ class RunDirectory:
         if settings.albert_config_file:
             config = AlbertConfig.from_json_file(settings.albert_config_file)
         elif weights:
-            config = conversion.load_config(weights)
+            config = layouts.read_config(weights)
         else:
             raise ValueError(
                 "no config: set `albert_config_file`, or an `init_checkpoint` with one beside it"

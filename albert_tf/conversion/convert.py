@@ -68,7 +68,7 @@ def convert(
 
 def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:
     """Returns what of a stored model is not in the directory that it was written to, in words."""
-    lost = source.config.differences(layouts.load_config(directory), ())
+    lost = source.config.differences(layouts.read_config(directory), ())
     kept = kinds.find(directory)
     if labels.find(directory, source.num_labels) != source.labels:
         lost.append(f"labels ({', '.join(source.labels)})")

@@ -9,7 +9,7 @@ from types import ModuleType
 
 from absl import logging
 
-from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
+from albert_tf.config import DROPOUT_FIELDS, AlbertConfig, shipped_models
 from albert_tf.conversion import bundles, huggingface, keras_files, kerashub
 from albert_tf.storage import files, hub
 
@@ -20,6 +20,8 @@ _READERS = (huggingface, kerashub, bundles, keras_files)
 _FREE = (*DROPOUT_FIELDS, "initializer_range", "down_scale_factor")
 # OWNER/NAME, perhaps after a mistyped scheme.
 _HUB_NAME = re.compile(r"(?:hf:/*)?([\w-][\w.-]*/[\w.-]+)")
+# A model of the release by the name that it had there first, or by that of its config here.
+_RELEASED = re.compile(r"albert[-_](base|x{0,2}large)[-_](v[12])")
 
 
 def find(path: str | os.PathLike[str]) -> ModuleType:
@@ -46,10 +48,12 @@ def _missing(path: str) -> str:
             return f"{path} contains several models of Keras ({names}): give one of its files"
         looked_for = "; ".join(layout.LOOKED_FOR for layout in _READERS)
         return f"{path} contains no checkpoint: expected one of {looked_for}"
-    named = _HUB_NAME.fullmatch(path)
+    named, released = _HUB_NAME.fullmatch(path), _RELEASED.fullmatch(path)
     hint = ""
     if named and not os.path.isdir(os.path.dirname(path)):
         hint = f"; a model on the Hugging Face Hub is hf://{named[1]}"
+    elif released:
+        hint = f"; the release's is hf://albert/albert-{released[1]}-{released[2]}"
     return (
         f"there is no checkpoint {path}: expected a directory, a .keras or .weights.h5 file, or a "
         f"checkpoint's prefix, with {os.path.basename(path)}.index beside it{hint}"
@@ -59,6 +63,8 @@ def _missing(path: str) -> str:
 def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
     """Reads the config that belongs to stored weights; `path` is what `load_weights` takes.
 
+    Or it is the name of a model that comes with the package, as in AlbertConfig.from_json_file.
+
     Example:
       >>> import albert_tf
       >>> config = albert_tf.AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)
@@ -66,6 +72,14 @@ def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
       >>> albert_tf.load_config("model.keras") == config
       True
     """
+    path = os.fspath(path)
+    if path in shipped_models() and not any(layout.matches(path) for layout in _READERS):
+        return AlbertConfig.from_json_file(path)
+    return read_config(path)
+
+
+def read_config(path: str | os.PathLike[str]) -> AlbertConfig:
+    """Reads the config that belongs to stored weights, and checks that they are as many."""
     path = hub.local(path)
     config = find(path).read_config(path)
     # Before anyone builds the model, a config of any size. A number takes at least two bytes.

@@ -141,7 +141,7 @@ def from_weights(
 ) -> _Model:
     """Does what ConfiguredModel.from_weights says."""
     path = hub.local(path)
-    config = layouts.load_config(path)
+    config = layouts.read_config(path)
     # The head of a tagger, for texts, and so on: its weights would fit.
     task = kinds.find(path)
     trained = kinds.kind_of(task)

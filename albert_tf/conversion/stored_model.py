@@ -53,7 +53,7 @@ class Stored:
     def config(self) -> AlbertConfig:
         if self.albert_config_file:
             return AlbertConfig.from_json_file(self.albert_config_file)
-        return conversion.load_config(self.path)
+        return layouts.read_config(self.path)
 
     def vocabulary(self) -> vocabulary.Vocabulary:
         return vocabulary.need(hub.local(self.path), *self.of_vocabulary)

@@ -60,7 +60,7 @@ class Teacher:
         found = vocabulary.find(self._path)
         if found is None:
             raise FileNotFoundError(f"`teacher` {path} has no vocabulary beside it: put it there")
-        config = conversion.load_config(self._path)
+        config = layouts.read_config(self._path)
         found.check(config)
         # It reads texts as in its own run, if that is known, else as the student does.
         trained = kinds.find(self._path)

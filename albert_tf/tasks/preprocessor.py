@@ -101,7 +101,7 @@ class Preprocessor:
           **settings: The other arguments of the class.
         """
         path = hub.local(path)
-        config = layouts.load_config(path)
+        config = layouts.read_config(path)
         found = vocabulary.need(path, spm_model_file, vocab_file, do_lower_case, keep_accents)
         found.check(config)
         longest, run = config.max_position_embeddings, run_record.find_run(path)

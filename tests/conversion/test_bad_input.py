@@ -301,6 +301,9 @@ def test_weights_of_a_type_that_is_not_read(kind, tmp_path):
     [
         ("albert/albert-base-v2", "Hugging Face Hub is hf://albert/albert-base-v2$"),
         ("hf:albert/albert-base-v2", "Hugging Face Hub is hf://albert/albert-base-v2$"),
+        ("albert-base-v2", "beside it; the release's is hf://albert/albert-base-v2$"),
+        ("albert_xxlarge_v1", "the release's is hf://albert/albert-xxlarge-v1$"),
+        ("albert_tiny", "with albert_tiny.index beside it$"),
         ("nowhere", "there is no checkpoint nowhere: expected a directory, a"),
         ("out/model.ckpt-8", "with model.ckpt-8.index beside it$"),
         ("out", r"out contains several models of Keras .a.keras, b.keras.: give one of its files$"),
