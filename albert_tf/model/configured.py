@@ -220,7 +220,8 @@ class ConfiguredModel(keras.Model):
             )
 
     def _check_data(self, x: Any) -> None:
-        if self._is_ours() and isinstance(x, (str, list, tuple)):
+        # Keras would say of texts, "Invalid dtype: str"; a Series and an array have shapes.
+        if self._is_ours() and (isinstance(x, (str, list, tuple)) or hasattr(x, "shape")):
             self.check_inputs(x)
         check_ids(x, self.config)
 

@@ -88,6 +88,7 @@ class Predictor:
       kind: The model's kind.
       find: Returns what the model finds in the texts of some inputs; see Kind.find.
       depends_on_batch: Whether an answer depends on the texts beside it, beyond rounding.
+      path: The export that it was loaded from, if it was; all that a pickle holds.
     """
 
     def __init__(
@@ -95,9 +96,16 @@ class Predictor:
         kind: Kind,
         find: Callable[[Sequence[Sequence[Any]]], list[dict[str, Any]]],
         depends_on_batch: bool = False,
+        path: str = "",
     ) -> None:
         self.kind, self._find, self.depends_on_batch = kind, find, depends_on_batch
         self.names, self.takes_many = kind.text_names, kind.takes_many
+        self._path = os.path.abspath(path) if path and not files.is_remote(path) else path
+
+    def __reduce__(self) -> Any:
+        if not self._path:
+            raise TypeError("only what load_exported loads can be pickled: export the model")
+        return load_exported, (self._path,)
 
     def __call__(self, inputs: Any) -> list[Answer]:
         """Answers any number of inputs, each a text or the texts that belong together.
@@ -266,7 +274,7 @@ def load_exported(path: str | os.PathLike[str]) -> Predictor:
         )
     kind, vocabulary, runner = exported_files.load(file)
     find = functools.partial(kind.find, vocabulary.tokenizer, runner.run)
-    return Predictor(kind, find, runner.depends_on_batch)
+    return Predictor(kind, find, runner.depends_on_batch, path)
 
 
 def _load_saved_model(path: str) -> Predictor:
@@ -287,7 +295,7 @@ def _load_saved_model(path: str) -> Predictor:
     names = signature.structured_input_signature[1] if signature else {}
     if {*names} != {*kind.text_names}:
         raise ValueError(f"{path} was not written by albert-export: export a trained model")
-    return Predictor(kind, Signature(kind, exported))
+    return Predictor(kind, Signature(kind, exported), path=path)
 
 
 def _converse(predictor: Predictor, lines: Iterable[tuple[int, str]], as_json: bool) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import json
 import operator
 import pathlib
+import pickle
 from typing import Any
 
 import keras
@@ -294,11 +295,12 @@ def test_tokens_are_classified_by_the_same_head():
     check(model(features), expected)
 
 
-def test_bfloat16_is_near_float32():
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_half_the_bits_are_near_float32(dtype):
     for variant in ("classifier", "squad_v2"):
         features = inputs(variant)
         plain = pretrained(variant)(features)
-        cast = pretrained(variant, dtype="mixed_bfloat16")(features)
+        cast = pretrained(variant, dtype=dtype)(features)
         if variant == "squad_v2":
             plain, cast = plain["cls_logits"], cast["cls_logits"]
         assert cast.dtype == tf.float32
@@ -382,11 +384,31 @@ def test_a_model_fits_evaluates_predicts_and_comes_back(tmp_path, name):
     tf.nest.map_structure(
         np.testing.assert_array_equal, again.predict(to_predict, batch_size=6, verbose=0), predicted
     )
+    pickled = pickle.loads(pickle.dumps(model)).predict(to_predict, batch_size=6, verbose=0)
+    tf.nest.map_structure(np.testing.assert_array_equal, pickled, predicted)
     # It is compiled, with the moments of its optimizer.
     assert np.ravel(again.evaluate(inputs, labels, batch_size=6, verbose=0)) == pytest.approx(
         np.ravel(after), abs=tolerances.LOSS
     )
     assert int(again.optimizer.iterations) == 8
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_in_float16_keras_scales_the_loss_and_fits_as_in_float32(name):
+    """Its global policy; the losses of two epochs are near those in float32."""
+    found = {}
+    try:
+        for policy in ("float32", "mixed_float16"):
+            keras.config.set_dtype_policy(policy)
+            keras.utils.set_random_seed(3)
+            model, loss, inputs, labels = case(name)
+            model.compile(optimizer=optimizer(), loss=loss, run_eagerly=True)
+            fitted = model.fit(inputs, labels, batch_size=6, epochs=2, verbose=0, shuffle=False)
+            found[policy] = fitted.history["loss"]
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    assert found["mixed_float16"] == pytest.approx(found["float32"], abs=tolerances.BFLOAT16_LOSS)
 
 
 @pytest.mark.parametrize(
@@ -401,13 +423,16 @@ def test_a_loss_of_probabilities_is_refused(loss):
 
 
 def test_habits_of_other_libraries_are_answered_in_one_line():
+    pandas = pytest.importorskip("pandas")
     model, _, inputs, _ = case("classes")
     row = {name: value[0] for name, value in inputs.items()}
     for call in (model, model.predict):
         with pytest.raises(ValueError, match="^expected input_ids .*, got the shape .*axes$"):
             call(row)
-        with pytest.raises(TypeError, match="^expected a dictionary .* of texts, not list$"):
-            call(["a text"])
+        for texts in (["a text"], pandas.Series(["a text"]), np.array(["a text"])):
+            form = type(texts).__name__
+            with pytest.raises(TypeError, match=f"^expected a dictionary .* of texts, not {form}$"):
+                call(texts)
     lists = {name: value.tolist() for name, value in inputs.items()}
     np.testing.assert_array_equal(model(lists), model(inputs))
 

@@ -6,6 +6,7 @@ tests/tasks compares with the release's.
 
 import functools
 import json
+import pickle
 import subprocess
 import sys
 
@@ -146,6 +147,8 @@ def test_a_file_finds_the_same(name, file_format, served, tmp_path):
     predictor = predict.load_exported(tmp_path / "exported")
     assert predictor.kind == model.kind
     assert_same_outputs(predictor.outputs(rows_of(model.kind)), expected)
+    again = pickle.loads(pickle.dumps(predictor))
+    assert_same_outputs(again.outputs(rows_of(model.kind)), predictor.outputs(rows_of(model.kind)))
     names = getattr(model.kind, "labels", ())
     assert labels.stored(str(tmp_path / "exported")) == names
 

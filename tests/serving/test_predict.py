@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import os
+import pickle
 import re
 import shutil
 
@@ -117,6 +118,8 @@ def test_tabs_of_a_single_text_are_white_space(trained, monkeypatch, capsys):
 
 def test_inputs_are_lines_or_rows_in_batches(vocabulary):
     answers = predict.from_model(make("choose", vocabulary))
+    with pytest.raises(TypeError, match="only what load_exported loads can be pickled: export"):
+        pickle.dumps(answers)
     rows = [["a story", "one", "two"], ["a\tstory", "three", "four", "five"]] * 40
     lines = ["a story\tone\ttwo", "a story\tthree\tfour\tfive"] * 40
     assert_alike(answers(rows), answers(lines))
