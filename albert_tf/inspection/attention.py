@@ -61,14 +61,18 @@ def npz(pieces: Sequence[str], probabilities: np.ndarray) -> bytes:
 
 
 def draw(pieces: Sequence[str], probabilities: np.ndarray) -> bytes:
-    """Returns a PNG with a panel for each layer (row) and head (column), the darker the more."""
+    """Returns a PNG with a panel for each layer (row) and head (column), the darker the more.
+
+    All have one scale, whose end is the largest probability: of a long text most are small.
+    """
     layers, heads, length, _ = probabilities.shape
+    most = probabilities.max()
     figure = figures.new_figure(1.8 + 1.6 * heads, 1 + 1.6 * layers)
     panels = figure.subplots(layers, heads, squeeze=False, sharex=True, sharey=True)
     for layer, row in enumerate(panels):
         row[0].set_ylabel(f"layer {layer + 1}", fontsize=8)
         for head, axes in enumerate(row):
-            image = axes.imshow(probabilities[layer, head], cmap="Blues", vmin=0, vmax=1)
+            image = axes.imshow(probabilities[layer, head], cmap="Blues", vmin=0, vmax=most)
             if not layer:
                 axes.set_title(f"head {head + 1}", fontsize=8)
     places = range(length) if length <= _MOST_NAMED else []

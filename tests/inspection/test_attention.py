@@ -53,6 +53,16 @@ def test_the_command_writes_probabilities_and_figure(stored, tmp_path, caplog):
     np.testing.assert_allclose(probabilities, expected[:, 0], rtol=0, atol=tolerances.INSPECTED)
 
 
+def test_the_scale_ends_at_the_largest_probability(monkeypatch):
+    """A file's pixels would tell as little of it as people saw."""
+    monkeypatch.setattr(attention.figures, "png", lambda figure: figure)
+    found = np.full((2, 3, 5, 5), 0.1)
+    found[1, 0, 2, 4] = 0.3
+    figure = attention.draw("abcde", found)
+    limits = [image.get_clim() for axes in figure.axes for image in axes.get_images()]
+    assert limits == [(0, 0.3)] * 6
+
+
 def test_bad_input_is_one_line(stored, tmp_path):
     out = tmp_path / "out"
     given = [f"--model={stored}", f"--output_dir={out}", f"--text={'word ' * 20}"]
