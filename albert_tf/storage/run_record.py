@@ -36,35 +36,24 @@ def _versions() -> dict[str, str]:
 
 @dataclasses.dataclass(frozen=True)
 class TaskRecord:
-    """The task of a fine-tuned model.
+    """The task of a fine-tuned model."""
 
-    Attributes:
-      name: The task; "" if it is not known.
-      kind: The kind of its answers as JSON, see answers.kind.Kind.to_json; or what is known of it.
-    """
-
-    name: str
+    name: str  # The task; "" if it is not known.
+    # The kind of its answers as JSON, see answers.kind.Kind.to_json; or what is known of it.
     kind: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
 class RunRecord:
-    """The description of a run; all values are plain JSON.
+    """The description of a run; all values are plain JSON."""
 
-    Attributes:
-      settings: The script's settings, by name.
-      config: The model's.
-      data: Digests of the run's data, by what they are; see `digest`.
-      task: What a fine-tuned model is for; None for pre-training.
-      command: The command line.
-      versions: Of the packages that it runs on.
-    """
-
-    settings: Mapping[str, Any]
-    config: Mapping[str, Any]
+    settings: Mapping[str, Any]  # The script's settings, by name.
+    config: Mapping[str, Any]  # The model's.
+    # Digests of the run's data, by what they are; see `digest`.
     data: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    task: TaskRecord | None = None
-    command: str = ""
+    task: TaskRecord | None = None  # What a fine-tuned model is for; None for pre-training.
+    command: str = ""  # The command line.
+    # Of the packages that it runs on.
     versions: Mapping[str, str] = dataclasses.field(default_factory=_versions)
 
     def write(self, directory: str) -> None:

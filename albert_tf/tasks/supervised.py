@@ -53,20 +53,16 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
       tokenizer: The model's tokenizer; None if no features are made.
       classes: Names of the classes, by id; () if there are none.
       row: The task's row, which tells its metric and its files.
-
-    Attributes:
-      inputs: Names of the features that the model reads.
-      labels: Names of the additional features that only training reads.
-      prefix: Before the names of files of predictions, of a task that shares its directory.
-      metric_names: The metrics that `scores` has on any labelled set; checkpoints can be compared
-        by each.
-      distillation: How to learn from a teacher; None learns from labels only.
     """
 
+    # Names of the features that the model reads, and of those that only training reads besides.
     inputs: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
     labels: tuple[str, ...]
+    # Before the names of files of predictions, of a task that shares its directory.
     prefix = ""
+    # The metrics that `scores` has on any labelled set; checkpoints can be compared by each.
     metric_names: tuple[str, ...]
+    # How to learn from a teacher; None learns from labels only.
     distillation: Distillation | None = None
 
     def __init__(

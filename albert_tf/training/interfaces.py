@@ -80,18 +80,12 @@ OnBatch = Callable[[Any], Any]
 
 @dataclasses.dataclass(frozen=True)
 class StepSettings:
-    """How a training step is computed.
+    """How a training step is computed."""
 
-    Attributes:
-      seed: Seed of dropout.
-      jit_compile: Whether XLA compiles forward and backward pass, by default on GPUs; a TPU and JAX
-        always do.
-      accumulation_steps: Number of micro-batches that a replica splits its batch into.
-    """
-
-    seed: int = 0
+    seed: int = 0  # Seed of dropout.
+    # Whether XLA compiles forward and backward pass, by default on GPUs; a TPU and JAX always do.
     jit_compile: bool | None = None
-    accumulation_steps: int = 1
+    accumulation_steps: int = 1  # Number of micro-batches that a replica splits its batch into.
 
 
 class Devices(abc.ABC):
