@@ -18,7 +18,7 @@ from albert_tf.answers.classify import Classify
 from albert_tf.answers.kind import Kind
 from albert_tf.answers.span import BeamSpan, Span, SpanOrNone
 from albert_tf.answers.tag import Tag
-from albert_tf.console.settings import POSITIVE, REQUIRED, Settings, setting
+from albert_tf.console.settings import POSITIVE, REQUIRED, setting
 from albert_tf.tasks import conll, glue, race, squad_text, table
 
 if TYPE_CHECKING:
@@ -288,45 +288,7 @@ def _option(kind: type[Kind], name: str, more: str, group: str = SQUAD, rare: bo
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class SquadSettings(Settings):
-    """Which model answers questions, how contexts are cut, and how answers are chosen.
-
-    Example:
-        >>> SquadSettings(doc_stride=64).max_answer_length
-        30
-    """
-
-    allow_no_answer: bool = setting(
-        False,
-        "Allow questions without an answer, for task_name=question_answering: trains squad_v2's "
-        "model instead of squad_v1's.",
-        group=SQUAD,
-    )
-    span_head: str = setting(
-        "conditional",
-        "Head of squad_v2's model. conditional is the release's: a beam of starts, the ends given "
-        "each start, and a score of its own for no answer. linear is BERT's, one dense layer for "
-        "starts and ends, where no answer is the span of [CLS]; Hugging Face has only this one.",
-        group=SQUAD,
-        choices=["conditional", "linear"],
-    )
-    doc_stride: int = _option(
-        Span,
-        "doc_stride",
-        "Those on texts overlap only if it is less than max_seq_length - 2. 128 is the release's.",
-        rare=False,
-    )
-    max_query_length: int = _option(Span, "max_query_length", "64 is the release's.")
-    max_answer_length: int = _option(Span, "max_answer_length", "30 is the release's.")
-    n_best_size: int = _option(
-        Span, "n_best_size", "All are in nbest_predictions.json. 20 is the release's."
-    )
-    start_n_top: int = _option(BeamSpan, "start_n_top", "For squad_v2. 5 is the release's.")
-    end_n_top: int = _option(BeamSpan, "end_n_top", "For squad_v2. 5 is the release's.")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskSettings(table.TableSettings, SquadSettings):
+class TaskSettings(table.TableSettings):
     """What a task is made of; names and defaults are those of the release's four scripts.
 
     Those are run_classifier.py, run_race.py, run_squad_v1.py and run_squad_v2.py. Where a script
@@ -385,6 +347,36 @@ class TaskSettings(table.TableSettings, SquadSettings):
         "For race, with the question, and choice. 128 is the release's.",
         FEATURES,
     )
+
+    # --- which model answers questions, and how answers are chosen --------------------------
+
+    allow_no_answer: bool = setting(
+        False,
+        "Allow questions without an answer, for task_name=question_answering: trains squad_v2's "
+        "model instead of squad_v1's.",
+        group=SQUAD,
+    )
+    span_head: str = setting(
+        "conditional",
+        "Head of squad_v2's model. conditional is the release's: a beam of starts, the ends given "
+        "each start, and a score of its own for no answer. linear is BERT's, one dense layer for "
+        "starts and ends, where no answer is the span of [CLS]; Hugging Face has only this one.",
+        group=SQUAD,
+        choices=["conditional", "linear"],
+    )
+    doc_stride: int = _option(
+        Span,
+        "doc_stride",
+        "Those on texts overlap only if it is less than max_seq_length - 2. 128 is the release's.",
+        rare=False,
+    )
+    max_query_length: int = _option(Span, "max_query_length", "64 is the release's.")
+    max_answer_length: int = _option(Span, "max_answer_length", "30 is the release's.")
+    n_best_size: int = _option(
+        Span, "n_best_size", "All are in nbest_predictions.json. 20 is the release's."
+    )
+    start_n_top: int = _option(BeamSpan, "start_n_top", "For squad_v2. 5 is the release's.")
+    end_n_top: int = _option(BeamSpan, "end_n_top", "For squad_v2. 5 is the release's.")
 
     @property
     def row(self) -> TaskRow:
