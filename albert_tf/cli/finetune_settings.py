@@ -36,6 +36,7 @@ _EXCLUSIVE = (
 )
 
 _model = functools.partial(setting, group=MODEL)
+_inherited = functools.partial(with_default, TrainingSettings)
 _beside = functools.partial(with_default, StoredSettings, group=MODEL, per_command=True)
 _features = functools.partial(setting, group=FEATURES)
 _stored = functools.partial(setting, group=FEATURES, rare=True)
@@ -62,21 +63,14 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
     recipes: ClassVar[Mapping[str, str]] = _RECIPES
     same: ClassVar[Mapping[str, str]] = {**dict(_UNITS), **{b: a for a, b in _UNITS}}
 
-    recipe: str | None = with_default(
-        TrainingSettings, "recipe", None, choices=tuple(_RECIPES), group=TASK
-    )
+    recipe: str | None = _inherited("recipe", None, choices=tuple(_RECIPES), group=TASK)
 
     # --- the model; a run keeps its config and its vocabulary beside its checkpoints ---------
 
-    albert_config_file: str | None = with_default(
-        TrainingSettings,
-        "albert_config_file",
-        None,
-        "By default the one beside the weights.",
-        per_command=True,
+    albert_config_file: str | None = _inherited(
+        "albert_config_file", None, "By default the one beside the weights.", per_command=True
     )
-    init_checkpoint: str | None = with_default(
-        TrainingSettings,
+    init_checkpoint: str | None = _inherited(
         "init_checkpoint",
         None,
         "By default there are none, which is an error without from_scratch.",
@@ -140,7 +134,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
 
     # --- training ----------------------------------------------------------------------------
 
-    do_train: bool = with_default(TrainingSettings, "do_train", False, "True by default for race.")
+    do_train: bool = _inherited("do_train", False, "True by default for race.")
     train_step: int = _training(
         1000,
         "Number of training steps. 1000 is the release's; 12000 for race, and 3 epochs for SQuAD.",
@@ -169,15 +163,13 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         "it runs to the last step.",
         interval=POSITIVE,
     )
-    learning_rate: float = with_default(
-        TrainingSettings, "learning_rate", 5e-5, "5e-5 is the release's; 1e-5 for race."
+    learning_rate: float = _inherited(
+        "learning_rate", 5e-5, "5e-5 is the release's; 1e-5 for race."
     )
-    save_checkpoints_steps: int = with_default(
-        TrainingSettings, "save_checkpoints_steps", 1000, "1000 is the release's; 100 for race."
+    save_checkpoints_steps: int = _inherited(
+        "save_checkpoints_steps", 1000, "1000 is the release's; 100 for race."
     )
-    keep_checkpoint_max: int = with_default(
-        TrainingSettings, "keep_checkpoint_max", 5, alias="num_keep_checkpoint"
-    )
+    keep_checkpoint_max: int = _inherited("keep_checkpoint_max", 5, alias="num_keep_checkpoint")
 
     # --- the loss ----------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from albert_tf.records.spec import RowFormat
 _RECORDS, _EVALUATION = "Records", "Evaluation"
 _RECIPES = config.shipped_recipes("pretraining")
 
+_inherited = functools.partial(with_default, TrainingSettings)
 _records = functools.partial(setting, group=_RECORDS)
 _training = functools.partial(setting, group=TRAINING)
 _evaluation = functools.partial(setting, group=_EVALUATION)
@@ -33,17 +34,13 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
 
     # --- the model, and where it lies -------------------------------------------------------
 
-    albert_config_file: str | None = with_default(
-        TrainingSettings, "albert_config_file", None, "By default the one beside the weights."
+    albert_config_file: str | None = _inherited(
+        "albert_config_file", None, "By default the one beside the weights."
     )
-    output_dir: str | None = with_default(
-        TrainingSettings,
-        "output_dir",
-        None,
-        "Only an evaluation of init_checkpoint needs none.",
+    output_dir: str | None = _inherited(
+        "output_dir", None, "Only an evaluation of init_checkpoint needs none."
     )
-    init_checkpoint: str | None = with_default(
-        TrainingSettings,
+    init_checkpoint: str | None = _inherited(
         "init_checkpoint",
         None,
         "By default weights are randomly initialised. With --nodo_train these weights are "
@@ -55,7 +52,7 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
         "larger num_hidden_groups.",
         group=MODEL,
     )
-    recipe: str | None = with_default(TrainingSettings, "recipe", None, choices=tuple(_RECIPES))
+    recipe: str | None = _inherited("recipe", None, choices=tuple(_RECIPES))
 
     # --- the records ------------------------------------------------------------------------
 
@@ -93,9 +90,7 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
 
     # --- training ---------------------------------------------------------------------------
 
-    do_train: bool = with_default(
-        TrainingSettings, "do_train", True, "True by default if there is an output_dir."
-    )
+    do_train: bool = _inherited("do_train", True, "True by default if there is an output_dir.")
     num_train_steps: int = _training(
         125000,
         "Number of training steps, at the last of which the learning rate is 0. 125000 is the "
@@ -126,16 +121,13 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
         "masked LM alone: the pooler and the sentence-order head do not change.",
         interval="[0, inf)",
     )
-    optimizer: str = with_default(TrainingSettings, "optimizer", "lamb")
-    learning_rate: float = with_default(
-        TrainingSettings,
-        "learning_rate",
-        0.00176,
-        "0.00176 is the paper's for batches of 4096.",
+    optimizer: str = _inherited("optimizer", "lamb")
+    learning_rate: float = _inherited(
+        "learning_rate", 0.00176, "0.00176 is the paper's for batches of 4096."
     )
-    train_batch_size: int = with_default(TrainingSettings, "train_batch_size", 4096)
-    save_checkpoints_steps: int = with_default(
-        TrainingSettings, "save_checkpoints_steps", 5000, "5000 is the release's."
+    train_batch_size: int = _inherited("train_batch_size", 4096)
+    save_checkpoints_steps: int = _inherited(
+        "save_checkpoints_steps", 5000, "5000 is the release's."
     )
 
     # --- evaluation -------------------------------------------------------------------------
