@@ -24,9 +24,7 @@ class ExtensionSettings(PieceTrainingSettings, StoredSettings):
     headings = ("Text", _MODEL, _VOCABULARY)
 
     init_checkpoint: str = setting(
-        REQUIRED,
-        "Model to extend: stored weights of any layout, or hf://OWNER/NAME.",
-        group=_MODEL,
+        REQUIRED, "Model to extend: stored weights of any layout, or hf://OWNER/NAME.", group=_MODEL
     )
     output_dir: str = setting(
         REQUIRED,

@@ -187,10 +187,7 @@ def tokenize_block(
 
 
 def _make_records(
-    block: examples.TokenBlock,
-    tokenizer: Tokenizer,
-    settings: GeneratorSettings,
-    report: Report,
+    block: examples.TokenBlock, tokenizer: Tokenizer, settings: GeneratorSettings, report: Report
 ) -> Iterator[list[bytes]]:
     """Yields the records of a block, a batch at a time."""
     if not block.documents:

@@ -135,9 +135,7 @@ class SizesSettings(Settings):
     """The settings of albert-inspect sizes."""
 
     albert_config_file: str | None = setting(
-        None,
-        "Config of the model: a name such as albert_base_v2, or a JSON file.",
-        group="Model",
+        None, "Config of the model: a name such as albert_base_v2, or a JSON file.", group="Model"
     )
     markdown: bool = setting(
         False,

@@ -78,7 +78,4 @@ def fields(message: bytes) -> Iterator[tuple[int, Any]]:
         if len(content) < size:
             raise IndexError("a field is truncated")
         position += size
-        yield (
-            number,
-            content if kind == _LENGTH_DELIMITED else int.from_bytes(content, "little"),
-        )
+        yield number, content if kind == _LENGTH_DELIMITED else int.from_bytes(content, "little")

@@ -55,10 +55,7 @@ _SENTENCES = ("sentence1", "sentence2")
 # Differs: the release finds columns by number; here they are found by the header's names.
 GLUE_TASKS: Mapping[str, GlueTask] = {
     "cola": GlueTask(
-        "CoLA",
-        "sentence",
-        headless={"train": _COLA, "dev": _COLA},
-        key_metric="matthew_corr",
+        "CoLA", "sentence", headless={"train": _COLA, "dev": _COLA}, key_metric="matthew_corr"
     ),
     "mnli": GlueTask(
         "MNLI", *_SENTENCES, "gold_label", _NLI, _mnli("matched"), submission="MNLI-m"

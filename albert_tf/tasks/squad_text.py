@@ -202,9 +202,7 @@ class Predictions:
 
 
 def predict(
-    kind: Span,
-    examples: Sequence[SquadExample],
-    rows: Sequence[tuple[int, Row, Features]],
+    kind: Span, examples: Sequence[SquadExample], rows: Sequence[tuple[int, Row, Features]]
 ) -> Predictions:
     """Turns a model's outputs on windows into answers.
 

@@ -179,11 +179,7 @@ def probabilities_file(directory: str, split: str) -> str:
 
 
 def write_probabilities(
-    directory: str,
-    split: str,
-    ids: list[str],
-    examples: Sequence[Any],
-    probabilities: np.ndarray,
+    directory: str, split: str, ids: list[str], examples: Sequence[Any], probabilities: np.ndarray
 ) -> None:
     """Writes the probabilities or numbers of a split's examples, a row for each id."""
     stored = {"ids": ids, "texts": _digest(examples), "probabilities": probabilities.tolist()}

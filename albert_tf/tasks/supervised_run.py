@@ -148,10 +148,7 @@ class SupervisedRun:
             self._step = self.trainer.restore(saved)
             return saved
         report = conversion.load_weights(
-            self.trainer.model,
-            self.initial_weights,
-            replace_config=True,
-            classes=self.task.classes,
+            self.trainer.model, self.initial_weights, replace_config=True, classes=self.task.classes
         )
         lacking = conversion.lacking(self.trainer.model, report)
         if lacking:

@@ -284,10 +284,7 @@ class JaxDevices(Devices):
         return jax.jit(update, donate_argnums=0, out_shardings=(shardings, self._same))
 
     def shapes(
-        self,
-        model: keras.Model,
-        optimizer: Optimizer,
-        features: Mapping[str, tuple[Any, Any]],
+        self, model: keras.Model, optimizer: Optimizer, features: Mapping[str, tuple[Any, Any]]
     ) -> tuple[Any, Any]:
         """Returns the arguments of `train_step` without values, to compile it for other devices.
 

@@ -110,11 +110,7 @@ def training_batches(
 
 
 def epoch_batches(
-    row_lengths: np.ndarray,
-    batch_size: int,
-    static_lengths: Sequence[int],
-    seed: int,
-    epoch: int,
+    row_lengths: np.ndarray, batch_size: int, static_lengths: Sequence[int], seed: int, epoch: int
 ) -> list[np.ndarray]:
     """Returns the rows of each batch of an epoch, as in training_batches.
 
