@@ -1,12 +1,11 @@
 """A checkpoint holds what the optimizer has, whatever that is: here Keras' SGD with momentum.
 
-State of no weight is in test_trainer_weights.py. Can't see: several replicas of a whole run (one
-step of two: test_optimizers.py).
+State of no weight is in test_trainer_weights.py, kills in tests/cli. Can't see: several replicas of
+a whole run (one step of two: test_optimizers.py).
 """
 
 import functools
-import os
-import signal
+import pathlib
 
 import keras
 import numpy as np
@@ -24,18 +23,14 @@ from albert_tf.training.trainer import Trainer
 from tests import jax_process, tiny
 from tests import pretraining_runs as runs
 
-STEPS, SAVE_STEPS, KILLED_AT = 5, 2, 3
+STEPS, STOPPED_AT = 5, 2
 
 
 # --- in the process -------------------------------------------------------------------------
 
 
-def train(records: str, directory: str, killed_at: str = "0") -> None:
-    # The one place that knows the optimizer.
-    OPTIMIZERS["momentum"] = lambda schedule, global_clipnorm: keras.optimizers.SGD(
-        schedule, momentum=0.9, global_clipnorm=global_clipnorm
-    )
-    os.makedirs(directory, exist_ok=True)
+def train(records: str, directory: str, steps: int) -> None:
+    pathlib.Path(directory).mkdir(exist_ok=True)
     trainer = Trainer(
         PretrainingTask(tiny.config(num_hidden_layers=1)),
         _devices(),
@@ -53,19 +48,17 @@ def train(records: str, directory: str, killed_at: str = "0") -> None:
         7,
         trainer.step,
     )
-
-    def kill(step: int) -> None:
-        if step == int(killed_at):
-            trainer.wait_until_saved()  # The checkpoint before.
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    progress = runs.Progress(kill)
-    trainer.train(source, progress, STEPS, steps_per_loop=1, save_steps=SAVE_STEPS, keep_max=1)
+    trainer.train(source, runs.Progress(), steps, steps_per_loop=1, save_steps=STEPS, keep_max=0)
 
 
-def train_on(records: str, killed: str, whole: str) -> None:
-    train(records, killed)
-    train(records, whole)
+def train_all(records: str, stopped: str, whole: str) -> None:
+    # The one place that knows the optimizer.
+    OPTIMIZERS["momentum"] = lambda schedule, global_clipnorm: keras.optimizers.SGD(
+        schedule, momentum=0.9, global_clipnorm=global_clipnorm
+    )
+    train(records, stopped, STOPPED_AT)
+    train(records, stopped, STEPS)
+    train(records, whole, STEPS)
 
 
 def _devices():
@@ -84,18 +77,14 @@ def _devices():
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_a_killed_run_resumes_bit_by_bit(tmp_path, backend):
+def test_a_stopped_run_resumes_bit_by_bit(tmp_path, backend):
     pytest.importorskip(backend)
     records = runs.write_records(tmp_path / "records", runs.examples(24))
-    killed, whole = tmp_path / "killed", tmp_path / "whole"
-    start = functools.partial(jax_process.start, KERAS_BACKEND=backend)
-    jax_process.finish(start(train, records, killed, KILLED_AT), -signal.SIGKILL)
-    before = checkpoint.read(str(killed))
-    assert before["global_step"] == SAVE_STEPS
-    jax_process.finish(start(train_on, records, killed, whole))
-
-    expected, found = checkpoint.read(str(whole)), checkpoint.read(str(killed))
-    assert found["global_step"] == STEPS
+    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
+    jax_process.finish(jax_process.start(train_all, records, stopped, whole, KERAS_BACKEND=backend))
+    before = checkpoint.read(str(stopped / f"model.ckpt-{STOPPED_AT}"))
+    expected, found = checkpoint.read(str(whole)), checkpoint.read(str(stopped))
+    assert (before["global_step"], found["global_step"]) == (STOPPED_AT, STEPS)
     model = PretrainingTask(tiny.config(num_hidden_layers=1)).build_model()
     weights = set(conversion.named_weights(model))
     assert set(found) == {*weights, *(f"{name}/momentum" for name in weights), "global_step"}
@@ -103,4 +92,4 @@ def test_a_killed_run_resumes_bit_by_bit(tmp_path, backend):
         np.testing.assert_array_equal(found[name], value)
     assert all(np.any(before[f"{name}/momentum"]) for name in weights if "kernel" in name)
     # Whoever loads the weights leaves the slots alone.
-    assert set(bundles.read_weights(str(killed))) == weights
+    assert set(bundles.read_weights(str(stopped))) == weights

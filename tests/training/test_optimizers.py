@@ -417,19 +417,3 @@ def test_a_step_sums_over_replicas_once_whatever_the_optimizer(on_two_replicas):
     """The gradient is clipped to 1: if Keras summed it once more, it would be 2."""
     assert on_two_replicas(_slope_after_a_step, 1) == 0.75
     assert on_two_replicas(_slope_after_a_step, 2) == 0.75
-
-
-def _fit(replicas):
-    keras.utils.set_random_seed(3)
-    x = np.random.default_rng(3).normal(size=(14, 3)).astype("float32")
-    with _strategy(replicas).scope():
-        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(5), keras.layers.Dense(1)])
-        model.compile(create_optimizer(0.05, 20, 2), keras.losses.MeanSquaredError())
-        model.fit(x, 50.0 * x[:, :1], batch_size=14, epochs=5, shuffle=False, verbose=0)
-    return [np.asarray(variable) for variable in model.weights]
-
-
-def test_fit_on_two_replicas_clips_the_whole_gradient(on_two_replicas):
-    one, two = on_two_replicas(_fit, 1), on_two_replicas(_fit, 2)
-    for expected, got in zip(one, two, strict=True):
-        assert np.max(np.abs(got - expected)) <= tolerances.REPLICA_WEIGHT

@@ -201,49 +201,6 @@ def test_ten_steps_are_the_releases():
     goldens.check_weights(params, 10, tiny.weights(model))
 
 
-# --- other ways to work through the same batches --------------------------------------------
-
-
-def ten_steps(recompute: bool = False, **kwargs: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Returns the statistics of ten updates `<float32>[10, 5]`, and the weights after them."""
-    keras.utils.set_random_seed(11)
-    config = tiny.config()
-    task = PretrainingTask(config, recompute=recompute)
-    model = task.build_model()
-    optimizer = create_optimizer(0.01, 10, 2, "lamb")
-    optimizer.build(model.trainable_variables)
-    step = tf.function(TrainStep(task, model, optimizer, StepSettings(**kwargs)), autograph=False)
-    rows = runs.examples(120)
-    stats = []
-    for i in range(10):
-        batch = rows[12 * i : 12 * (i + 1)]
-        stats.append(step({name: tf.constant([row[name] for row in batch]) for name in batch[0]}))
-    return np.array(stats), tiny.weights(model)
-
-
-@pytest.fixture(scope="module")
-def plain() -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    stats, weights = ten_steps()
-    # They train: else everything below would hold for a step that does nothing.
-    assert stats[-1, 0] < stats[0, 0] - 0.1
-    return stats, weights
-
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"accumulation_steps": 3, "recompute": True},
-        {"accumulation_steps": 2, "jit_compile": True, "recompute": True},
-    ],
-    ids=lambda how: " ".join(how),
-)
-def test_the_same_ten_steps(plain, how):
-    stats, weights = ten_steps(**how)
-    np.testing.assert_allclose(stats, plain[0], rtol=0, atol=tolerances.TRAJECTORY_LOSS)
-    for name, expected in plain[1].items():
-        tolerances.assert_weight(name, weights[name], expected)
-
-
 @pytest.mark.parametrize(
     ("given", "gpus", "expected"),
     [(None, [], None), (None, ["GPU:0"], True), (False, ["GPU:0"], None), (True, [], True)],

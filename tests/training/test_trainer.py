@@ -1,12 +1,13 @@
-"""Trainer: the loop.
+"""Trainer: the loop, and checkpoints that are written while it goes on.
 
 Can't see: what happens to a process that is killed, and several replicas or workers: see
-test_run_pretraining_processes.py.
+test_run_pretraining_processes.py; what a slow disk costs on a TPU.
 """
 
 import os
 import pathlib
 import signal
+import threading
 import time
 from typing import Any
 
@@ -80,6 +81,18 @@ def saved_steps(directory: pathlib.Path) -> list[int]:
 def train(trainer: Trainer, input_fn, progress, steps: int = 17, **changes: int) -> bool:
     settings = {"steps_per_loop": 3, "save_steps": 5, "keep_max": 0, **changes}
     return trainer.train(input_fn, progress, steps, **settings)
+
+
+@pytest.fixture
+def slow_disk(monkeypatch) -> None:
+    """Each checkpoint takes as long as many steps."""
+    real = checkpoint.save
+
+    def save(*arguments):
+        time.sleep(0.2)
+        return real(*arguments)
+
+    monkeypatch.setattr(checkpoint, "save", save)
 
 
 # --- the loop -------------------------------------------------------------------------------
@@ -159,8 +172,8 @@ def test_a_signal_in_the_last_loop_leaves_the_rest_to_the_next_start(tmp_path):
     assert train(trainer, numbers(), Progress())
 
 
-def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
-    """In the middle of a loop, after a save."""
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, slow_disk):
+    """In the middle of a loop, after a save, for which it waits."""
     trainer, progress = constant_trainer(tmp_path), Progress()
     with pytest.raises(NonFiniteLossError) as error:
         train(trainer, numbers(7, 9), progress)
@@ -179,14 +192,13 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     assert max(progress.steps) < 7
 
 
-def test_after_a_save_something_may_be_done(tmp_path):
-    """Not after the one that a signal asked for."""
-    trainer, seen = constant_trainer(tmp_path), []
+def test_after_a_save_something_may_be_done(tmp_path, slow_disk):
+    """It finds the checkpoint. Not after the one that a signal asked for."""
+    trainer, found = constant_trainer(tmp_path), []
     progress = Progress(send(signal.SIGTERM, at_step=12))
-    train(
-        trainer, numbers(), progress, steps_per_loop=1, after_save=lambda: seen.append(trainer.step)
-    )
-    assert seen == [5, 10] and saved_steps(tmp_path) == [5, 10, 13]
+    after = {"after_save": lambda: found.append(saved_steps(tmp_path))}
+    train(trainer, numbers(), progress, steps_per_loop=1, **after)
+    assert found == [[5], [5, 10]] and saved_steps(tmp_path) == [5, 10, 13]
 
 
 def test_a_signal_in_the_loop_after_an_evaluation_saves(tmp_path, monkeypatch):
@@ -221,3 +233,87 @@ def test_a_checkpoint_holds_weights_moments_and_step(tmp_path):
     assert values["constant/a/adam_m"] == pytest.approx(0.1 + 0.9 * 0.1, rel=1e-6)
     assert values["constant/a/adam_v"] == pytest.approx(0.001 + 0.999 * 0.001, rel=1e-6)
     assert values["global_step"].dtype == np.int64 and values["global_step"] == 2
+
+
+# --- while a checkpoint is written -----------------------------------------------------------
+
+
+def test_steps_go_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
+    """It holds the state at its own step."""
+    for name in ("short", "long"):
+        (tmp_path / name).mkdir()
+    train(constant_trainer(tmp_path / "short", 0.1), numbers(), Progress(), steps=5)
+    real, stepped = checkpoint.save, threading.Event()
+
+    def save(*arguments):
+        assert stepped.wait(60)
+        return real(*arguments)
+
+    monkeypatch.setattr(checkpoint, "save", save)
+    trainer = constant_trainer(tmp_path / "long", 0.1)
+    progress = Progress(lambda step: stepped.set() if step == 9 else None)
+    train(trainer, numbers(), progress, steps_per_loop=1)
+    found = checkpoint.read(str(tmp_path / "long/model.ckpt-5"))
+    expected = checkpoint.read(str(tmp_path / "short/model.ckpt-5"))
+    assert found == expected
+    assert found["constant/a"] != checkpoint.read(str(tmp_path / "long"))["constant/a"]
+
+
+def test_a_checkpoint_waits_for_the_one_before(tmp_path, monkeypatch, slow_disk):
+    """Also the copy of the state does: there is one at a time."""
+    trainer, seen = constant_trainer(tmp_path), []
+    read, save = trainer.devices.host_values, checkpoint.save
+    monkeypatch.setattr(
+        trainer.devices, "host_values", lambda tensors: seen.append("read") or read(tensors)
+    )
+    monkeypatch.setattr(checkpoint, "save", lambda *args: (save(*args), seen.append("written"))[0])
+    train(trainer, numbers(), Progress(), steps=3, save_steps=1)
+    assert seen == ["read", "written"] * 3
+    assert saved_steps(tmp_path) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("steps", [5, 17])
+def test_an_error_in_writing_ends_the_run(tmp_path, monkeypatch, steps):
+    """Also of the last checkpoint; of others before the next is due."""
+
+    def save(*arguments):
+        time.sleep(0.2)
+        raise OSError("no space left")
+
+    monkeypatch.setattr(checkpoint, "save", save)
+    progress = Progress(lambda step: time.sleep(0.5) if step == 6 else None)
+    with pytest.raises(OSError, match="no space left"):
+        train(constant_trainer(tmp_path), numbers(), progress, steps, steps_per_loop=1)
+    assert progress.steps[-1] < 8
+
+
+def test_a_signal_while_a_checkpoint_is_written_saves_another(tmp_path, caplog, slow_disk):
+    caplog.set_level("INFO", logger="absl")
+    progress = Progress(send(signal.SIGTERM, at_step=6))
+    train(constant_trainer(tmp_path), numbers(), progress, steps_per_loop=1)
+    assert saved_steps(tmp_path) == [5, 7]
+    saved, stopped = caplog.messages[-2:]
+    assert saved == f"saved {tmp_path}/model.ckpt-7"
+    assert stopped.startswith("stopped at step 7:")
+
+
+def test_a_signal_while_the_last_checkpoint_is_written_ends_the_process(tmp_path, monkeypatch):
+    """Else an evaluation would follow."""
+
+    class Ended(Exception):
+        pass
+
+    def end(code):
+        raise Ended(code)
+
+    def save(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.5)  # A thread hears it.
+        return real(*arguments)
+
+    real = checkpoint.save
+    monkeypatch.setattr(checkpoint, "save", save)
+    monkeypatch.setattr(stop_signals, "_exit", end)
+    with pytest.raises(Ended, match="0"):
+        train(constant_trainer(tmp_path), numbers(), Progress(), steps=2)
+    assert saved_steps(tmp_path) == [2]
