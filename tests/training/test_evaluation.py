@@ -43,12 +43,19 @@ class FakeTrainer:
         return {**METRICS, "masked_lm_accuracy": self._accuracies[self.step]}
 
 
-def save(directory: pathlib.Path, step: int, keep_max: int = 0) -> str:
-    return checkpoint.save(str(directory), step, {"global_step": np.int64(step)}, keep_max)
+def save(directory: pathlib.Path, *steps: int, keep_max: int = 0) -> None:
+    for step in steps:
+        checkpoint.save(str(directory), step, {"global_step": np.int64(step)}, keep_max)
 
 
 def evaluate(trainer: FakeTrainer, last_step: int) -> dict[str, float]:
     return evaluation.evaluate_checkpoints(trainer, None, lambda: last_step)
+
+
+def follow(directory: pathlib.Path, step: int, accuracy: float) -> None:
+    """Saves a checkpoint, and evaluates it as the last."""
+    save(directory, step)
+    evaluate(FakeTrainer(directory, {step: accuracy}), step)
 
 
 def best_step(directory: pathlib.Path) -> int:
@@ -117,28 +124,22 @@ def test_a_checkpoint_is_waited_for(tmp_path, monkeypatch, caplog):
 
 
 def test_the_best_is_remembered_over_restarts(tmp_path):
-    save(tmp_path, 3)
-    evaluate(FakeTrainer(tmp_path, {3: 0.5}), 3)
-    save(tmp_path, 5)
-    evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
+    follow(tmp_path, 3, 0.5)
+    follow(tmp_path, 5, 0.25)
     assert best_step(tmp_path) == 3
     lines = (tmp_path / "eval_results.txt").read_text().splitlines()
     assert lines == [*block(3, 0.5), *saved(tmp_path, 3), RULE, *block(5, 0.25), RULE]
-    save(tmp_path, 7)
-    evaluate(FakeTrainer(tmp_path, {7: 0.5}), 7)
+    follow(tmp_path, 7, 0.5)
     assert best_step(tmp_path) == 3
-    save(tmp_path, 11)
-    evaluate(FakeTrainer(tmp_path, {11: 0.625}), 11)
+    follow(tmp_path, 11, 0.625)
     assert best_step(tmp_path) == 11
 
 
 def test_a_lost_best_checkpoint_is_replaced(tmp_path):
     """As after a kill while it was copied."""
-    save(tmp_path, 3)
-    evaluate(FakeTrainer(tmp_path, {3: 0.5}), 3)
+    follow(tmp_path, 3, 0.5)
     (tmp_path / "model.ckpt-best.index").unlink()
-    save(tmp_path, 5)
-    evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
+    follow(tmp_path, 5, 0.25)
     assert best_step(tmp_path) == 5
 
 
@@ -161,32 +162,23 @@ def test_a_checkpoint_that_training_deletes_meanwhile_stops_nothing(tmp_path, ac
 def test_a_checkpoint_that_is_gone_is_passed_over(tmp_path, monkeypatch, when):
     save(tmp_path, 2, keep_max=1)
     trainer = FakeTrainer(tmp_path, {7: 0.5})
-    if when == "before it is read":
-        restore = trainer.restore
+    is_read = when.startswith("while")
+    owner, name = (bundle, "read_index") if is_read else (trainer, "restore")
+    real = getattr(owner, name)
 
-        def deleted(prefix):
-            if prefix.endswith("-2"):
-                save(tmp_path, 7, keep_max=1)
-            return restore(prefix)
+    def deleted(prefix):
+        found = real(prefix) if is_read else None
+        if prefix.endswith("-2"):
+            save(tmp_path, 7, keep_max=1)
+        return found or real(prefix)
 
-        monkeypatch.setattr(trainer, "restore", deleted)
-    else:
-        read = bundle.read_index
-
-        def deleted(prefix):
-            entries = read(prefix)
-            if prefix.endswith("-2"):
-                save(tmp_path, 7, keep_max=1)
-            return entries
-
-        monkeypatch.setattr(bundle, "read_index", deleted)
+    monkeypatch.setattr(owner, name, deleted)
     evaluate(trainer, 7)
     assert trainer.evaluated == [7]
 
 
 def test_a_damaged_record_of_the_best_replaces_nothing(tmp_path):
-    save(tmp_path, 3)
-    evaluate(FakeTrainer(tmp_path, {3: 0.5}), 3)
+    follow(tmp_path, 3, 0.5)
     record = tmp_path / "eval_results.jsonl"
     content = record.read_text()
     record.write_text(content.replace('"step": 3', '"step": "3"'))
@@ -216,8 +208,7 @@ def evaluate_saved(
 
 
 def test_each_saved_checkpoint_is_evaluated_once_and_the_first_best_is_kept(tmp_path):
-    for step in (2, 4, 6):
-        save(tmp_path, step)
+    save(tmp_path, 2, 4, 6)
     accuracies = {2: 0.5, 4: 0.75, 6: 0.75, 8: 0.625}
     assert evaluate_saved(tmp_path, accuracies) == ([2, 4, 6], [2, 4])
     assert (tmp_path / "best_trial.txt").read_text() == "6:4:0.75"
@@ -236,8 +227,7 @@ def test_each_saved_checkpoint_is_evaluated_once_and_the_first_best_is_kept(tmp_
 
 def test_training_goes_on_from_the_newest_even_if_it_does_not_count(tmp_path):
     """As one that a signal asked for: a run that was stopped has the best of one that was not."""
-    for step in (2, 3, 4, 5):
-        save(tmp_path, step)
+    save(tmp_path, 2, 3, 4, 5)
     trainer = FakeTrainer(tmp_path, {2: 0.5, 4: 0.75})
     count = evaluation.evaluate_saved(
         trainer, lambda _: trainer.evaluate(None), lambda: None, lambda step: step % 2 == 0
@@ -261,8 +251,7 @@ def test_workers_wait_for_what_the_chief_writes(tmp_path, monkeypatch):
 
 def test_workers_evaluate_what_the_chief_does(tmp_path, monkeypatch):
     """It has evaluated the first, but this worker doesn't see best_trial.txt yet."""
-    for step in (2, 4):
-        save(tmp_path, step)
+    save(tmp_path, 2, 4)
     trainer = FakeTrainer(tmp_path, {})
     trainer.devices.is_chief = False
     answers = iter([[2.0], [0.0]])
@@ -273,8 +262,7 @@ def test_workers_evaluate_what_the_chief_does(tmp_path, monkeypatch):
 
 
 def test_a_killed_evaluation_goes_on_with_the_checkpoint_it_was_at(tmp_path):
-    for step in (2, 4):
-        save(tmp_path, step)
+    save(tmp_path, 2, 4)
 
     def kill(step: int) -> None:
         if step == 4:
@@ -287,8 +275,7 @@ def test_a_killed_evaluation_goes_on_with_the_checkpoint_it_was_at(tmp_path):
 
 
 def test_a_kill_before_the_evaluation_is_recorded_changes_nothing(tmp_path):
-    for step in (2, 4):
-        save(tmp_path, step)
+    save(tmp_path, 2, 4)
     evaluate_saved(tmp_path, {2: 0.5, 4: 0.75})
     names = ("eval_results.jsonl", "eval_results.txt", "best_trial.txt")
     before = [(tmp_path / name).read_text() for name in names]
