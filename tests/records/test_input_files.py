@@ -62,20 +62,27 @@ def test_no_such_file(tmp_path, name, error, message):
         input_files.find_files(f"{tmp_path}/{name}")
 
 
-def test_shards_of_two_runs_are_not_read_together(files, tmp_path):
-    for name in ("a-00000-of-00002", "a-00001-of-00002", "a-00000-of-00001", "b-00000-of-00001"):
+@pytest.mark.parametrize(
+    ("names", "message", "chosen"),
+    [
+        (
+            ["a-00000-of-00002", "a-00001-of-00002", "a-00000-of-00001", "b-00000-of-00001"],
+            r"several runs .*such as .*a-\*-of-00002",
+            "{0}/*-of-00001",
+        ),
+        (  # An unsharded file, and shards of its name.
+            ["a.tfrecord", "a.tfrecord-00000-of-00001", "a.tfrecord2"],
+            r"a.tfrecord\* are of several runs .*as .*-\*-of-00001",
+            "{0}/a.tfrecord,{0}/a.tfrecord2",
+        ),
+    ],
+)
+def test_files_of_two_runs_are_not_read_together(files, tmp_path, names, message, chosen):
+    for name in names:
         (tmp_path / name).write_bytes(pathlib.Path(files[0]).read_bytes())
-    with pytest.raises(ValueError, match=r"several runs .*such as .*a-\*-of-00002"):
+    with pytest.raises(ValueError, match=message):
         input_files.find_files(f"{tmp_path}/*")
-    assert len(input_files.find_files(f"{tmp_path}/*-of-00001")) == 2
-
-
-def test_an_unsharded_file_is_not_read_with_shards_of_its_name(files, tmp_path):
-    for name in ("a.tfrecord", "a.tfrecord-00000-of-00001", "a.tfrecord2"):
-        (tmp_path / name).write_bytes(pathlib.Path(files[0]).read_bytes())
-    with pytest.raises(ValueError, match=r"a.tfrecord\* are of several runs .*as .*-\*-of-00001"):
-        input_files.find_files(f"{tmp_path}/*")
-    assert len(input_files.find_files(f"{tmp_path}/a.tfrecord,{tmp_path}/a.tfrecord2")) == 2
+    assert len(input_files.find_files(chosen.format(tmp_path))) == 2
 
 
 @pytest.mark.parametrize(
@@ -102,10 +109,6 @@ def test_shards_that_a_pattern_asks_for_are_missed(files, tmp_path, caplog, patt
 def test_no_name_at_all():
     with pytest.raises(ValueError, match="no input file given"):
         input_files.find_files(" ,")
-
-
-def test_counts(files):
-    assert count(files) == list(COUNTS)
 
 
 def test_records_are_found_where_they_begin(tmp_path, monkeypatch):
@@ -224,10 +227,6 @@ def test_records_tell_how_many_predictions_they_have_room_for(files, tmp_path):
     compact = tmp_path / "compact"
     runs.write_records(compact, runs.compact_examples(3, seed=1))
     assert input_files.count_prediction_slots(str(compact)) == 1
-
-
-def test_good_features_pass(files):
-    input_files.check_features(files, SPEC)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ What the order mixes: tests/generator/test_create_records.py. The distribution o
 tests/generator/test_release_statistics.py. Can't see: files in a bucket, another machine.
 """
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -36,20 +38,30 @@ def files(tmp_path_factory) -> list[str]:
     ]
 
 
-def batches(files, steps, *, hosts=1, replicas=1, seed=7, first=0, size=6) -> list[list[int]]:
-    """Returns the example numbers of each step, put together from all hosts and replicas."""
-    found: list[list[int]] = [[] for _ in range(steps)]
+def draw(
+    files, steps, *, spec=SPEC, finish=None, hosts=1, replicas=1, seed=7, first=0, size=6
+) -> list[dict[str, np.ndarray]]:
+    """Returns the features of each step's global batch, put together from hosts and replicas."""
+    parts: list[list[dict]] = [[] for _ in range(steps)]
     for host in range(hosts):
         context = tf.distribute.InputContext(hosts, host, replicas)
+        indexes = input_files.index_records(files)
         dataset = input_pipeline.training_dataset(
-            files, input_files.index_records(files), SPEC, size, seed, first, context
+            files, indexes, spec, size, seed, first, context, finish
         )
-        per_host = replicas // hosts
-        for i, batch in enumerate(dataset.take(steps * per_host)):
+        dataset = untuned(dataset.take(steps * replicas // hosts))
+        for i, batch in enumerate(dataset.as_numpy_iterator()):
             assert batch["input_ids"].shape == (size // replicas, runs.LENGTH)
             assert batch["sentence_order_labels"].shape == (size // replicas,)
-            found[i // per_host] += batch["input_ids"][:, 1].numpy().tolist()
-    return found
+            parts[i * hosts // replicas].append(batch)
+    return [
+        {name: np.concatenate([part[name] for part in step]) for name in step[0]} for step in parts
+    ]
+
+
+def batches(files, steps, **how) -> list[list[int]]:
+    """Returns the example numbers of each step."""
+    return [batch["input_ids"][:, 1].tolist() for batch in draw(files, steps, **how)]
 
 
 @pytest.fixture(scope="module")
@@ -74,17 +86,6 @@ def test_epochs_and_seeds_differ(files, order):
 def test_each_epoch_shuffles_a_single_stretch_anew(files):
     first, second = batches(files[:1], 2, size=COUNTS[0])
     assert sorted(first) == sorted(second) and first != second
-
-
-@pytest.mark.parametrize("first", [1, 4, 5, 17, 29])
-def test_a_later_start_finds_the_same_order(files, order, first):
-    """At steps within an epoch, across its end, and several epochs later."""
-    assert batches(files, 2, first=first) == order[first : first + 2]
-
-
-@pytest.mark.parametrize(("hosts", "replicas"), [(1, 2), (1, 3), (2, 2), (3, 3), (2, 6)])
-def test_hosts_and_replicas_share_one_order(files, order, hosts, replicas):
-    assert batches(files, 11, hosts=hosts, replicas=replicas) == order[:11]
 
 
 @pytest.mark.parametrize("seed", [2**31 - 1, 2 * (2**31 - 1), 2**32 - 1])
@@ -168,30 +169,26 @@ def compact_files(examples, tmp_path_factory) -> list[str]:
     ]
 
 
-def drawn(
-    compact_files, steps: int, *, seed=7, first=0, hosts=1, replicas=1
-) -> list[dict[str, np.ndarray]]:
-    """Returns the features of each step's global batch, put together from hosts and replicas."""
+def drawn(compact_files, steps: int, seed=7, **how) -> list[dict[str, np.ndarray]]:
+    """Returns features with masks that are drawn on the way, of one order of examples."""
     finish = input_pipeline.DynamicMasking(FORMAT, SETTINGS, seed)
-    parts: list[list[dict]] = [[] for _ in range(steps)]
-    for host in range(hosts):
-        context = tf.distribute.InputContext(hosts, host, replicas)
-        dataset = input_pipeline.training_dataset(
-            compact_files,
-            input_files.index_records(compact_files),
-            COMPACT_SPEC,
-            6,
-            7,
-            first,
-            context,
-            finish,
-        )
-        dataset = untuned(dataset.take(steps * replicas // hosts))
-        for i, batch in enumerate(dataset.as_numpy_iterator()):
-            parts[i * hosts // replicas].append(batch)
-    return [
-        {name: np.concatenate([part[name] for part in step]) for name in step[0]} for step in parts
-    ]
+    return draw(compact_files, steps, spec=COMPACT_SPEC, finish=finish, **how)
+
+
+@pytest.fixture(scope="module")
+def straight(compact_files) -> list[dict[str, np.ndarray]]:
+    """More than two epochs."""
+    return drawn(compact_files, 11)
+
+
+@pytest.fixture(scope="module", params=["stored", "drawn"])
+def masked(request, files, compact_files):
+    """Returns what draws batches of stored masks, or of masks drawn on the way; and 31 of them."""
+    some = {
+        "stored": functools.partial(draw, files),
+        "drawn": functools.partial(drawn, compact_files),
+    }[request.param]
+    return some, some(31)
 
 
 def assert_same(actual: list[dict], expected: list[dict]) -> None:
@@ -208,12 +205,6 @@ def original(batch: dict[str, np.ndarray]) -> np.ndarray:
     at, slots = np.nonzero(batch["masked_lm_weights"])
     ids[at, batch["masked_lm_positions"][at, slots]] = batch["masked_lm_ids"][at, slots]
     return ids
-
-
-@pytest.fixture(scope="module")
-def straight(compact_files) -> list[dict[str, np.ndarray]]:
-    """More than two epochs."""
-    return drawn(compact_files, 11)
 
 
 def test_masks_are_those_of_the_rows_eagerly_and_in_a_dataset(examples):
@@ -269,14 +260,17 @@ def test_another_seed_draws_other_masks_of_the_same_examples(compact_files, stra
         assert (mine["input_ids"] != theirs["input_ids"]).any()
 
 
-@pytest.mark.parametrize("first", [1, 4, 7])
-def test_a_later_start_draws_the_same_masks(compact_files, straight, first):
-    assert_same(drawn(compact_files, 3, first=first), straight[first : first + 3])
+@pytest.mark.parametrize("first", [1, 4, 5, 17, 29])
+def test_a_later_start_finds_the_same_order_and_masks(masked, first):
+    """At steps within an epoch, across its end, and several epochs later."""
+    some, whole = masked
+    assert_same(some(2, first=first), whole[first : first + 2])
 
 
-@pytest.mark.parametrize(("hosts", "replicas"), [(1, 2), (1, 3), (2, 2), (2, 6)])
-def test_hosts_and_replicas_share_one_row_of_masks(compact_files, straight, hosts, replicas):
-    assert_same(drawn(compact_files, 7, hosts=hosts, replicas=replicas), straight[:7])
+@pytest.mark.parametrize(("hosts", "replicas"), [(1, 2), (1, 3), (2, 2), (3, 3), (2, 6)])
+def test_hosts_and_replicas_share_one_order_and_its_masks(masked, hosts, replicas):
+    some, whole = masked
+    assert_same(some(7, hosts=hosts, replicas=replicas), whole[:7])
 
 
 def test_an_evaluation_draws_the_same_masks_again_however_it_is_split(compact_files):

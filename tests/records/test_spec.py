@@ -36,36 +36,6 @@ def example() -> dict[str, np.ndarray]:
     }
 
 
-def _assert_is_batch_of(parsed: dict[str, tf.Tensor], example: dict[str, np.ndarray], size: int):
-    assert parsed.keys() == example.keys() - {"token_boundary"}
-    for name, tensor in parsed.items():
-        assert tensor.dtype == (tf.float32 if name == "masked_lm_weights" else tf.int32), name
-        np.testing.assert_array_equal(tensor, np.stack([example[name]] * size), err_msg=name)
-
-
-def test_parse_reads_what_serialize_wrote_eagerly_and_in_a_dataset(example):
-    spec = pretraining_spec(S, P)
-    serialized = runs.serialized([example] * 3, spec)
-    _assert_is_batch_of(spec.parse(tf.constant(serialized)), example, 3)
-    dataset = tf.data.Dataset.from_tensor_slices(serialized).batch(3).map(spec.parse)
-    _assert_is_batch_of(next(iter(untuned(dataset))), example, 3)
-
-
-def test_a_packed_row_has_slots_for_its_examples(example):
-    example["sentence_order_labels"] = np.array([1, 0, 0])
-    example["sentence_order_weights"] = np.array([1.0, 1.0, 0.0], "float32")
-    example["cls_positions"] = np.array([0, 7, 0])
-    spec = pretraining_spec(S, P, max_examples_per_row=3)
-    serialized = runs.serialized([example] * 2, spec)
-    parsed = spec.parse(tf.constant(serialized))
-    for name in ("sentence_order_labels", "sentence_order_weights", "cls_positions"):
-        np.testing.assert_array_equal(parsed[name], [example[name]] * 2, err_msg=name)
-    stored = tf.train.Example.FromString(serialized[0]).features.feature
-    assert list(stored["next_sentence_labels"].int64_list.value) == [1, 0, 0]
-    assert list(stored["next_sentence_weights"].float_list.value) == [1, 1, 0]
-    assert list(stored["cls_positions"].int64_list.value) == [0, 7, 0]
-
-
 def test_record_on_disk_has_the_names_and_kinds_of_the_release(example):
     (serialized,) = runs.serialized([example], pretraining_spec(S, P))
     record = tf.train.Example.FromString(serialized)
@@ -114,23 +84,6 @@ def _compact(length_a: int, length_b: int, seed: int = 0) -> dict[str, np.ndarra
         "sentence_order_labels": np.array(seed % 2),
         "row_format": np.array(RowFormat(512, 30_000, 0, 2, 3, 4)),
     }
-
-
-def test_compact_records_of_several_lengths_are_read_back_eagerly_and_in_a_dataset():
-    examples = [_compact(3, 7, seed=0), _compact(19, 5, seed=1), _compact(1, 1, seed=2)]
-    spec = compact_spec()
-    serialized = runs.serialized(examples, spec)
-    dataset = tf.data.Dataset.from_tensor_slices(serialized).batch(3).map(spec.parse)
-    for parsed in (spec.parse(tf.constant(serialized)), next(iter(untuned(dataset)))):
-        assert parsed.keys() == examples[0].keys() - {"row_format"}
-        for name in ("segment_lengths", "sentence_order_labels"):
-            np.testing.assert_array_equal(parsed[name], [example[name] for example in examples])
-        for name, dtype in (("token_ids", tf.int32), ("word_starts", tf.bool)):
-            assert parsed[name].dtype == dtype
-            expected = np.zeros(parsed[name].shape)
-            for row, example in enumerate(examples):
-                expected[row, : len(example[name])] = example[name]
-            np.testing.assert_array_equal(parsed[name], expected, err_msg=name)
 
 
 def test_a_full_compact_record_takes_two_bytes_a_token_at_most():
@@ -239,10 +192,12 @@ def batches(files: list[str], kind: str, training: bool):
     return input_pipeline.evaluation_dataset(files, counts, SPECS[kind], 9, 100, context)
 
 
-def parse(path: str, kind: str) -> dict[str, tf.Tensor]:
+def parse(path: str, kind: str, in_dataset: bool = False) -> dict[str, tf.Tensor]:
     """Parses the batch around the bad record, which is its row 5."""
-    batch = untuned(tf.data.TFRecordDataset(path).skip(BAD - 5).batch(9))
-    return SPECS[kind].parse(next(iter(batch)))
+    batches = tf.data.TFRecordDataset(path).skip(BAD - 5).batch(9)
+    if in_dataset:
+        return next(iter(untuned(batches.map(SPECS[kind].parse))))
+    return SPECS[kind].parse(next(iter(untuned(batches))))
 
 
 @pytest.mark.parametrize(
@@ -274,18 +229,24 @@ def test_the_input_pipeline_checks_every_record(tmp_path, training):
             pass
 
 
+DTYPES = {"word_starts": tf.bool}
+DTYPES |= dict.fromkeys(("masked_lm_weights", "sentence_order_weights"), tf.float32)
+
+
+@pytest.mark.parametrize("in_dataset", [False, True])
 @pytest.mark.parametrize("kind", SPECS)
-def test_good_records_of_every_kind_pass(tmp_path, kind):
+def test_good_records_of_every_kind_are_read_as_written(tmp_path, kind, in_dataset):
     feature = {"dynamic": "labels"}.get(kind, "next_sentence_labels")
     path = write(tmp_path / "a.tfrecord", kind, feature, 0, 1)
-    parsed = {name: values.numpy() for name, values in parse(path, kind).items()}
+    parsed = parse(path, kind, in_dataset)
     rows = [dict(row) for row in examples(kind)[BAD - 5 : BAD + 4]]
     labels = np.array(rows[5]["sentence_order_labels"])
     labels.flat[0] = 1
     rows[5]["sentence_order_labels"] = labels
     assert set(parsed) == set(rows[0]) - {"token_boundary", "row_format"}
     for name, values in parsed.items():
-        for value, row in zip(values, rows, strict=True):
+        assert values.dtype == DTYPES.get(name, tf.int32), name
+        for value, row in zip(values.numpy(), rows, strict=True):
             # Features of any length are filled up with zeros.
             expected = np.zeros_like(value)
             expected[tuple(map(slice, np.shape(row[name])))] = row[name]
@@ -314,9 +275,28 @@ def test_training_ends_in_one_line(tmp_path):
 
 # Where a varint gets another byte.
 EDGES = [0, 1, 127, 128, 2**14 - 1, 2**14, 2**21, 2**31 - 1, 2**35, 2**63 - 1]
+DRAWS = np.random.default_rng(0)
+ENCODED: dict[str, dict[str, Any]] = {
+    **{
+        f"{size} values": {
+            "words": DRAWS.integers(0, 30_000, (3, size)).astype(np.int32),
+            "flags": DRAWS.integers(0, 2, (3, size)).astype(np.int64),
+            "a": DRAWS.standard_normal((3, size)).astype(np.float32),
+        }
+        for size in (0, 1, 2, 5, 63, 127, 128, 4001)
+    },
+    "no axis": {"label": np.array([0, 1, 300], np.int32), "w": np.float32([0, 0.1, -2])},
+    "all integers": {"x": np.array([EDGES, EDGES[::-1]])},
+    "rows of different sizes": {
+        "ids": [DRAWS.integers(0, 2**15, size).astype(np.int32) for size in (7, 0, 131)],
+        "weights": [DRAWS.random(size, np.float32) for size in (7, 0, 131)],
+        "bits": [bytes(size) for size in (7, 0, 131)],
+    },
+}
 
 
-def _with_protobuf(columns: dict) -> list[bytes]:
+@pytest.mark.parametrize("columns", ENCODED.values(), ids=ENCODED)
+def test_values_are_encoded_as_protobuf_does(columns):
     examples = [tf.train.Example() for _ in range(len(next(iter(columns.values()))))]
     for name, column in columns.items():
         for example, row in zip(examples, column, strict=True):
@@ -327,45 +307,13 @@ def _with_protobuf(columns: dict) -> list[bytes]:
                 feature.float_list.value.extend(row.ravel().tolist())
             else:
                 feature.int64_list.value.extend(row.ravel().tolist())
-    return [example.SerializeToString(deterministic=True) for example in examples]
+    expected = [example.SerializeToString(deterministic=True) for example in examples]
+    assert example_encoding.encode_examples(columns) == expected
 
 
-def _assert_same_bytes(columns: dict) -> None:
-    assert example_encoding.encode_examples(columns) == _with_protobuf(columns)
-
-
-@pytest.mark.parametrize("size", [0, 1, 2, 5, 63, 127, 128, 4001])
-def test_arrays_of_every_size_are_encoded_as_protobuf_does(size):
-    draws = np.random.default_rng(size)
-    _assert_same_bytes(
-        {
-            "words": draws.integers(0, 30_000, (3, size)).astype(np.int32),
-            "flags": draws.integers(0, 2, (3, size)).astype(np.int64),
-            "a": draws.standard_normal((3, size)).astype(np.float32),
-        }
-    )
-
-
-def test_one_number_a_row_needs_no_axis():
-    _assert_same_bytes({"label": np.array([0, 1, 300], np.int32), "w": np.float32([0, 0.1, -2])})
-
-
-def test_whole_range_of_integers():
-    _assert_same_bytes({"x": np.array([EDGES, EDGES[::-1]])})
+def test_negative_integers_are_not_encoded():
     with pytest.raises(ValueError, match="expected integers of at least 0, got -1"):
         example_encoding.encode_examples({"x": np.array([[3, -1]])})
-
-
-def test_rows_of_different_sizes():
-    draws = np.random.default_rng(0)
-    sizes = (7, 0, 131)
-    _assert_same_bytes(
-        {
-            "ids": [draws.integers(0, 2**15, size).astype(np.int32) for size in sizes],
-            "weights": [draws.random(size, np.float32) for size in sizes],
-            "bits": [bytes(size) for size in sizes],
-        }
-    )
 
 
 def test_tensorflow_reads_the_files(tmp_path):
