@@ -6,7 +6,10 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
+from albert_tf.records import input_files
 from albert_tf.records.input_files import untuned
+from albert_tf.records.masking import Rows
+from albert_tf.records.spec import RowFormat, compact_spec
 
 
 def read_records(paths: Iterable[str]) -> dict[str, np.ndarray]:
@@ -17,6 +20,16 @@ def read_records(paths: Iterable[str]) -> dict[str, np.ndarray]:
         for name, feature in tf.train.Example.FromString(serialized).features.feature.items():
             columns[name].append(getattr(feature, feature.WhichOneof("kind")).value)
     return {name: np.array(rows) for name, rows in columns.items()}
+
+
+def read_compact(path: object) -> tuple[dict[str, np.ndarray], RowFormat, Rows]:
+    """The features of records without masks, their format, and the rows that they make."""
+    found = input_files.check_features([str(path)], compact_spec())
+    row_format = RowFormat(*found.features["row_format"].expected)
+    serialized = list(untuned(tf.data.TFRecordDataset(str(path))))
+    examples = {n: v.numpy() for n, v in compact_spec().parse(tf.stack(serialized)).items()}
+    parts = (examples[name] for name in ("token_ids", "segment_lengths", "word_starts"))
+    return examples, row_format, Rows.lay_out(*parts, row_format)
 
 
 def restore_text(records: dict[str, np.ndarray]) -> np.ndarray:

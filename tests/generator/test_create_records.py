@@ -11,28 +11,33 @@ import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
-from record_statistics import read_records, restore_text
-from statistics_of_samples import assert_distribution
+from record_statistics import read_compact, read_records, restore_text
 
 from albert_tf.generator import sentencepiece as train_sentencepiece
 from albert_tf.generator.settings import PieceTrainingSettings
 from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.input_files import untuned
-from albert_tf.records.masking import Rows
-from albert_tf.records.spec import RowFormat, compact_spec
+from albert_tf.records.spec import compact_spec
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import find_beside_records
 
 PIECES = PieceTrainingSettings(input_file="", character_coverage=1.0, input_sentence_size=1000)
 
 
-def test_examples_are_the_text_between_specials(run, golden, short_text):
-    records = read_records([run(input_file=short_text, max_predictions_per_seq=19)])
+def _contains(document, segment):
+    size = len(segment)
+    return any(document[i : i + size] == segment for i in range(len(document) - size + 1))
+
+
+@pytest.mark.parametrize("single", ["random", "split"])
+def test_examples_are_the_text_between_specials(run, golden, short_text, caplog, single):
+    """Split, a single sentence makes a pair of one document."""
+    caplog.set_level("INFO", logger="absl")
+    path = run(input_file=short_text, max_predictions_per_seq=19, single_segment=single)
+    records, lines = read_records([path]), caplog.text
     tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
-    text = [
-        token for line in short_text.read_text().split("\n") for token in tokenizer.encode(line)
-    ]
-    known = {tuple(text[i : i + 5]) for i in range(len(text) - 4)}
+    paragraphs = short_text.read_text().split("\n\n")
+    documents = [[t for line in p.split("\n") for t in tokenizer.encode(line)] for p in paragraphs]
     ids = restore_text(records)
     lengths = records["input_mask"].sum(1)
     for row, length in enumerate(lengths):
@@ -44,9 +49,13 @@ def test_examples_are_the_text_between_specials(run, golden, short_text):
         np.testing.assert_array_equal(
             np.flatnonzero(records["segment_ids"][row]), np.arange(first_sep + 1, length)
         )
-        for segment in (ids[row, 1:first_sep], ids[row, first_sep + 1 : second_sep]):
-            windows = {tuple(segment[i : i + 5].tolist()) for i in range(len(segment) - 4)}
-            assert windows <= known
+        segments = ids[row, 1:first_sep].tolist(), ids[row, first_sep + 1 : second_sep].tolist()
+        of_a, of_b = (
+            {i for i, document in enumerate(documents) if _contains(document, segment)}
+            for segment in segments
+        )
+        assert of_a and of_b and (of_a & of_b or single == "random")
+    assert re.search(r"chunks of one sentence: [1-9][\d.]*%", lines)
     assert lengths.max() == 128
     assert records["next_sentence_labels"].shape == (len(ids), 1)
     assert records["masked_lm_ids"].shape == (len(ids), 19)
@@ -65,21 +74,10 @@ def test_compact_records_are_the_unmasked_rows_of_the_others(run, golden, short_
     masked = read_records([run(input_file=short_text)])
     path = tmp_path / "compact.tfrecord"
     run(input_file=short_text, masking="dynamic", dupe_factor=None, output_file=path)
-    serialized = list(untuned(tf.data.TFRecordDataset(str(path))).as_numpy_iterator())
-    found = input_files.check_features([str(path)], compact_spec())
-    row_format = RowFormat(*found.features["row_format"].expected)
+    examples, row_format, rows = read_compact(path)
     tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
-    assert row_format == (
-        128,
-        tokenizer.vocab_size,
-        tokenizer.pad_id,
-        tokenizer.cls_id,
-        tokenizer.sep_id,
-        tokenizer.mask_id,
-    )
-    examples = compact_spec().parse(tf.constant(serialized))
-    parts = [examples[name].numpy() for name in ("token_ids", "segment_lengths", "word_starts")]
-    rows = Rows.lay_out(*parts, row_format)
+    ids = (getattr(tokenizer, f"{name}_id") for name in ("pad", "cls", "sep", "mask"))
+    assert row_format == (128, tokenizer.vocab_size, *ids)
     np.testing.assert_array_equal(rows.input_ids, restore_text(masked))
     np.testing.assert_array_equal(rows.segment_ids, masked["segment_ids"])
     np.testing.assert_array_equal(rows.token_boundaries(), masked["token_boundary"])
@@ -95,27 +93,6 @@ def test_passes_differ_and_come_mixed(run, short_text):
     is_of_first_pass = (thrice["input_ids"][:, None] == once["input_ids"]).all(-1).any(1)
     assert is_of_first_pass.sum() == len(once["input_ids"])
     assert np.diff(np.flatnonzero(is_of_first_pass)).max() > 1
-
-
-def test_permutation_doubles_the_label_slots(run, short_text):
-    records = read_records([run(input_file=short_text, do_permutation=True)])
-    assert records["masked_lm_positions"].shape[1] == 40
-    budget = np.clip(np.rint(0.15 * records["input_mask"].sum(1)), 1, 20)
-    np.testing.assert_array_equal(records["masked_lm_weights"].sum(1), 2 * budget)
-
-
-def test_packed_rows_hold_the_examples_that_are_otherwise_alone(run, short_text, tmp_path):
-    given = {"input_file": short_text, "short_seq_prob": 1}
-    alone = read_records([run(**given)])
-    packed = read_records([run(**given, max_examples_per_row=5)])
-    assert run(**given, max_examples_per_row=1, output_file=tmp_path / "1").read_bytes() == (
-        run(**given, output_file=tmp_path / "none").read_bytes()
-    )
-    assert packed["input_mask"].sum() == alone["input_mask"].sum()
-    assert packed["masked_lm_weights"].sum() == alone["masked_lm_weights"].sum()
-    assert packed["next_sentence_labels"].shape == packed["cls_positions"].shape
-    assert packed["cls_positions"].shape == (len(packed["input_ids"]), 5)
-    assert len(packed["input_ids"]) < 0.75 * len(alone["input_ids"])
 
 
 def test_wordpiece_vocabulary_serves_where_there_is_no_sentencepiece_model(
@@ -166,28 +143,6 @@ def test_case_is_as_given_or_else_as_stored_beside_the_vocabulary(
     ids = restore_text(records)[records["input_mask"] == 1]
     spelt = "".join(map(processor.id_to_piece, ids.tolist())).replace("[CLS]", "")
     assert any(letter.isupper() for letter in spelt.replace("[SEP]", "")) == cased
-
-
-def test_splitting_single_sentences_makes_pairs_of_one_document(run, golden, short_text, caplog):
-    caplog.set_level("INFO", logger="absl")
-    whole = read_records([run(dupe_factor=3, single_segment="split")])
-    share = np.bincount(whole["next_sentence_labels"][:, 0])
-    assert_distribution(share, [1, 1])
-    assert re.search(r"chunks of one sentence: [1-9][\d.]*%", caplog.text)
-
-    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
-    paragraphs = short_text.read_text().split("\n\n")
-    documents = [[t for line in p.split("\n") for t in tokenizer.encode(line)] for p in paragraphs]
-    records = read_records([run(input_file=short_text, single_segment="split")])
-    for ids, mask in zip(restore_text(records), records["input_mask"], strict=True):
-        first_sep, second_sep = np.flatnonzero(ids[: mask.sum()] == tokenizer.sep_id)
-        a, b = ids[1:first_sep].tolist(), ids[first_sep + 1 : second_sep].tolist()
-        assert any(_contains(document, a) and _contains(document, b) for document in documents)
-
-
-def _contains(document, segment):
-    size = len(segment)
-    return any(document[i : i + size] == segment for i in range(len(document) - size + 1))
 
 
 def test_words_of_other_scripts_stay_whole_on_request(run, tmp_path, caplog):

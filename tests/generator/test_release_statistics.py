@@ -22,16 +22,15 @@ from record_statistics import (
     count_token_runs,
     count_words,
     measure,
+    read_compact,
     read_records,
 )
 from statistics_of_samples import assert_same_distribution
 
 from albert_tf.generator import create
 from albert_tf.generator.settings import GeneratorSettings
-from albert_tf.records import input_files, masking, spec
-from albert_tf.records.input_files import untuned
+from albert_tf.records import masking
 from albert_tf.records.input_pipeline import DynamicMasking
-from albert_tf.records.masking import Rows
 from tests.tiny import parse
 
 CLS_ID, SEP_ID, MASK_ID = 2, 3, 4
@@ -60,18 +59,13 @@ def _draw(*args, **changes):
     given = {name: changes.pop(name) for name in mask_flags & changes.keys()}
     epochs = changes.pop("dupe_factor", PASSES)
     output = _run_generator(*args, masking="dynamic", **changes)
-    found = input_files.check_features([str(output)], spec.compact_spec())
-    row_format = spec.RowFormat(*found.features["row_format"].expected)
-    serialized = list(untuned(tf.data.TFRecordDataset(str(output)))) * epochs
-    examples = spec.compact_spec().parse(tf.stack(serialized))
+    examples, row_format, rows = read_compact(output)
     settings = masking.MaskingSettings(row_format.vocab_size, row_format.mask_id, **given)
     draw = DynamicMasking(row_format, settings, seed=args[-1])
-    features = {
-        name: tensor.numpy()
-        for name, tensor in draw(examples, tf.range(len(serialized), dtype=tf.int64)).items()
-    }
-    parts = (examples[name].numpy() for name in ("token_ids", "segment_lengths", "word_starts"))
-    features["token_boundary"] = Rows.lay_out(*parts, row_format).token_boundaries()
+    examples = {name: np.concatenate([values] * epochs) for name, values in examples.items()}
+    places = tf.range(len(examples["token_ids"]), dtype=tf.int64)
+    features = {name: np.asarray(value) for name, value in draw(examples, places).items()}
+    features["token_boundary"] = np.concatenate([rows.token_boundaries()] * epochs)
     features["next_sentence_labels"] = features.pop("sentence_order_labels")
     return features
 

@@ -7,13 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-import tensorflow as tf
-from record_statistics import read_records, restore_text
+from record_statistics import read_compact, read_records, restore_text
 
-from albert_tf.records import input_files
-from albert_tf.records.input_files import untuned
-from albert_tf.records.masking import Rows
-from albert_tf.records.spec import RowFormat, compact_spec
 from albert_tf.text.tokenization import Tokenizer
 
 WORDS = [
@@ -89,14 +84,7 @@ def test_masks_drawn_while_training_find_the_same_words(run, pieces, tmp_path):
     flags = {"input_file": write(tmp_path / "text.txt", " "), "word_separator": " ", **pieces}
     masked = read_records([run(**flags)])
     path = run(**flags, masking="dynamic", dupe_factor=None, output_file=tmp_path / "compact")
-    serialized = list(untuned(tf.data.TFRecordDataset(str(path))).as_numpy_iterator())
-    examples = {
-        name: value.numpy() for name, value in compact_spec().parse(tf.constant(serialized)).items()
-    }
-    names = ("token_ids", "segment_lengths", "word_starts")
-    found = input_files.check_features([str(path)], compact_spec())
-    row_format = RowFormat(*found.features["row_format"].expected)
-    rows = Rows.lay_out(*(examples[name] for name in names), row_format)
+    _, _, rows = read_compact(path)
     np.testing.assert_array_equal(rows.input_ids, restore_text(masked))
     np.testing.assert_array_equal(rows.token_boundaries(), masked["token_boundary"])
 
