@@ -12,11 +12,11 @@ import pytest
 from albert_tf.conversion import labels
 from albert_tf.tasks import supervised
 from albert_tf.tasks.glue import TextExample
-from experiments import hits, outcomes, report, run, study
+from experiments import hits, outcomes, run, study
 from experiments.plan import Plan
 from experiments.steps import Step
 from tests import finetune_runs as runs
-from tests.experiments.test_run import run_all
+from tests.study_runs import keep, plan_of, read, report_of, run_all
 from tests.tiny import parse
 
 STUDY = """
@@ -88,23 +88,15 @@ def test_a_regression_has_no_accuracy(tmp_path):
 
 
 def test_a_claim_has_an_interval_over_examples(tmp_path):
-    path = tmp_path / "own.toml"
-    path.write_text(STUDY)
-    asked = study.read_study(str(path))
+    asked, kept = read(tmp_path, STUDY), tmp_path / "kept"
     plan = Plan(asked, study.read_scale("smoke"))
-    kept = tmp_path / "kept"
     rng = np.random.default_rng(3)
     for cell in plan.cells:
         right = rng.integers(3, 8, 20) + 3 * (cell.arm == "high")
-        documents = {"eval_accuracy": [[int(count), 10] for count in right]}
-        records = {
-            cell.finetune: {"metrics": {"eval_accuracy": right.sum() / 200}, "failed": None},
-            cell.measures[""]: {"metrics": {}, "documents": documents, "failed": None},
-        }
         assert not cell.is_finished(kept)
-        for key, record in records.items():
-            (kept / key).mkdir(parents=True)
-            (kept / key / "metrics.json").write_text(json.dumps(record))
+        keep(kept, cell.finetune, metrics={"eval_accuracy": right.sum() / 200})
+        documents = {"eval_accuracy": [[int(count), 10] for count in right]}
+        keep(kept, cell.measures[""], documents=documents)
         assert cell.is_finished(kept)
     assert plan.missing(kept, tmp_path / "work") == []
     verdict = outcomes.verdict(asked.claims[0], outcomes.read(plan, kept))
@@ -120,32 +112,28 @@ def test_a_start_that_has_not_learned_gives_no_verdict(tmp_path):
     plan, kept = Plan(asked, scale), tmp_path / "kept"
     for cell in plan.cells:
         accuracy = 0.4 + 0.01 * cell.seed + 0.3 * cell.arm.startswith("pre-trained")
-        records = dict.fromkeys(cell.step_keys(), {"metrics": {}, "failed": None})
-        records[cell.finetune] = {"metrics": {"eval_accuracy": accuracy}, "failed": None}
+        keep(kept, cell.finetune, metrics={"eval_accuracy": accuracy})
         documents = {"eval_accuracy": [[accuracy * 10, 10]] * 3}
-        metrics = {"eval_majority": 0.45}
-        records[cell.measures[""]] = {"metrics": metrics, "documents": documents}
+        keep(kept, cell.measures[""], metrics={"eval_majority": 0.45}, documents=documents)
         for key in cell.unigram.values():
-            records[key] = {"metrics": {"unigram_loss": 6.0}}
+            keep(kept, key, metrics={"unigram_loss": 6.0})
         for key in cell.results.values():
             # Of seed 2 the start has not learned.
-            records[key] = {"metrics": {"masked_lm_loss": 5.5 + 0.3 * (cell.seed == 2)}}
-        for key, record in records.items():
-            (kept / key).mkdir(parents=True, exist_ok=True)
-            (kept / key / "metrics.json").write_text(json.dumps(record))
+            keep(kept, key, metrics={"masked_lm_loss": 5.5 + 0.3 * (cell.seed == 2)})
+        for key in cell.step_keys():
+            keep(kept, key)
     rows = outcomes.read(plan, kept)
     assert {row.seed for row in rows if row.arm == "pre-trained, 3e-4" and row.learned} == {1}
     assert {row.seed for row in rows if row.arm == "from scratch, 3e-4" and row.learned} == {1, 2}
     assert outcomes.verdict(asked.claims[0], rows).pairs == 1
-    report.write(asked, scale, plan, kept, tmp_path)
-    text = (tmp_path / "report.md").read_text()
+    text = report_of(asked, scale, kept, tmp_path)
     assert "| pre-trained, 3e-4 | 2 of 2 | 0 | 1 | 0 | 0.7150 |" in text
     assert "| from scratch, 3e-4 | 2 of 2 | 0 | 2 | 2 | 0.4150 |" in text
 
 
 def test_a_fine_tuning_is_run_again_alone(tmp_path):
     """Not those of the same start, nor is the start judged again."""
-    plan = Plan(study.read_study("era"), study.read_scale("smoke"))
+    plan = plan_of("era")
     work, kept = tmp_path / "work", tmp_path / "kept"
     run_all(plan, work, kept)
     shutil.rmtree(work)
@@ -155,12 +143,9 @@ def test_a_fine_tuning_is_run_again_alone(tmp_path):
 
 
 def test_what_was_tuned_elsewhere_is_tuned_again_to_be_measured(tmp_path):
-    path = tmp_path / "own.toml"
-    path.write_text(STUDY)
-    plan = Plan(study.read_study(str(path)), study.read_scale("smoke"))
+    plan = Plan(read(tmp_path, STUDY), study.read_scale("smoke"))
     kept, first = tmp_path / "kept", plan.cells[0]
-    (kept / first.finetune).mkdir(parents=True)
-    (kept / first.finetune / "metrics.json").write_text("{}")
+    keep(kept, first.finetune)
     missing = plan.missing(kept, tmp_path / "work")
     assert {first.finetune, first.measures[""]} <= set(missing) and len(missing) == 8
     needed = plan.steps[first.measures[""]].needs

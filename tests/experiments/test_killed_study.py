@@ -5,10 +5,8 @@ project's own scripts.
 """
 
 import contextlib
-import json
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -20,9 +18,9 @@ import pytest
 from experiments import study, tuning
 from experiments.plan import Plan
 from experiments.steps import ROOT
-from tests.experiments.test_run import FAKE, kept_keys, results, run_all
 from tests.experiments.test_study import STUDY
 from tests.experiments.test_tuning import SCALE, TUNED
+from tests.study_runs import FAKE, keep, kept_keys, plan_of, results, run_all
 
 TIMEOUT_SECONDS = 600
 KILLS = 6
@@ -102,11 +100,15 @@ def test_kills_change_no_finished_cell_and_no_result(tmp_path):
         process.wait()
         before, finished = finished, stamps(tmp_path)
         assert before.items() <= finished.items()
-    finish(start(tmp_path, *asked, **environment), tmp_path)
+    # By relative paths, too.
+    relative = ("own.toml", "--scale", "small.toml", *asked[3:])
+    finish(start(tmp_path, *relative, cwd=tmp_path, **environment), tmp_path)
     after = stamps(tmp_path)
     assert finished.items() <= after.items()
     assert {path.parent.name for path in after} == keys
     assert results(tmp_path / "work") == results(undisturbed / "work")
+    report = (tmp_path / "results/small/own/report.md").read_text()
+    assert "4 of 4 cells have run" in report and "| Arm | 0.0005 | 0.001 | 0.002 |" in report
 
 
 def test_a_clone_with_metrics_alone_runs_only_what_is_new(tmp_path):
@@ -127,73 +129,29 @@ def test_a_clone_with_metrics_alone_runs_only_what_is_new(tmp_path):
     finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
     assert first.items() <= stamps(tmp_path).items()
     trained = [path.parent.name for path in tmp_path.glob("work/pretrain-*/metrics.json")]
-    plan = Plan(study.read_study(str(path)), study.read_scale("smoke"))
+    plan = plan_of(path)
     changed = [cell.pretrain for cell in plan.cells if cell.arm == "with dropout"]
     assert sorted(trained) == sorted(changed)
-
-
-@pytest.mark.parametrize("kind", ["rates of a start", "a warm start"])
-def test_a_clone_runs_what_is_missing_once(tmp_path, kind):
-    """Of several fine-tunings of a start one; of a chain of starts the one that is judged."""
-    path = tmp_path / "own.toml"
-    text = STUDY.replace("seeds = 2", "seeds = 1")
-    text = text.replace('"with" = {', '"with" = { start = "without",')
-    if kind == "rates of a start":
-        text = (study.HERE / "studies/era.toml").read_text().replace("seeds = 5", "seeds = 1")
-        text = re.sub('"from scratch" = .*|"1e-3" = .*|(?s:.{2}claims.*)', "", text)
-    path.write_text(text)
-    finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
-    first = stamps(tmp_path)
-    shutil.rmtree(tmp_path / "work")
-    cell = Plan(study.read_study(str(path)), study.read_scale("smoke")).cells[1]
-    own = [cell.finetune] if cell.finetune else [*cell.results.values(), cell.pretrain]
-    (tmp_path / "results/smoke/cells" / own[0] / "metrics.json").unlink()
-    # Slower, so that no metrics are those of before to the byte.
-    finish(start(tmp_path, path, "--scripts", FAKE, STEP_SECONDS="0.05"), tmp_path)
-    second = stamps(tmp_path)
-    changed = {path.parent.name for path in second if second[path] != first.get(path)}
-    assert changed == {*own, *cell.measures.values()}
-    finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
-    assert stamps(tmp_path) == second
 
 
 def test_results_of_another_training_are_made_again(tmp_path):
     """Even if they are younger, as what git has just brought."""
     finish(start(tmp_path, "dropout", "--scripts", FAKE), tmp_path)
-    plan = Plan(study.read_study("dropout"), study.read_scale("smoke"))
+    plan = plan_of("dropout")
     key = plan.cells[0].results[""]
-    kept = tmp_path / "results/smoke/cells" / key / "metrics.json"
+    kept = tmp_path / "results/smoke/cells"
     right = results(tmp_path / "work")[key]["metrics"]
     shutil.rmtree(tmp_path / "work" / key)
-    record = json.loads(kept.read_text())
-    kept.write_text(json.dumps({**record, "metrics": {"masked_lm_loss": 9.9}}))
+    keep(kept, key, metrics={"masked_lm_loss": 9.9})
     finish(start(tmp_path, "dropout", "--scripts", FAKE), tmp_path)
-    assert json.loads(kept.read_text())["metrics"] == right != {"masked_lm_loss": 9.9}
-
-
-def test_learning_rates_are_tried_first(tmp_path):
-    """Then the cells run, and a second start finds nothing to do.
-
-    The files are given by relative paths.
-    """
-    asked = write_tuned(tmp_path)
-    finish(start(tmp_path, "own.toml", "--scale", "small.toml", *asked[3:], cwd=tmp_path), tmp_path)
-    first = stamps(tmp_path)
-    *trials, plan = tuned_plans(tmp_path, tmp_path / "results/small/cells")
-    assert plan.settings("with")["pretrain"]["learning_rate"] == 2e-3
-    keys = set().union(*map(kept_keys, (*trials, plan)))
-    assert {path.parent.name for path in first} == keys
-    report = (tmp_path / "results/small/own/report.md").read_text()
-    assert "4 of 4 cells have run" in report and "| Arm | 0.0005 | 0.001 | 0.002 |" in report
-    finish(start(tmp_path, *asked), tmp_path)
-    assert stamps(tmp_path) == first
+    assert results(kept)[key]["metrics"] == right != {"masked_lm_loss": 9.9}
 
 
 def test_what_needs_a_failed_step_is_not_run(tmp_path):
     """The others are; started again, only what failed and what needs it is run."""
     path = tmp_path / "own.toml"
     path.write_text(STUDY)
-    plan = Plan(study.read_study(str(path)), study.read_scale("smoke"))
+    plan = plan_of(path)
     bad = [cell for cell in plan.cells if cell.arm == "with"]
     for cell in bad:
         blocked = tmp_path / "work" / cell.pretrain / "run/state.json"
@@ -225,7 +183,7 @@ def test_a_study_at_the_smallest_scale(tmp_path):
     finish(start(tmp_path, "dropout"), tmp_path)
     report = (tmp_path / "results/smoke/dropout/report.md").read_text()
     assert "4 of 4 cells have run" in report
-    plan = Plan(study.read_study("dropout"), study.read_scale("smoke"))
+    plan = plan_of("dropout")
     found = results(tmp_path / "work")
     for cell in plan.cells:
         curve = found[cell.pretrain]["curve"]

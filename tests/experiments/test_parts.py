@@ -6,11 +6,11 @@ import shutil
 import pytest
 
 from albert_tf.generator.settings import GeneratorSettings
-from experiments import claims, corpus, outcomes, part, report, run, study
+from experiments import claims, corpus, outcomes, part, run, study
 from experiments.plan import Plan
 from experiments.steps import Step
 from tests.experiments.test_intervals import row
-from tests.experiments.test_run import FAKE, run_all
+from tests.study_runs import FAKE, keep, plan_of, read, report_of, run_all
 from tests.tiny import parse
 
 ADDRESSES = [
@@ -59,12 +59,6 @@ def done(finished, tmp_path):
     """Returns directories of steps and of kept metrics in which all have run."""
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     return tmp_path / "work", tmp_path / "kept"
-
-
-def read(folder, text):
-    path = folder / "own.toml"
-    path.write_text(text)
-    return study.read_study(str(path))
 
 
 def test_a_part_is_of_its_years_and_evenly_spread(tmp_path):
@@ -133,9 +127,7 @@ def test_losses_by_word_and_gaps(plan, done):
     assert row.metrics["gap_loss"] == 0 and len(others) == 2
     by_word, by_piece = (row.documents[f"dev.{name}_loss"] for name in ("word", "masked_lm"))
     assert by_word == [pytest.approx([1.5 * total, weight]) for total, weight in by_piece]
-    path = kept / plan.cells[0].results["other"] / "metrics.json"
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps({**record, "metrics": {"masked_lm_loss": loss - 0.25}}))
+    keep(kept, plan.cells[0].results["other"], metrics={"masked_lm_loss": loss - 0.25})
     assert outcomes.read(plan, kept)[0].metrics["gap_loss"] == pytest.approx(0.25)
 
 
@@ -167,9 +159,8 @@ def test_a_finished_cell_stays_where_its_start_is_trained_again(plan, done, tmp_
     assert set(new) == {more.pretrain, *more.results.values(), *more.measures.values()}
     shutil.copytree(work, clone)
     for path in clone.glob("*/metrics.json"):
-        record = json.loads(path.read_text())
         if path.parent.name in (*new, old.pretrain):
-            path.write_text(json.dumps({**record, "seconds": 9e9}))
+            keep(clone, path.parent.name, seconds=9e9)
         else:
             path.unlink()
     for key in new:
@@ -202,7 +193,7 @@ def test_a_gap_has_an_interval_over_both_tests_documents(plan):
 
 def test_the_training_text_is_judged_in_records_of_its_own():
     """Pairs and masks are a function of the seed, the document and the pass."""
-    plan = Plan(study.read_study("overfit"), study.read_scale("cpu"))
+    plan = plan_of("overfit", "cpu")
     cell = plan.cells[0]
     trained = plan.steps[plan.steps[cell.pretrain].needs["records"]]
     judged = plan.steps[plan.steps[cell.results["train"]].needs["dev"]]
@@ -212,11 +203,9 @@ def test_the_training_text_is_judged_in_records_of_its_own():
     assert own.random_seed != theirs.random_seed
 
 
-def test_a_report_counts_the_tokens_of_starts(plan, tmp_path):
-    report.write(
-        read(tmp_path, STUDY), study.read_scale("smoke"), plan, tmp_path / "kept", tmp_path
-    )
-    rows = (tmp_path / "report.md").read_text().splitlines()
+def test_a_report_counts_the_tokens_of_starts(tmp_path):
+    asked, scale = read(tmp_path, STUDY), study.read_scale("smoke")
+    rows = report_of(asked, scale, tmp_path / "kept", tmp_path).splitlines()
     tokens = {row.split(" | ")[0][2:]: row.split(" | ")[4] for row in rows if " of 1 | " in row}
     assert tokens == {"old": "40,960", "more": "61,440", "new": "81,920"}
 

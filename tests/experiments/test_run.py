@@ -13,40 +13,17 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.storage import eval_results
-from experiments import claims, outcomes, report, run, study, unigram
+from experiments import claims, outcomes, run, study, unigram
 from experiments.plan import Plan
 from experiments.steps import ROOT, Step
 from tests import pretraining_runs as runs
-
-FAKE = pathlib.Path(__file__).parent / "fake"
-
-
-def kept_keys(plan):
-    """Returns the steps whose metrics are kept."""
-    return {key for cell in plan.cells for key in cell.step_keys()}
-
-
-def run_all(plan, work, kept=None):
-    """Runs all steps of a plan in order, needed or not; keeps metrics as a study does."""
-    for key, step in plan.steps.items():
-        run.Runner(work, FAKE, 1).run(step, key)
-    for key in kept_keys(plan) if kept else ():
-        run._keep(work / key, kept / key)
-
-
-def results(work):
-    """Returns what does not depend on when and where, by step."""
-    found = {}
-    kept = ("metrics", "curve", "documents", "failed", "step")
-    for path in sorted(work.glob("*/metrics.json")):
-        record = json.loads(path.read_text())
-        found[record["key"]] = {key: record[key] for key in kept if key in record}
-    return found
+from tests.experiments.test_intervals import row
+from tests.study_runs import FAKE, keep, plan_of, read, report_of, results, run_all
 
 
 @pytest.fixture(scope="module")
 def plan():
-    return Plan(study.read_study("dropout"), study.read_scale("smoke"))
+    return plan_of("dropout")
 
 
 @pytest.fixture(scope="module")
@@ -66,19 +43,11 @@ def test_metrics_tell_how_they_were_made(plan, done):
     assert record["seconds"] >= 0
 
 
-def test_a_finished_step_is_left_alone(plan, done):
-    paths = sorted(done[0].glob("*/metrics.json"))
-    before = [(path.stat().st_mtime_ns, path.read_bytes()) for path in paths]
-    run_all(plan, done[0])
-    assert before == [(path.stat().st_mtime_ns, path.read_bytes()) for path in paths]
-
-
 def test_the_report_of_known_losses(plan, done, tmp_path):
     """The fake arm with dropout 0.1 loses 0.015 / (step + seed) each step, the other 0.02."""
     steps = plan.settings("with dropout")["pretrain"]["num_train_steps"]
     asked, scale = study.read_study("dropout"), study.read_scale("smoke")
-    report.write(asked, scale, plan, done[1], tmp_path)
-    text = (tmp_path / "report.md").read_text()
+    text = report_of(asked, scale, done[1], tmp_path)
     found = json.loads((tmp_path / "claims.json").read_text())[0]
     gains = [sum(0.005 / (i + seed) for i in range(1, steps + 1)) for seed in (1, 2)]
     assert found["gain"] == pytest.approx(sum(gains) / 2, rel=1e-4)
@@ -91,30 +60,14 @@ def test_the_report_of_known_losses(plan, done, tmp_path):
     assert len((tmp_path / "cells.csv").read_text().splitlines()) == 5
 
 
-def test_cells_at_the_unigram_loss_get_no_verdict(plan, done):
-    rows = outcomes.read(plan, done[1])
-    claim = study.read_study("dropout").claims[0]
-    assert outcomes.verdict(claim, rows).pairs == 2
-    for row in rows[:1]:
-        object.__setattr__(row, "unigram_loss", row.metrics["masked_lm_loss"] + 0.29)
-    assert outcomes.verdict(claim, rows).pairs == 1
-    assert outcomes.verdict(claim, rows).verdict == "cannot tell"
-
-
-def test_cells_are_paired_by_seed(plan, done):
-    """Of the arm with dropout only seed 2 is left, whose pair is the other arm's seed 2."""
-    rows = outcomes.read(plan, done[1])
-    claim = study.read_study("dropout").claims[0]
-    left = [row for row in rows if row.arm == "without dropout" or row.seed == 2]
-    gain, *others = [
-        one.metrics["masked_lm_loss"] - two.metrics["masked_lm_loss"]
-        for one in left[2:]
-        for two in left[:2]
-        if two.seed == 2
+def test_cells_are_paired_by_seed():
+    losses = {("better", 2): 5.0, ("worse", 1): 5.9, ("worse", 2): 5.3}
+    rows = [
+        row(*cell, metrics={"masked_lm_loss": x}, documents={}, masked_lm_loss=x, unigram_loss=9.0)
+        for cell, x in losses.items()
     ]
-    found = outcomes.verdict(claim, left)
-    assert not others and found.pairs == 1 and found.gain == pytest.approx(gain)
-    assert rows[0].metrics["masked_lm_loss"] != rows[1].metrics["masked_lm_loss"]
+    found = outcomes.verdict(claims.Claim("", "masked_lm_loss", "better", "worse", 0.05), rows)
+    assert found.pairs == 1 and found.gain == pytest.approx(0.3)
 
 
 def test_a_claim_can_be_about_guessing(plan, done):
@@ -168,23 +121,27 @@ def test_a_claim_of_what_no_finetuning_measured_is_named(plan, done):
         outcomes.verdict(dataclasses.replace(claim, metric="eval_los"), rows)
 
 
-@pytest.mark.parametrize("metric, best", [("eval_loss", "with"), ("eval_accuracy", "without")])
-def test_a_report_on_fine_tuning_names_the_best(plan, tmp_path, metric, best):
+TUNING = """
+question = "?"
+paper = "-"
+seeds = 5
+[base.finetune]
+from_scratch = true
+train_file = "a"
+[arms]
+high = { finetune = { learning_rate = 1e-3 } }
+low = { finetune = { learning_rate = 1e-5 } }
+"""
+
+
+@pytest.mark.parametrize("metric, best", [("eval_loss", "high"), ("eval_accuracy", "low")])
+def test_a_report_on_fine_tuning_names_the_best(tmp_path, metric, best):
     """By what was measured if the study claims nothing; of losses the lowest is the best."""
-    text = 'question = "?"\npaper = "-"\nseeds = 2\n[arms]\n'
-    arms = '{ finetune = { from_scratch = true, train_file = "a", learning_rate = %d } }'
-    text += "".join(f"{arm} = {arms % i}\n" for i, arm in enumerate(("with", "without")))
-    path = tmp_path / "own.toml"
-    path.write_text(text)
-    asked, scale = study.read_study(str(path)), study.read_scale("smoke")
-    plan = Plan(asked, scale)
-    for cell in plan.cells:
-        (tmp_path / cell.finetune).mkdir()
-        value = {"with": 0.2, "without": 0.8}[cell.arm]
-        record = {"metrics": {metric: value, "global_step": 3}, "failed": None, "seconds": 1}
-        (tmp_path / cell.finetune / "metrics.json").write_text(json.dumps(record))
-    report.write(asked, scale, plan, tmp_path, tmp_path)
-    text = (tmp_path / "report.md").read_text()
+    asked, scale = read(tmp_path, TUNING), study.read_scale("smoke")
+    for cell in Plan(asked, scale).cells:
+        value = {"high": 0.2, "low": 0.8}[cell.arm]
+        keep(tmp_path, cell.finetune, metrics={metric: value, "global_step": 3}, seconds=1)
+    text = report_of(asked, scale, tmp_path, tmp_path)
     assert f"## Runs: `{metric}`" in text and "global_step" not in text
     assert f"Best median, selected on the same runs: {best}." in text
 
@@ -192,26 +149,18 @@ def test_a_report_on_fine_tuning_names_the_best(plan, tmp_path, metric, best):
 @pytest.mark.parametrize("metric", ["eval_loss", "eval_accuracy"])
 def test_a_rate_at_which_most_runs_diverge_is_not_the_best(tmp_path, metric):
     """Three of five: its median is that of a run that diverged."""
-    text = 'question = "?"\npaper = "-"\nseeds = 5\n[arms]\n'
-    arms = "{ finetune = { from_scratch = true, learning_rate = %s } }"
-    text += f"high = {arms % '1e-3'}\nlow = {arms % '1e-5'}\n"
-    text += f'[[claims]]\ntext = ""\nmetric = "{metric}"\n'
-    text += 'better = "high"\nworse = "low"\neffect = 1\n'
-    path = tmp_path / "own.toml"
-    path.write_text(text)
-    asked, scale = study.read_study(str(path)), study.read_scale("cpu")
-    plan = Plan(asked, scale)
-    for cell in plan.cells:
+    claim = f'[[claims]]\ntext = ""\nmetric = "{metric}"\n'
+    claim += 'better = "high"\nworse = "low"\neffect = 1\n'
+    asked, scale = read(tmp_path, TUNING + claim), study.read_scale("cpu")
+    for cell in Plan(asked, scale).cells:
         diverged = cell.arm == "high" and cell.seed > 2
         value = {"high": 0.9, "low": 0.7}[cell.arm] * (-1 if metric.endswith("loss") else 1)
-        record = {"metrics": {} if diverged else {metric: value + 0.01 * cell.seed}, "seconds": 1}
-        record["failed"] = "step 1 is not finite" if diverged else None
+        failed = "step 1 is not finite" if diverged else None
         for key in cell.step_keys():
-            (tmp_path / key).mkdir()
-            found = record if key == cell.finetune else {"metrics": {}, "failed": record["failed"]}
-            (tmp_path / key / "metrics.json").write_text(json.dumps(found))
-    report.write(asked, scale, plan, tmp_path, tmp_path)
-    text = (tmp_path / "report.md").read_text()
+            keep(tmp_path, key, failed=failed)
+        metrics = {} if diverged else {metric: value + 0.01 * cell.seed}
+        keep(tmp_path, cell.finetune, metrics=metrics, seconds=1)
+    text = report_of(asked, scale, tmp_path, tmp_path)
     assert "Best median, selected on the same runs: low." in text
     (row,) = [line for line in text.splitlines() if line.startswith("| high | 5 of 5 | 3 |")]
     assert row.split(" | ")[5] == "diverged"
@@ -223,48 +172,22 @@ def test_the_report_tells_how_many_learned_and_when(plan, done, tmp_path):
     kept = shutil.copytree(done[1], tmp_path / "kept")
     curves = iter([[[2048, 6.8], [4096, 6.6]], [[2048, 6.8], [4096, 6.71]]])
     for cell in plan.cells[:2]:
-        path = kept / cell.pretrain / "metrics.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), "curve": next(curves)}))
-    path = kept / plan.cells[1].results[""] / "metrics.json"
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps({**record, "metrics": {"masked_lm_loss": 6.71}}))
-    report.write(
-        study.read_study("dropout"), study.read_scale("smoke"), plan, kept, tmp_path / "report"
-    )
-    text = (tmp_path / "report/report.md").read_text()
+        keep(kept, cell.pretrain, curve=next(curves))
+    keep(kept, plan.cells[1].results[""], metrics={"masked_lm_loss": 6.71})
+    asked, scale = study.read_study("dropout"), study.read_scale("smoke")
+    text = report_of(asked, scale, kept, tmp_path / "report")
     assert "| without dropout | 2 of 2 | 0 | 1 | 40,960 | 4,096 | 7.000 |" in text
 
 
-def test_a_report_on_nothing(plan, tmp_path):
-    asked, scale = study.read_study("dropout"), study.read_scale("smoke")
-    report.write(asked, scale, plan, tmp_path / "none", tmp_path)
-    text = (tmp_path / "report.md").read_text()
-    assert "0 of 4 cells have run" in text and "fewer than two pairs" in text
-    assert "**cannot tell**" in text
-
-
 def test_a_diverged_run_is_a_result(tmp_path):
-    path = tmp_path / "hot.toml"
-    path.write_text(
-        'question = "?"\npaper = "-"\nseeds = 1\n'
-        "[arms]\nhot = { pretrain = { learning_rate = 2 } }\n"
-    )
-    plan = Plan(study.read_study(str(path)), study.read_scale("smoke"))
+    text = 'question = "?"\npaper = "-"\nseeds = 1\n[arms]\n'
+    asked = read(tmp_path, text + "hot = { pretrain = { learning_rate = 2 } }\n")
+    plan = Plan(asked, study.read_scale("smoke"))
     run_all(plan, tmp_path / "work", tmp_path / "kept")
     (row,) = outcomes.read(plan, tmp_path / "kept")
     assert "not finite" in row.failed and not row.learned and not row.metrics
     judged = results(tmp_path / "work")[plan.cells[0].results[""]]
     assert judged["failed"] == "its trained failed"
-
-
-def test_a_step_that_fails_otherwise_leaves_no_metrics(plan, tmp_path):
-    cell = plan.cells[0]
-    step = plan.steps[cell.pretrain]
-    bad = {**step.flags, "num_train_steps": "many"}
-    step = Step(step.kind, bad, {}, step.config)
-    with pytest.raises(run.StepError, match="(?s)exit code 1; the end of .*bad/log.txt:.*'many'"):
-        run.Runner(tmp_path, FAKE, 1).run(step, "bad")
-    assert not (tmp_path / "bad/metrics.json").exists()
 
 
 @pytest.mark.parametrize(

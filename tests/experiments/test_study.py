@@ -15,6 +15,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.generator.settings import GeneratorSettings, SentencePieceSettings
 from experiments import corpus, hits, measure, part, report, steps, study, tuning
 from experiments.plan import Plan
+from tests.study_runs import plan_of, read, report_of
 from tests.tiny import parse
 
 RESULTS = pathlib.Path(report.__file__).parent / "results" / "cpu"
@@ -49,12 +50,6 @@ paper = { table = 8, column = "avg", better = "without dropout", worse = "with d
 """
 
 
-def read(tmp_path, text=STUDY):
-    path = tmp_path / "own.toml"
-    path.write_text(text)
-    return study.read_study(str(path))
-
-
 def cells(tmp_path, text=STUDY):
     plan = Plan(read(tmp_path, text), study.read_scale("smoke"))
     return {(cell.arm, cell.seed): cell for cell in plan.cells}, plan
@@ -79,7 +74,7 @@ def test_every_study_has_a_plan_at_every_scale(name, scale):
     [*((name, "cpu") for name in study.names("studies")), ("dropout", "smoke"), ("dropout", "gpu")],
 )
 def test_the_scripts_take_what_studies_and_scales_set(name, scale):
-    for step in Plan(study.read_study(name), study.read_scale(scale)).steps.values():
+    for step in plan_of(name, scale).steps.values():
         if step.kind in SETTINGS and step.flags.get("random_seed", 1) == 1:
             assert parse(SETTINGS[step.kind], **step.flags)
         if step.config:
@@ -111,8 +106,7 @@ def test_a_large_study_of_ones_own_is_run_whole(tmp_path):
         scale = study.read_scale(name)
         plan = Plan(asked, scale)
         assert len(plan.cells) == cells
-        report.write(asked, scale, plan, tmp_path / "kept", tmp_path)
-        text = (tmp_path / "report.md").read_text()
+        text = report_of(asked, scale, tmp_path / "kept", tmp_path)
         assert f"0 of {cells} cells have run" in text
         assert ("first 4 of the study's 15 arms, and 2 of its 10 seeds" in text) == said
 
@@ -294,7 +288,7 @@ def test_studies_share_cells():
     }
     found = set()
     for name, arm in same.items():
-        plan = Plan(study.read_study(name), study.read_scale("cpu"))
+        plan = plan_of(name, "cpu")
         found |= {cell.pretrain for cell in plan.cells if (cell.arm, cell.seed) == (arm, 1)}
     assert len(found) == 1
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from experiments import report, study, tuning
+from experiments import study, tuning
 from experiments.plan import TRIAL_SEED, Plan
-from tests.experiments.test_run import run_all
-from tests.experiments.test_study import STUDY, read
+from tests.experiments.test_study import STUDY
+from tests.study_runs import read, report_of, run_all
 
 TUNED = STUDY.replace("[arms]", "tune = true\n[arms]").replace("= 0.1 }", "= 0.2 }")
 RATES = "[tuning]\nlearning_rate = [5e-4, 1e-3, 2e-3]\nshare_of_steps = 0.5\n[evaluate]"
@@ -38,8 +38,7 @@ def test_each_arm_has_its_best_rate(tmp_path, scale):
     plan = Plan(settled, scale)
     for cell, old in zip(plan.cells, before.cells, strict=True):
         assert (cell.pretrain == old.pretrain) == (cell.arm == "without")
-    report.write(settled, scale, plan, kept, tmp_path)
-    lines = (tmp_path / "report.md").read_text().splitlines()
+    lines = report_of(settled, scale, kept, tmp_path).splitlines()
     chosen = {line.split(" | ")[0][2:]: line for line in lines if "**5." in line}
     assert chosen["without"].split(" | ")[2].startswith("**")
     assert chosen["with"].split(" | ")[3].startswith("**")
@@ -72,9 +71,9 @@ def test_until_all_trials_have_run_the_rate_is_the_scales(tmp_path, scale):
     some = tuning.trials(asked, scale)[1e-3]
     run_all(some, tmp_path / "work", kept)
     assert tuning.settle(asked, scale, kept) == asked
-    report.write(asked, scale, Plan(asked, scale), kept, tmp_path)
-    text = (tmp_path / "report.md").read_text()
-    assert "0 of 4 cells have run" in text
+    text = report_of(asked, scale, kept, tmp_path)
+    assert "0 of 4 cells have run" in text and "fewer than two pairs" in text
+    assert "**cannot tell**" in text
     assert (
         "**Learning rates are not tuned: not all trials have run, and every arm has 0.001" in text
     )
@@ -90,8 +89,7 @@ def test_until_as_many_cells_have_run_at_the_best_rates_the_report_has_the_scale
         run_all(plan, tmp_path / "work", kept)
     settled = tuning.settle(asked, scale, kept)
     assert tuning.reported(asked, scale, kept) == asked != settled
-    report.write(asked, scale, Plan(asked, scale), kept, tmp_path)
-    text = (tmp_path / "report.md").read_text()
+    text = report_of(asked, scale, kept, tmp_path)
     assert "every arm has 0.001, and at the best rates 2 cells have run so far" in text
     run_all(Plan(settled, scale), tmp_path / "work", kept)
     assert tuning.reported(asked, scale, kept) == settled
