@@ -13,7 +13,6 @@ import pytest
 
 from albert_tf.generator import documents, lines
 from albert_tf.generator.documents import Document
-from albert_tf.generator.lines import TextFile
 
 
 def _settings(**settings):
@@ -130,11 +129,13 @@ def test_missing_packages_are_found_at_once(monkeypatch, tmp_path):
         documents.read_documents([str(tmp_path / "a.txt"), "gone.zst"], _settings())
 
 
-def test_a_file_of_another_format_is_found_at_once(tmp_path):
-    files = [str(tmp_path / name) for name in ("a.txt", "b.jsonl")]
+@pytest.mark.parametrize("name", ["b.jsonl", "b.jsonl.gz", "b.ndjson", "b.json", "b.json.zst"])
+def test_a_file_of_another_format_is_found_at_once(tmp_path, name):
+    """Else its keys and braces would become pieces, and words of the records."""
+    files = [str(tmp_path / each) for each in ("a.txt", name)]
     for path in files:
         pathlib.Path(path).write_text("Text.\n")
-    with pytest.raises(ValueError, match="b.jsonl is not plain text: read it with `input_format=j"):
+    with pytest.raises(ValueError, match=f"{name} is not plain text: read it with `input_format=j"):
         documents.read_documents(files, _settings())
 
 
@@ -194,7 +195,10 @@ def test_the_rest_is_cut_the_same_from_the_end_of_any_shard(tmp_path):
     lengths = [3 + number * 7 % 31 for number in range(60)]
     files = [_write(tmp_path / str(k), lengths[k * 20 : k * 20 + 20]) for k in range(3)]
     whole = _cut(files, num_shards=7, block_chars=50)
-    assert {block.shard for block in whole} == set(range(7))
+    numbers = _numbers(whole)
+    assert set(numbers) == set(range(7))
+    # Every document is in one block.
+    assert sum(itertools.chain(*numbers.values()), []) == list(range(60))
     for before, after in itertools.pairwise(whole):
         if before.shard != after.shard:
             rest = _cut(files, 7, 50, before.end, after.shard)
@@ -215,26 +219,9 @@ def test_text_is_read_no_further_than_a_block_needs():
     assert next(reads) == 201
 
 
-@pytest.mark.parametrize("num_shards", [1, 2, 5])
-def test_every_document_is_in_one_block(tmp_path, num_shards):
-    path = _write(tmp_path / "a", [3 + number % 13 for number in range(101)])
-    cut = _cut([path], num_shards, block_chars=40)
-    numbers = functools.reduce(list.__add__, itertools.chain(*_numbers(cut).values()))
-    assert numbers == list(range(101))
-
-
 def _parse(path, **settings):
     pytest.importorskip("sentencex", reason="needs the packages of albert_tf[data]")
-    parse = documents.make_parser(_settings(**settings))
-    errors = "strict" if settings.get("input_file_mode", "r") == "r" else "ignore"
-    found, document = [], []
-    with TextFile(str(path), errors) as file:
-        for sentences, ends_document in parse(file):
-            document += sentences
-            if ends_document:
-                found.append(document)
-                document = []
-    return [*found, document]
+    return _sentences(path, **settings)
 
 
 @pytest.fixture
@@ -296,15 +283,13 @@ def test_jsonl_is_a_document_per_line(write):
     path = write("\ufeff" + "\n\n\ufeff".join(json.dumps(line) for line in lines))
     assert _parse(path, input_format="jsonl") == [
         ["One.", "Two.", "Heading without end", "Three."],
-        [],
         ["Four."],
-        [],
     ]
 
 
 def test_jsonl_field_has_a_name(write):
     path = write('{"text": 1, "body": "One."}')
-    assert _parse(path, input_format="jsonl", text_field="body") == [["One."], []]
+    assert _parse(path, input_format="jsonl", text_field="body") == [["One."]]
 
 
 @pytest.mark.parametrize(
@@ -331,7 +316,7 @@ def test_broken_json_line_is_named(write, line, message):
 
 def test_what_is_no_character_can_be_left_out_of_json(write):
     path = write(b'{"text": "a\\ud800b\xffc"}')
-    assert _parse(path, input_format="jsonl", input_file_mode="rb") == [["abc"], []]
+    assert _parse(path, input_format="jsonl", input_file_mode="rb") == [["abc"]]
 
 
 def test_json_line_has_a_limit(write, monkeypatch):
@@ -364,9 +349,7 @@ One. Two.
 def test_wikipedia_documents_lose_tags_title_and_entities(write):
     assert _parse(write(WIKIPEDIA), input_format="wikipedia") == [
         ["AT&T is a firm.", "It sells 3 < 5 things.", "History.", 'AT&T "Mobile"'],
-        [],
         ["One.", "Two."],
-        [],
     ]
 
 
@@ -383,14 +366,6 @@ def test_wikipedia_documents_lose_tags_title_and_entities(write):
 def test_what_is_no_wikipedia_extract_is_refused(write, text, message):
     with pytest.raises(ValueError, match=message):
         _parse(write(text), input_format="wikipedia")
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.ndjson", "a.json", "a.json.zst"])
-def test_json_lines_are_not_plain_text(write, name):
-    """Else its keys and braces would become pieces, and words of the records."""
-    path = write("{}", name)
-    with pytest.raises(ValueError, match="is not plain text: read it with `input_format=jsonl`"):
-        documents.open_text(str(path), _settings())
 
 
 @pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.tgz"])
