@@ -136,39 +136,26 @@ def test_absls_own_help_lists_the_flags_by_heading(tmp_path):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
+def test_a_bare_command_says_what_must_be_given(start, script):
+    """What else may be wrong: tests/console/test_settings.py."""
+    lines = r"error: --\w+ must be given(; --\w+ must be given)* \(--help lists the flags\)"
+    with pytest.raises(SystemExit) as ended:
+        start(script)([script])
+    assert re.fullmatch(lines, ended.value.code)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("name", "message"),
     [
-        (["--unknown"], "Unknown command line flag 'unknown'"),
-        (["text.txt"], "unexpected arguments: text.txt"),
-        (["false"], "unexpected arguments: false: write --FLAG=false .--help"),
-        (["--flagfile=gone.flags"], "ERROR:: Unable to open flagfile: .*gone.flags"),
+        ("gone", "ERROR:: Unable to open flagfile: .*gone.flags"),
+        ("bad", "a file that --flagfile names is not utf-8 text "),
     ],
 )
-def test_a_wrong_command_line_is_one_line(start, script, arguments, message):
-    parse = start(script)
-    fields = SCRIPTS[script][0].flags()
-    required = [f"--{field.name}=x" for field in fields if field.default is settings.REQUIRED]
-    with pytest.raises(SystemExit, match=f"^error: {message}") as ended:
-        parse([script, *required, *arguments])
-    assert "\n" not in ended.value.code and ended.value.code.endswith("(--help lists the flags)")
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_a_bare_command_says_what_must_be_given(start, script):
-    parse = start(script)
-    with pytest.raises(SystemExit) as ended:
-        parse([script])
-    assert re.fullmatch(
-        r"error: --\w+ must be given(; --\w+ must be given)* \(--help lists the flags\)",
-        ended.value.code,
-    )
-
-
-def test_a_flag_file_that_is_no_text_is_one_line(tmp_path, start):
+def test_a_flag_file_that_is_not_there_or_no_text_is_one_line(tmp_path, start, name, message):
     (tmp_path / "bad.flags").write_bytes(b"# M\xfcller's\n--helpshort\n")
-    with pytest.raises(SystemExit, match="^error: a file that --flagfile names is not utf-8 text "):
-        start("run_finetune")(["run_finetune", f"--flagfile={tmp_path}/bad.flags", "--unknown"])
+    with pytest.raises(SystemExit, match=f"^error: {message}") as ended:
+        start("run_finetune")(["run_finetune", f"--flagfile={tmp_path}/{name}.flags", "--unknown"])
+    assert "\n" not in ended.value.code
 
 
 def test_worker_processes_load_no_tensorflow():
