@@ -1,6 +1,6 @@
 """run_pretraining.py on compact records: it learns, resumes, evaluates, as on static ones.
 
-Training on several replicas: tests/training/test_replica_combinations.py. Can't see: a TPU;
+Masks on several replicas: tests/records/test_input_pipeline.py. Can't see: a TPU;
 several machines.
 """
 

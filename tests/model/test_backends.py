@@ -53,31 +53,6 @@ np.savez(outputs, **{name: keras.ops.convert_to_numpy(values[name]) for name in 
     "sentence_order_logits", "packed_sentence_order_logits")})
 """
 
-JAX_STEP = """
-import jax
-import jax.numpy as jnp
-trainable = [variable.value for variable in model.trainable_variables]
-rest = [variable.value for variable in model.non_trainable_variables]
-
-@jax.jit
-def step(trainable, state):
-    def loss(trainable):
-        values, _ = model.stateless_call(trainable, rest, inputs, training=True)
-        log_probs = jax.nn.log_softmax(values["masked_lm_logits"])
-        return -jnp.take_along_axis(log_probs, inputs["masked_lm_ids"][..., None], -1).mean()
-    value, gradients = jax.value_and_grad(loss)(trainable)
-    return value, *optimizer.stateless_apply(state, gradients, trainable)
-
-optimizer = albert_tf.optimization.create_optimizer(1e-2, 1000, 0, optimizer="lamb")
-optimizer.build(model.trainable_variables)
-state = [variable.value for variable in optimizer.variables]
-losses = []
-for _ in range(20):
-    value, trainable, state = step(trainable, state)
-    losses.append(float(value))
-assert losses[-1] < 0.8 * losses[0], losses
-"""
-
 # The largest of the heads for fine-tuning: the others are one of its dense maps.
 ANSWERS = """
 config, weights, inputs, outputs = sys.argv[6:]
@@ -155,7 +130,7 @@ def test_outputs_are_the_releases_without_tensorflow(backend, weights, tmp_path)
     # One process for all of a backend: it imports Keras for seconds.
     in_jax = backend == "jax"
     run(
-        PRELUDE + FORWARD + (JAX_STEP + ANSWERS + FUNCTIONAL if in_jax else ""),
+        PRELUDE + FORWARD + (ANSWERS + FUNCTIONAL if in_jax else ""),
         folder / "albert_config.json",
         weights,
         folder / "inputs.npz",

@@ -5,7 +5,6 @@ Only JAX's probes of the hardware are replaced. Everything lowers, with a kernel
 """
 
 import contextlib
-import pathlib
 import re
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 from albert_tf import AlbertConfig
 from albert_tf.training import length_buckets
 from albert_tf.training.interfaces import StepSettings
-from tests import finetune_runs, jax_process, tolerances
+from tests import jax_process, tolerances
 
 pytest.importorskip("jax")
 
@@ -59,18 +58,6 @@ def test_all_lengths_heads_and_dtypes_lower_for_gpus():
     assert "37 programs lowered" in written  # 27 lengths, 10 heads and dtypes.
 
 
-@pytest.mark.peers  # A step is compiled and lowered for each of six lengths.
-def test_a_fine_tuning_with_a_gpus_lengths_lowers_at_each(tmp_path):
-    """Lengths like those of SST-2: up to 66 pieces, and two rows of 81."""
-    words = [*np.random.default_rng(3).integers(1, 65, 400), 79, 79]
-    rows = [f"{'the ' * count}\t{number % 2}" for number, count in enumerate(words)]
-    (tmp_path / "SST-2").mkdir()
-    for name in ("train", "dev"):
-        (tmp_path / f"SST-2/{name}.tsv").write_text("\n".join(["sentence\tlabel", *rows, ""]))
-    written = jax_process.finish(jax_process.start(fine_tune, tmp_path))
-    assert "lowered at 6 lengths, up to 88" in written
-
-
 # --- in the process -------------------------------------------------------------------------
 
 
@@ -91,10 +78,10 @@ def pretend(platform: str) -> None:
         gpu_info.get_gpu_info = lambda: h100
 
 
-def config(heads: int = 2, vocab_size: int = 31, **changes: Any) -> AlbertConfig:
+def config(heads: int = 2, **changes: Any) -> AlbertConfig:
     sizes = {"embedding_size": 16, "hidden_size": 256, "intermediate_size": 256}
     sizes |= {"num_attention_heads": heads, "num_hidden_layers": 2}
-    return AlbertConfig(vocab_size, **{**sizes, "num_hidden_groups": 1, **changes})
+    return AlbertConfig(31, **{**sizes, "num_hidden_groups": 1, **changes})
 
 
 def lowered(
@@ -173,43 +160,6 @@ def lower_lengths() -> None:
     for case, of_config in cases:
         assert_by_rule("cuda", case, lowered("cuda", *case, of_config), of_config)
     print(len(cases), "programs lowered")
-
-
-def fine_tune(folder: str) -> None:
-    """Trains and evaluates on the CPU with a GPU's choices, and lowers each step met for CUDA."""
-    from albert_tf.model import jax_ops
-    from albert_tf.training.jax_devices import JaxDevices
-
-    pretend("cuda")
-    jax_ops.why_not = lambda: None
-    JaxDevices.on_cpu = property(lambda devices: False, lambda devices, value: None)
-    train_steps, programs = JaxDevices.train_steps, {}
-
-    def train_steps_and_lower(devices: Any, task: Any, model: Any, optimizer: Any, how: Any) -> Any:
-        run = train_steps(devices, task, model, optimizer, how)
-        step = devices.train_step(task, model, optimizer, how)
-
-        def lowered(batches: Any) -> Any:
-            for batch in batches:
-                if (length := batch["input_ids"].shape[1]) not in programs:
-                    of = {name: (value.shape, value.dtype) for name, value in batch.items()}
-                    traced = step.trace(*devices.shapes(model, optimizer, of))
-                    programs[length] = traced.lower(lowering_platforms=("cuda",)).as_text()
-                yield batch
-
-        return lambda runs: run((lowered(batches), count) for batches, count in runs)
-
-    JaxDevices.train_steps = train_steps_and_lower
-    path = pathlib.Path(folder, "config.json")
-    path.write_text(config(vocab_size=6000, max_position_embeddings=128).to_json())
-    changes = {"data_dir": folder, "albert_config_file": path, "max_seq_length": 128}
-    changes |= {"backend": "jax", "precision": "bfloat16", "static_lengths": 6, "dropout_prob": 0}
-    changes |= {"train_batch_size": 8, "train_step": 60, "save_checkpoints_steps": 60}
-    changes |= {"do_train": True, "do_eval": True}
-    finetune_runs.main(finetune_runs.command("sst-2", pathlib.Path(folder), **changes))
-    for length, text in programs.items():
-        assert_by_rule("cuda", (None, length, "bfloat16"), (text, text), config())
-    print(f"lowered at {len(programs)} lengths, up to {max(programs)}")
 
 
 def compute_beside_a_gpu() -> None:

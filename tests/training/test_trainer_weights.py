@@ -78,26 +78,6 @@ def test_resume_beats_init_checkpoint_beats_fresh(tmp_path, caplog):
         np.testing.assert_array_equal(other.optimizer.adam_v[i], expected[f"{name}/adam_v"])
 
 
-def test_groups_are_filled_from_group_0(tmp_path):
-    config = goldens.config("base", num_hidden_groups=2)
-    trainer = trainer_of(config, tmp_path)
-    with pytest.raises(ValueError, match="does not fit the model: it lacks .*group_1/"):
-        trainer.initialise(goldens.checkpoint("base"))
-    trainer.initialise(goldens.checkpoint("base"), expand_group0=True)
-    theirs = checkpoint.read(goldens.checkpoint("base"))
-    for name, value in tiny.weights(trainer.model).items():
-        np.testing.assert_array_equal(value, theirs[name.replace("group_1", "group_0")])
-
-
-def test_a_checkpoint_of_another_shape_changes_nothing(tmp_path):
-    trainer = trainer_of(tiny.config(), tmp_path)
-    before = tiny.weights(trainer.model)
-    with pytest.raises(ValueError, match="has other shapes than the model .*word_embeddings"):
-        trainer.initialise(goldens.checkpoint("base"))
-    for name, value in tiny.weights(trainer.model).items():
-        np.testing.assert_array_equal(value, before[name])
-
-
 def test_a_checkpoint_without_moments_is_no_resume(tmp_path):
     """As after copying the release's checkpoint into output_dir."""
     source = goldens.checkpoint("base")
