@@ -10,7 +10,6 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -21,14 +20,14 @@ from albert_tf.console import errors, tf_config
 from albert_tf.model import dropout
 from albert_tf.tasks import losses
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.training.interfaces import StepSettings, Task
+from albert_tf.training.interfaces import StepSettings
 from albert_tf.training.optimizers import create_optimizer
 from tests import goldens, jax_process, tiny, tolerances, two_workers
+from tests.training.test_train_step import PARTS, SEED, SeedTask
 
 pytest.importorskip("jax")
 
 CASES = ("lamb_onehot", "adamw_onehot")
-PARTS, SEED = 4, 5
 # Of five examples: labels, scores, and of three classes what is drawn.
 LABELS, SCORES = np.array([2, 0, 1, 1, 2], "int32"), np.linspace(-3, 4, 5, dtype="float32")
 DRAWN = np.random.default_rng(7).dirichlet(np.ones(3), size=5).astype("float32")
@@ -62,38 +61,6 @@ def take_golden_steps(folder: str) -> None:
         stats = run([(iter(goldens.batches()), 10)])
         weights = {name.replace("/", "|"): v for name, v in tiny.weights(model).items()}
         np.savez(pathlib.Path(folder) / f"{case}.npz", stats=stats, **weights)
-
-
-class Seeds(keras.Model):
-    """The dropout seed of each row's forward pass; `a` and `unused` only are there."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = self.add_weight(shape=(), initializer="ones", name="a")
-        self.unused = self.add_weight(shape=(4,), initializer="ones", name="unused")
-        self.built = True
-
-    def call(self, features, training, dropout_seed):
-        return self.a * ops.cast(ops.stack(dropout_seed) % 2**20, "float32")
-
-
-class SeedTask(Task):
-    """Losses that are the dropout seeds of the passes of a step, one row in each."""
-
-    loss_names = tuple(f"{kind}_{i}_loss" for kind in ("pass", "step") for i in range(PARTS))
-
-    def build_model(self) -> keras.Model:
-        return Seeds()
-
-    def loss_weights(self, features) -> dict[str, Any]:
-        return {name: ops.mean(features["ones"]) / 2 for name in self.loss_names}
-
-    def loss_sums(self, outputs, features) -> dict[str, Any]:
-        sums = {}
-        for i in range(PARTS):
-            here = ops.cast(ops.sum(features["number"]) == i, "float32")
-            sums |= {f"pass_{i}_loss": here * outputs[0], f"step_{i}_loss": here * outputs[1]}
-        return sums
 
 
 def take_seed_steps(folder: str) -> None:

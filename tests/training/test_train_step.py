@@ -10,7 +10,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from keras import ops
 
+from albert_tf.model import dropout
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.interfaces import StepSettings, Task, stat_names
 from albert_tf.training.optimizers import create_optimizer
@@ -133,28 +135,39 @@ def test_dropout_seeds_are_a_function_of_seed_step_and_part():
     assert min(abs(a - b) for a, _ in seeds for b, _ in neighbours) > 10000
 
 
-class SeedTask(SlopeTask):
-    """Tells by its losses which dropout seed each micro-batch of two replicas had."""
+PARTS, SEED = 4, 5
 
-    loss_names = tuple(f"pass_{i}_loss" for i in range(4))
-    loss_epsilon = {}
+
+class Seeds(keras.Model):
+    """The dropout seed of each row's forward pass; `a` and `unused` only are there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = self.add_weight(shape=(), initializer="ones", name="a")
+        self.unused = self.add_weight(shape=(4,), initializer="ones", name="unused")
+        self.built = True
+
+    def call(self, features, training, dropout_seed):
+        return self.a * ops.cast(ops.convert_to_tensor(dropout_seed) % 2**20, "float32")
+
+
+class SeedTask(Task):
+    """Losses that are the dropout seeds of the passes of a step, one row in each."""
+
+    loss_names = tuple(f"{kind}_{i}_loss" for kind in ("pass", "step") for i in range(PARTS))
 
     def build_model(self) -> keras.Model:
-        model = Slope()
-        model.call = lambda features, training, dropout_seed: (
-            model.a * tf.cast(dropout_seed[0] % 2**20, tf.float32)
-        )
-        return model
+        return Seeds()
 
     def loss_weights(self, features) -> dict[str, Any]:
-        return dict.fromkeys(self.loss_names, tf.constant(0.5))
+        return {name: ops.mean(features["ones"]) / 2 for name in self.loss_names}
 
     def loss_sums(self, outputs, features) -> dict[str, Any]:
-        # x is the number of the micro-batch.
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        here = 2 * replica + tf.cast(features["x"][0], tf.int32)
-        pairs = enumerate(self.loss_names)
-        return {name: tf.where(tf.equal(here, i), outputs, 0.0) for i, name in pairs}
+        sums = {}
+        for i in range(PARTS):
+            here = ops.cast(ops.sum(features["number"]) == i, "float32")
+            sums |= {f"pass_{i}_loss": here * outputs[0], f"step_{i}_loss": here * outputs[1]}
+        return sums
 
 
 def _seeds_of_two_replicas() -> list[float]:
@@ -165,18 +178,25 @@ def _seeds_of_two_replicas() -> list[float]:
         model = task.build_model()
         optimizer = create_optimizer(0.25, 10, 0)
         optimizer.build(model.trainable_variables)
-    step = TrainStep(task, model, optimizer, StepSettings(seed=5, accumulation_steps=2))
-    batch = {"x": tf.constant([0.0, 1.0])}
+    step = TrainStep(task, model, optimizer, StepSettings(SEED, accumulation_steps=PARTS // 2))
+    rows = {"number": np.arange(PARTS, dtype="int32"), "ones": np.ones(PARTS, "float32")}
+    batch = strategy.experimental_distribute_values_from_function(
+        lambda of: {
+            name: tf.constant(np.split(row, 2)[of.replica_id_in_sync_group])
+            for name, row in rows.items()
+        }
+    )
     stats = tf.function(lambda: strategy.run(step, (batch,)), autograph=False)()
-    values = dict(zip_stats(task, strategy.experimental_local_results(stats)[1]))
-    return [values[name] for name in task.loss_names]
+    return strategy.experimental_local_results(stats)[1].numpy().tolist()
 
 
 def test_each_micro_batch_of_each_replica_has_a_dropout_seed_of_its_own():
+    """And on JAX the same one: test_jax_devices.py."""
     with concurrent.futures.ProcessPoolExecutor(1, runs.FORK_SERVER) as executor:
-        seeds = executor.submit(_seeds_of_two_replicas).result(runs.TIMEOUT_SECONDS)
-    assert all(seed % 1 == 0 for seed in seeds)
-    assert np.diff(sorted(seeds)).min() >= 4096
+        stats = executor.submit(_seeds_of_two_replicas).result(runs.TIMEOUT_SECONDS)
+    seeds = [dropout.pass_seed(SEED, tf.constant(0), tf.constant(i)).numpy() for i in range(PARTS)]
+    assert stats[1 : 1 + PARTS] == [seed[0] % 2**20 for seed in seeds]
+    assert np.diff(sorted(seed[0] for seed in seeds)).min() >= 4096
 
 
 def test_ten_steps_are_the_releases():
