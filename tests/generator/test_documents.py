@@ -234,24 +234,61 @@ def write(tmp_path):
     return write_text
 
 
-def test_paragraphs_are_split_into_sentences(write):
-    path = write("Mr. Smith came. He left.\nA new one!\n\nOther text? Yes.\r\n")
-    assert _parse(path, input_format="paragraphs") == [
-        ["Mr. Smith came.", "He left.", "A new one!"],
-        ["Other text?", "Yes."],
-    ]
+ENDS = "Das ist z.B. Unsinn. Er kam am 3. Oktober. \u8fd9\u662f\u3002\u597d\u3002"
+JSON = [
+    {"text": "One. Two.\nHeading without end\r\n\nThree.", "id": 1},
+    {"text": ""},
+    {"text": "Fo\0ur."},
+]
+WIKIPEDIA = """\
+<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="AT&T "Mobile"">
+AT&T "Mobile"
+
+AT&amp;T is a firm. It sells 3 &lt; 5 things.
+History.
+AT&T "Mobile"
+
+</doc>
+<doc id="25" revid="7" url="https://en.wikipedia.org/wiki?curid=25" title="Redirect">
+Redirect
+
+</doc>
+
+<doc id="39">
+One. Two.
+</doc>
+"""
+# A format, other settings, a text, and its documents.
+PARSED = [
+    (
+        *("paragraphs", {}, "Mr. Smith came. He left.\nA new one!\n\nOther text? Yes.\r\n"),
+        [["Mr. Smith came.", "He left.", "A new one!"], ["Other text?", "Yes."]],
+    ),
+    (  # A language decides where a sentence ends.
+        *("paragraphs", {"language": "de"}, ENDS),
+        [["Das ist z.B. Unsinn.", "Er kam am 3. Oktober.", "\u8fd9\u662f\u3002", "\u597d\u3002"]],
+    ),
+    (
+        *("jsonl", {}, "\ufeff" + "\n\n\ufeff".join(map(json.dumps, JSON))),
+        [["One.", "Two.", "Heading without end", "Three."], ["Four."]],
+    ),
+    ("jsonl", {"text_field": "body"}, '{"text": 1, "body": "One."}', [["One."]]),
+    ("jsonl", {"input_file_mode": "rb"}, b'{"text": "a\\ud800b\xffc"}', [["abc"]]),
+    (  # Without tags, titles and entities.
+        *("wikipedia", {}, WIKIPEDIA),
+        [
+            ["AT&T is a firm.", "It sells 3 < 5 things.", "History.", 'AT&T "Mobile"'],
+            ["One.", "Two."],
+        ],
+    ),
+]
 
 
-def test_language_decides_where_a_sentence_ends(write):
-    path = write("Das ist z.B. Unsinn. Er kam am 3. Oktober. \u8fd9\u662f\u3002\u597d\u3002")
-    (document,) = _parse(path, input_format="paragraphs", language="de")
-    assert document == [
-        "Das ist z.B. Unsinn.",
-        "Er kam am 3. Oktober.",
-        "\u8fd9\u662f\u3002",
-        "\u597d\u3002",
-    ]
-    assert _parse(path, input_format="paragraphs", language="en")[0] != document
+@pytest.mark.parametrize(("input_format", "settings", "text", "expected"), PARSED)
+def test_a_text_gives_its_documents(write, input_format, settings, text, expected):
+    assert _parse(write(text), input_format=input_format, **settings) == expected
+    if "language" in settings:
+        assert _parse(write(text), input_format=input_format, language="en") != expected
 
 
 @pytest.mark.parametrize("space", ["\u00a0", "\u202f", "\u3000"])
@@ -272,24 +309,6 @@ def test_a_long_chinese_paragraph_takes_time_by_its_length(write):
     (document,) = _parse(path, input_format="paragraphs", language="zh")
     assert time.process_time() - begin < 4  # It takes 0.1 s; in the square of its length, 10 s.
     assert document == sentences * 25_000
-
-
-def test_jsonl_is_a_document_per_line(write):
-    lines = [
-        {"text": "One. Two.\nHeading without end\r\n\nThree.", "id": 1},
-        {"text": ""},
-        {"text": "Fo\0ur."},
-    ]
-    path = write("\ufeff" + "\n\n\ufeff".join(json.dumps(line) for line in lines))
-    assert _parse(path, input_format="jsonl") == [
-        ["One.", "Two.", "Heading without end", "Three."],
-        ["Four."],
-    ]
-
-
-def test_jsonl_field_has_a_name(write):
-    path = write('{"text": 1, "body": "One."}')
-    assert _parse(path, input_format="jsonl", text_field="body") == [["One."]]
 
 
 @pytest.mark.parametrize(
@@ -314,43 +333,11 @@ def test_broken_json_line_is_named(write, line, message):
     assert "\n" not in str(error.value)
 
 
-def test_what_is_no_character_can_be_left_out_of_json(write):
-    path = write(b'{"text": "a\\ud800b\xffc"}')
-    assert _parse(path, input_format="jsonl", input_file_mode="rb") == [["abc"]]
-
-
 def test_json_line_has_a_limit(write, monkeypatch):
     monkeypatch.setattr(documents, "MAX_JSON_LINE_BYTES", 101)
     path = write(json.dumps({"text": "word " * 17}) + "\n" + json.dumps({"text": "word " * 19}))
     with pytest.raises(ValueError, match="a.txt, line 2 has more than 101 bytes"):
         _parse(path, input_format="jsonl")
-
-
-WIKIPEDIA = """\
-<doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="AT&T "Mobile"">
-AT&T "Mobile"
-
-AT&amp;T is a firm. It sells 3 &lt; 5 things.
-History.
-AT&T "Mobile"
-
-</doc>
-<doc id="25" revid="7" url="https://en.wikipedia.org/wiki?curid=25" title="Redirect">
-Redirect
-
-</doc>
-
-<doc id="39">
-One. Two.
-</doc>
-"""
-
-
-def test_wikipedia_documents_lose_tags_title_and_entities(write):
-    assert _parse(write(WIKIPEDIA), input_format="wikipedia") == [
-        ["AT&T is a firm.", "It sells 3 < 5 things.", "History.", 'AT&T "Mobile"'],
-        ["One.", "Two."],
-    ]
 
 
 @pytest.mark.parametrize(

@@ -230,53 +230,34 @@ def packed(packed_examples) -> dict[str, np.ndarray]:
     return pack_rows(packed_examples, K, PAD)
 
 
-def unpack(packed: dict[str, np.ndarray]) -> list[dict[str, list]]:
-    """Cuts rows into examples, without padding: an example ends where the next one begins."""
+def example(features: dict[str, np.ndarray], start: int, end: int, *place: int) -> dict[str, list]:
+    """Returns an example at a place, its row and its slot, if it has one, without padding."""
+    row, *_ = place
+    positions, filled = features["masked_lm_positions"][row], features["masked_lm_weights"][row] > 0
+    inside = np.flatnonzero(filled & (start <= positions) & (positions < end))
+    names = ("input_ids", "input_mask", "segment_ids", "token_boundary")
+    return {
+        **{name: features[name][row, start:end].tolist() for name in names},
+        "masked_lm_positions": (positions[inside] - start).tolist(),
+        "masked_lm_ids": features["masked_lm_ids"][row, inside].tolist(),
+        "label": features["sentence_order_labels"][place],
+    }
+
+
+def test_every_example_is_there_once_and_whole(packed_examples, packed):
+    lengths = packed_examples["input_mask"].sum(1)
+    expected = [example(packed_examples, 0, length, i) for i, length in enumerate(lengths)]
     found = []
     for row in range(len(packed["input_ids"])):
         slots = np.flatnonzero(packed["sentence_order_weights"][row])
         starts = packed["cls_positions"][row, slots].tolist()
+        # An example ends where the next one begins.
         ends = [*starts[1:], packed["input_mask"][row].sum()]
-        for slot, start, end in zip(slots, starts, ends, strict=True):
-            positions = packed["masked_lm_positions"][row]
-            weights = packed["masked_lm_weights"][row] > 0
-            inside = np.flatnonzero(weights & (start <= positions) & (positions < end))
-            found.append(
-                {
-                    **{
-                        name: packed[name][row, start:end].tolist()
-                        for name in ("input_ids", "input_mask", "segment_ids", "token_boundary")
-                    },
-                    "masked_lm_positions": (positions[inside] - start).tolist(),
-                    "masked_lm_ids": packed["masked_lm_ids"][row, inside].tolist(),
-                    "label": packed["sentence_order_labels"][row, slot],
-                }
-            )
-    return found
-
-
-def test_every_example_is_there_once_and_whole(packed_examples, packed):
-    expected = []
-    for i in range(COUNT):
-        length, count = (
-            packed_examples["input_mask"][i].sum(),
-            int(packed_examples["masked_lm_weights"][i].sum()),
-        )
-        expected.append(
-            {
-                **{
-                    name: packed_examples[name][i, :length].tolist()
-                    for name in ("input_ids", "input_mask", "segment_ids", "token_boundary")
-                },
-                "masked_lm_positions": packed_examples["masked_lm_positions"][i, :count].tolist(),
-                "masked_lm_ids": packed_examples["masked_lm_ids"][i, :count].tolist(),
-                "label": packed_examples["sentence_order_labels"][i],
-            }
-        )
-    found = unpack(packed)
+        places = zip(starts, ends, slots, strict=True)
+        found += [example(packed, start, end, row, slot) for start, end, slot in places]
     assert len(found) == COUNT
-    by_ids = {tuple(example["input_ids"]): example for example in found}
-    assert [by_ids[tuple(example["input_ids"])] for example in expected] == expected
+    by_ids = {tuple(each["input_ids"]): each for each in found}
+    assert [by_ids[tuple(each["input_ids"])] for each in expected] == expected
 
 
 def test_rows_are_records_and_what_is_free_is_padding(packed_examples, packed):

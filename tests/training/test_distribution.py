@@ -109,67 +109,58 @@ def test_sigterm_ends_a_worker_that_has_connected(tf_config, monkeypatch):
         signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.parametrize("names", [{"tpu_name": "mine"}, {"master": "mine"}])
-@pytest.mark.parametrize(
-    "error",
-    [
-        urllib.error.URLError("Name or service not known"),
-        ImportError("googleapiclient must be installed"),
-        ValueError("Please provide a TPU Name"),
-        tf.errors.NotFoundError(None, None, "TPU is not found\nand more"),
-    ],
-)
-def test_a_tpu_that_is_not_found(monkeypatch, names, error):
-    """The errors that TensorFlow raises where there is no network, client library or TPU."""
-
-    def find(tpu, zone, project):
-        assert (tpu, zone, project) == ("mine", "z", "p")
-        raise error
-
-    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", find)
-    with pytest.raises(ValueError, match="TPU 'mine' can't be used .*leave `use_tpu` out") as e:
-        tensorflow_devices.create_strategy(use_tpu=True, tpu_zone="z", gcp_project="p", **names)
-    assert "\n" not in str(e.value)
-
-
 def test_a_tpu_of_several_workers_is_refused(tf_config):
     tf_config({"cluster": {"worker": ["a:1", "b:1"]}, "task": PLACE})
     with pytest.raises(ValueError, match="names 2 workers, .* from one process: set `backend=jax`"):
         tensorflow_devices.create_strategy(use_tpu=True)
 
 
-# What initialize_tpu_system raises where tensorflow-tpu finds no TPU, and beside another process.
+# What TensorFlow raises where there is no network, client library or TPU of that name; where
+# tensorflow-tpu finds no TPU; and beside another process.
+NOT_FOUND = [
+    urllib.error.URLError("Name or service not known"),
+    ImportError("googleapiclient must be installed"),
+    ValueError("Please provide a TPU Name"),
+    tf.errors.NotFoundError(None, None, "TPU is not found\nand more"),
+]
 NO_TPU = tf.errors.InternalError(None, None, "RET_CHECK failure (tpu_node_interfaces.cc:432)")
 TAKEN = tf.errors.AbortedError(None, None, "Internal error when accessing libtpu lockfile.")
+THEIRS = ["tensorflow-tpu"]
 
 
 @pytest.mark.parametrize(
-    ("installed", "name", "error", "remedy"),
+    ("installed", "names", "error", "remedy"),
     [
-        (["tensorflow"], None, NO_TPU, "this TensorFlow has no TPU"),
-        (["tensorflow", "tensorflow_tpu"], None, NO_TPU, "tensorflow and tensorflow-tpu are"),
-        (["tensorflow-tpu"], None, NO_TPU, "this machine has no TPU: run on a TPU VM"),
-        (["tensorflow-tpu"], "local", IndexError("index 0"), "this machine has no TPU"),
-        (["tensorflow-tpu"], None, TAKEN, "another process is using it"),
-        (["tensorflow-tpu"], "mine", NO_TPU, "check `tpu_name`, `tpu_zone` and `gcp_project`"),
+        *((THEIRS, {"tpu_name": "mine"}, error, "check `tpu_name`") for error in NOT_FOUND),
+        *((THEIRS, {"master": "mine"}, error, "check `tpu_name`") for error in NOT_FOUND),
+        (["tensorflow"], {}, NO_TPU, "this TensorFlow has no TPU"),
+        (["tensorflow", "tensorflow_tpu"], {}, NO_TPU, "tensorflow and tensorflow-tpu are"),
+        (THEIRS, {}, NO_TPU, "this machine has no TPU: run on a TPU VM"),
+        (THEIRS, {"tpu_name": "local"}, IndexError("index 0"), "this machine has no TPU"),
+        (THEIRS, {}, TAKEN, "another process is using it"),
+        (THEIRS, {"tpu_name": "mine"}, NO_TPU, "check `tpu_name`, `tpu_zone` and `gcp_project`"),
     ],
 )
-def test_each_way_a_tpu_fails_has_its_remedy(monkeypatch, installed, name, error, remedy):
+def test_each_way_a_tpu_fails_has_its_remedy(monkeypatch, installed, names, error, remedy):
     class Installed:
         def __init__(self, name):
             self.metadata = {"Name": name}
+
+    def find(tpu, zone, project):
+        assert (tpu, zone, project) == (next(iter(names.values()), "local"), "z", "p")
+        if error in NOT_FOUND:
+            raise error
 
     def initialize(resolver):
         raise error
 
     monkeypatch.setattr(importlib.metadata, "distributions", lambda: map(Installed, installed))
-    monkeypatch.setattr(
-        tf.distribute.cluster_resolver, "TPUClusterResolver", lambda tpu, zone, project: None
-    )
+    monkeypatch.setattr(tf.distribute.cluster_resolver, "TPUClusterResolver", find)
     monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", lambda resolver: None)
     monkeypatch.setattr(tf.tpu.experimental, "initialize_tpu_system", initialize)
-    with pytest.raises(ValueError, match=f"can't be used .*: {remedy}.*leave `use_tpu` out") as e:
-        tensorflow_devices.create_strategy(use_tpu=True, tpu_name=name)
+    message = f"^TPU '.*' can't be used .*: {remedy}.*leave `use_tpu` out"
+    with pytest.raises(ValueError, match=message) as e:
+        tensorflow_devices.create_strategy(use_tpu=True, tpu_zone="z", gcp_project="p", **names)
     assert "\n" not in str(e.value)
 
 
