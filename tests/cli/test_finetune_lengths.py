@@ -44,11 +44,7 @@ def lengths(monkeypatch, tmp_path):
 
 
 def test_without_xla_each_split_has_its_own(lengths):
-    expected = {
-        "train": (8, 16, 24, 31, 60, 90),
-        "dev": (7, 20, 61),
-        "test": (9, 33, 93),
-    }
+    expected = {"train": (8, 16, 24, 31, 60, 90), "dev": (7, 20, 61), "test": (9, 33, 93)}
     assert lengths(CPU, 1e9) == expected
     assert lengths(CPU, 1e9, static_lengths=6) == expected
 
@@ -82,7 +78,10 @@ def test_compiled_evaluations_share_their_programs(lengths):
     assert lengths(JAX_ON_CPU, 1.0) == lengths(CPU, 1.0)
 
 
-def test_as_many_lengths_as_are_asked_for(lengths):
+def test_as_many_lengths_as_are_asked_for(lengths, monkeypatch):
     found = lengths(GPU, 1e9, static_lengths=3)
     assert len(found["train"]) == 3 and found["dev"] == (*found["train"], 128)
     assert set(lengths(GPU, 1e9, static_lengths=1).values()) == {(128,)}
+    # For an evaluation no more than are worth compiling.
+    monkeypatch.setattr(length_buckets, "USUAL_COUNT", 2)
+    assert len(lengths(CPU, 0.0, ["dev"], static_lengths=3)["dev"]) == 2

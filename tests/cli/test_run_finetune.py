@@ -5,9 +5,6 @@ RACE and SQuAD 2.0 are trained in test_release_commands.py.
 is tested with the same Trainer in test_run_pretraining_processes.py.
 """
 
-from __future__ import annotations
-
-import json
 import pathlib
 import shutil
 
@@ -21,27 +18,14 @@ from albert_tf.cli.run_directory import RunDirectory
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion import named_weights
-from albert_tf.storage import checkpoint
+from albert_tf.storage import checkpoint, eval_results
 from albert_tf.tasks import supervised
 from albert_tf.tasks.glue import TextExample, read_glue
-from albert_tf.training import length_buckets
 from albert_tf.training.evaluation import Trial
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import Trainer
 from tests import finetune_runs as runs
 from tests import tiny, tolerances
-
-
-def test_what_is_given_replaces_a_tasks_default():
-    mine = runs.parse(["--task_name=squad_v2", "--train_step=7", "--do_predict", "--output_dir=x"])
-    assert (mine.train_step, mine.num_train_epochs) == (7, None)
-    assert mine.warmup_proportion == 0.1
-    assert mine.do_eval  # The best checkpoint is still to be found.
-    mine = runs.parse(["--task_name=squad_v2", "--do_predict", "--do_eval=false", "--output_dir=x"])
-    assert not mine.do_eval
-    mine = runs.parse(["--task_name=race", "--ensemble_dirs=a,b", "--do_predict", "--output_dir=x"])
-    assert (mine.do_train, mine.do_eval, mine.do_predict) == (False, False, True)
-
 
 # --- GLUE -----------------------------------------------------------------------------------
 
@@ -77,7 +61,9 @@ def test_what_a_run_on_glue_leaves_behind(mrpc):
     assert header == "index\tprediction"
     assert lines == [f"{i}\t{row.argmax()}" for i, row in enumerate(rows)]
     trial = Trial.read(str(out))
-    assert trial.last_step == 4 and trial.best_step in (2, 4)
+    accuracies = [each.metrics["eval_accuracy"] for each in eval_results.read_all(str(out))]
+    assert trial.last_step == 4 and trial.best_value == max(accuracies)
+    assert trial.best_step == (2, 4)[accuracies.index(max(accuracies))]
     best = checkpoint.read(str(out / f"model.ckpt-{trial.best_step}"))
     kept = checkpoint.read(str(out / "model.ckpt-best"))
     assert all(np.array_equal(kept[name], best[name]) for name in best)
@@ -131,21 +117,6 @@ def test_a_run_that_was_stopped_neither_predicts_nor_exports(mrpc, tmp_path, mon
     assert not (out / "test_results.tsv").exists() and not exported.exists()
 
 
-def test_best_is_the_best_evaluated(mrpc):
-    text = (mrpc / "out/eval_results.txt").read_text()
-    blocks = [
-        dict(line.split(" = ") for line in block.splitlines() if " = " in line)
-        for block in text.split("=" * 50 + "\n")[:-1]
-    ]
-    assert [block["global_step"] for block in blocks] == ["2", "4"]
-    values = [float(block["eval_accuracy"]) for block in blocks]
-    trial = Trial.read(str(mrpc / "out"))
-    assert trial.best_value == max(values)
-    assert trial.best_step == 2 * (1 + values.index(max(values)))
-    stored = json.loads((mrpc / "out/dev_probabilities.json").read_text())
-    assert len(stored["ids"]) == len(stored["probabilities"])
-
-
 @pytest.mark.parametrize("name", ["model.ckpt-6", "model.ckpt-best"])
 def test_outputs_that_are_not_finite_are_no_predictions(mrpc, tmp_path, name):
     """NaN would be the first class; a key metric of such classes would be a number."""
@@ -193,30 +164,6 @@ def test_a_killed_run_goes_on_to_the_bit(mrpc, tmp_path, monkeypatch):
     assert mine.keys() == whole.keys()
     for name, value in whole.items():
         np.testing.assert_array_equal(mine[name], value, err_msg=name)
-
-
-def test_padding_to_several_lengths_predicts_the_same(mrpc, tmp_path, monkeypatch):
-    """Of three lengths evaluation takes as many as are worth compiling, here two."""
-    monkeypatch.setattr(length_buckets, "USUAL_COUNT", 2)
-    chosen, plan = [], length_buckets.evaluation_batches
-
-    def planned(row_lengths, batch_size, static_lengths):
-        chosen.append(static_lengths)
-        return plan(row_lengths, batch_size, static_lengths)
-
-    monkeypatch.setattr(length_buckets, "evaluation_batches", planned)
-    command = runs.command(
-        "mrpc",
-        tmp_path,
-        do_predict=True,
-        static_lengths=3,
-        from_scratch=None,
-        init_checkpoint=mrpc / "out/model.ckpt-best",
-    )
-    runs.main(command)
-    assert [len(static_lengths) for static_lengths in chosen] == [2]
-    mine, expected = (np.loadtxt(folder / "out/test_results.tsv") for folder in (tmp_path, mrpc))
-    np.testing.assert_allclose(mine, expected, atol=tolerances.OUTPUT)
 
 
 def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
@@ -299,52 +246,35 @@ def test_the_vocabulary_beside_the_weights_is_found(tmp_path):
         found(f"--init_checkpoint={tmp_path}/none/model.ckpt-best")
 
 
-def test_an_ensemble_averages_probabilities(mrpc, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    stored = json.loads((mrpc / "out/test_probabilities.json").read_text())
-    mine = np.array(stored["probabilities"])
-    stored["probabilities"] = mine[:, ::-1].tolist()
-    (other / "test_probabilities.json").write_text(json.dumps(stored))
-    command = runs.command("mrpc", tmp_path, do_predict=True, spm_model_file=None)
-    runs.main([*command, f"--ensemble_dirs={mrpc / 'out'},{mrpc / 'out'},{other}"])
-    mean = np.loadtxt(tmp_path / "out/test_results.tsv")
-    np.testing.assert_allclose(mean, (2 * mine + mine[:, ::-1]) / 3, atol=1e-12)
-    assert (tmp_path / "out/MRPC.tsv").exists()
-    with pytest.raises(SystemExit, match="error: .*/none/test_probabilities.json does not exist"):
-        runs.main([*command, f"--ensemble_dirs={mrpc / 'out'},{tmp_path}/none"])
+def test_an_ensemble_averages_probabilities_and_takes_the_classes_of_its_runs(tmp_path):
+    def store(name: str, text: str, *row: float) -> None:
+        example = TextExample("2", text, None, None)
+        folder = str(tmp_path / name)
+        supervised.write_probabilities(folder, "test", ["2"], [example], np.array([row]))
 
-
-def test_an_ensemble_of_a_table_takes_the_classes_of_its_runs(tmp_path):
     (tmp_path / "test.csv").write_text("words\nd\n")
-    stored = {"a": [0.125, 0.875], "b": [0.5, 0.5]}
-    for name, row in stored.items():
+    for name, row in (("a", (0.125, 0.875)), ("b", (0.5, 0.5))):
         (tmp_path / name).mkdir()
         labels_file.write(str(tmp_path / name), ("neg", "pos"))
-        example = TextExample("2", "d", None, None)
-        supervised.write_probabilities(
-            str(tmp_path / name), "test", ["2"], [example], np.array([row])
-        )
-    command = runs.command(
-        "classification", tmp_path, data_dir=None, predict_file=tmp_path / "test.csv"
-    )
-    command += ["--do_predict", f"--ensemble_dirs={tmp_path}/a,{tmp_path}/b"]
+        store(name, "d", *row)
+    changes = {"data_dir": None, "predict_file": tmp_path / "test.csv", "spm_model_file": None}
+    command = [*runs.command("classification", tmp_path, **changes), "--do_predict"]
+    command.append(f"--ensemble_dirs={tmp_path}/a,{tmp_path}/b")
     # The column's name is known from the first one.
     tiny.fine_tuned("classification", text_column="words").write(str(tmp_path / "a"))
     runs.main(command)
     assert (tmp_path / "out/predictions.tsv").read_text().splitlines()[1:] == ["2\tpos"]
     assert np.loadtxt(tmp_path / "out/test_results.tsv").tolist() == [0.3125, 0.6875]
-    # The same line of another table.
-    other = TextExample("2", "e", None, None)
-    supervised.write_probabilities(
-        str(tmp_path / "b"), "test", ["2"], [other], np.array([[0.5, 0.5]])
-    )
+    # The same line of another table; nothing; other classes.
+    store("b", "e", 0.5, 0.5)
     with pytest.raises(SystemExit, match="/b/test_probabilities.json has other examples"):
         runs.main(command)
+    (tmp_path / "b/test_probabilities.json").unlink()
+    with pytest.raises(SystemExit, match="error: .*/b/test_probabilities.json does not exist"):
+        runs.main(command)
     labels_file.write(str(tmp_path / "b"), ("pos", "neg"))
-    with pytest.raises(
-        SystemExit, match="/a and .*/b contain runs with different classes .neg, pos; pos, "
-    ):
+    different = "/a and .*/b contain runs with different classes .neg, pos; pos, "
+    with pytest.raises(SystemExit, match=different):
         runs.main(command)
 
 
