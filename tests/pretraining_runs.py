@@ -24,9 +24,11 @@ from albert_tf.console import settings
 from albert_tf.generator.examples import pack_rows
 from albert_tf.records.input_files import untuned
 from albert_tf.records.spec import FeatureSpec, RowFormat, compact_spec, pretraining_spec
+from albert_tf.storage import eval_results
 from tests import tiny, tolerances
 
 LENGTH, PREDICTIONS = 23, 5
+STATS = {"loss", "masked_lm_loss", "sentence_order_loss", "learning_rate", "grad_norm"}
 # Far more than any run takes: what hangs fails.
 TIMEOUT_SECONDS = 240
 _HELD = "held by the test"
@@ -328,6 +330,24 @@ def assert_close(
     }
     for name, value in theirs.items():
         tolerances.assert_weight(name, found[name], value, tuple(noise))
+
+
+def assert_same_run(
+    actual: pathlib.Path, expected: pathlib.Path, limit: float = tolerances.TRAJECTORY_LOSS
+) -> dict[int, dict[str, float]]:
+    """Compares what two runs tell of their steps and last evaluation; returns that of the steps."""
+    found, theirs = scalars(actual), scalars(expected)
+    assert list(found) == list(theirs)
+    for step, stats in theirs.items():
+        names = STATS & stats.keys()
+        assert names == STATS & found[step].keys() and "grad_norm" in names
+        for name in names:
+            assert abs(found[step][name] - stats[name]) <= limit, (step, name)
+    mine, results = map(eval_results.read_last, (actual, expected))
+    assert mine.keys() == results.keys()
+    for name, value in results.items():
+        tolerances.assert_close(mine[name], value, limit, name)
+    return theirs
 
 
 def scalars(directory: pathlib.Path) -> dict[int, dict[str, float]]:

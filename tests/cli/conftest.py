@@ -22,3 +22,12 @@ def mrpc(tmp_path_factory) -> pathlib.Path:
     command = finetune_runs.command("mrpc", folder, do_train=True, do_eval=True, do_predict=True)
     finetune_runs.main(command)
     return folder
+
+
+@pytest.fixture
+def saved(monkeypatch) -> list:
+    """What would have been exported, so far."""
+    models = []
+    save = "albert_tf.serving.saved_model.save"
+    monkeypatch.setattr(save, lambda served, directory: models.append(served))
+    return models

@@ -1,7 +1,5 @@
 """What fine-tuning leaves beside its checkpoints, and what becomes of it."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import re
@@ -10,7 +8,6 @@ import shutil
 
 import pytest
 
-import albert_tf
 from albert_tf.answers.classify import Classify
 from albert_tf.cli import finetune
 from albert_tf.conversion.convert import convert
@@ -25,16 +22,6 @@ from tests.tiny import run_main
 @pytest.fixture
 def copy(mrpc, tmp_path) -> pathlib.Path:
     return pathlib.Path(shutil.copytree(mrpc, tmp_path / "copy"))
-
-
-def test_later_runs_need_no_vocabulary(copy):
-    again = {"spm_model_file": None, "from_scratch": None, "albert_config_file": None}
-    for name in ("dev_probabilities.json", "test_results.tsv"):
-        (copy / "out" / name).unlink()
-    runs.main(runs.command("mrpc", copy, do_predict=True, **again))
-    assert (copy / "out" / "test_results.tsv").exists()
-    found = albert_tf.Preprocessor.from_weights(copy / "out" / "model.ckpt-best")
-    assert found.labels == ("0", "1")
 
 
 @pytest.mark.parametrize("change", ["case", "pieces"])
@@ -118,28 +105,19 @@ def test_another_task_does_not_go_on_with_a_run(copy):
     assert {path: path.stat().st_mtime_ns for path in (copy / "out").rglob("*")} == before
 
 
-def test_training_on_without_evaluation_predicts_with_the_newest(copy, caplog):
+def test_training_on_without_evaluation_predicts_with_the_newest(copy, saved, caplog):
     changes = {"train_step": 6, "do_predict": True, "export_dir": copy / "exported"}
     runs.main(runs.command("mrpc", copy, do_train=True, **changes))
     assert f"exported {copy / 'out' / 'model.ckpt-6'} to {copy / 'exported'}" in caplog.text
+    assert len(saved) == 1
     assert (copy / "out" / "best_trial.txt").exists()
     assert "predictions of " + str(copy / "out" / "model.ckpt-6") in caplog.text
     runs.main(runs.command("mrpc", copy, do_predict=True))
     assert "predictions of " + str(copy / "out" / "model.ckpt-best") in caplog.text
 
 
-def test_tasks_that_share_mnlis_directory_leave_its_predictions(tmp_path):
-    runs.main(runs.command("mnli", tmp_path, do_train=True, do_eval=True, do_predict=True))
-    names = ("test_probabilities.json", "dev_probabilities.json", "test_results.tsv")
-    before = [(tmp_path / "out" / name).read_bytes() for name in names]
-    again = {"do_eval": True, "do_predict": True, "from_scratch": None}
-    runs.main(runs.command("mismnli", tmp_path, **again))
-    assert [(tmp_path / "out" / name).read_bytes() for name in names] == before
-    assert all((tmp_path / "out" / f"mismnli_{name}").exists() for name in names)
-    assert (tmp_path / "out" / "MNLI-mm.tsv").exists()
-
-
 def test_a_borrowed_run_is_evaluated_without_choosing_its_best(tmp_path, caplog):
+    """As MNLI's by mismnli, which leaves its predictions, too."""
     runs.main(runs.command("mnli", tmp_path, do_train=True))
     runs.main(runs.command("mismnli", tmp_path, do_eval=True, from_scratch=None))
     out = tmp_path / "out"
@@ -148,9 +126,16 @@ def test_a_borrowed_run_is_evaluated_without_choosing_its_best(tmp_path, caplog)
     results = (out / "eval_results.txt").read_text()
     assert "\neval_loss = " in results and "global_step" not in results
     # Of its own task each checkpoint is still to be compared.
-    runs.main(runs.command("mnli", tmp_path, do_eval=True, from_scratch=None))
+    again = {"do_eval": True, "do_predict": True, "from_scratch": None}
+    runs.main(runs.command("mnli", tmp_path, **again))
     assert (out / "eval_results.txt").read_text().count("global_step = ") == 2
     assert (out / "best_trial.txt").exists()
+    names = ("test_probabilities.json", "dev_probabilities.json", "test_results.tsv")
+    before = [(out / name).read_bytes() for name in names]
+    runs.main(runs.command("mismnli", tmp_path, **again))
+    assert [(out / name).read_bytes() for name in names] == before
+    assert all((out / f"mismnli_{name}").exists() for name in names)
+    assert (out / "MNLI-mm.tsv").exists()
 
 
 def test_another_file_chooses_no_best(copy, caplog):

@@ -1,7 +1,5 @@
 """The settings of run_finetune.py: each is passed on; a later command takes the run's."""
 
-from __future__ import annotations
-
 import functools
 import json
 import operator
@@ -133,6 +131,34 @@ def test_a_regression_has_the_range_of_its_row(task, expected):
     assert finetune.make_task(settings).row.number_range == expected
 
 
+MINE = "--task_name=question_answering"
+# Flags, and settings that they make.
+SETTINGS = [
+    ("--task_name=squad_v2 --do_train --train_step=7", {"train_step": 7, "num_train_epochs": None}),
+    ("--task_name=squad_v2 --do_train --train_step=7", {"warmup_proportion": 0.1}),
+    # The best checkpoint is still to be found.
+    ("--task_name=squad_v2 --do_predict", {"do_eval": True}),
+    ("--task_name=squad_v2 --do_predict --do_eval=false", {"do_eval": False}),
+    ("--task_name=race --do_predict --ensemble_dirs=a,b", {"do_eval": False, "do_predict": True}),
+    (f"{MINE} --do_train", {"static_lengths": 1, "dropout_prob": 0.0, "max_seq_length": 384}),
+    (f"{MINE} --do_train --allow_no_answer", {"static_lengths": None, "dropout_prob": 0.1}),
+    # The release chooses SQuAD's best by the file to predict; your own chooses none.
+    ("--task_name=squad_v1 --do_predict --predict_file=a.json", {"do_eval": True}),
+    (f"{MINE} --do_predict --predict_file=a.json", {"do_eval": False}),
+    (f"{MINE} --do_predict --predict_file=a.json --eval_file=dev.jsonl", {"do_eval": True}),
+    (f"{MINE} --do_train --eval_file=dev.jsonl", {"do_eval": True}),
+    (f"{MINE} --do_train", {"do_eval": False}),
+    (f"{MINE} --export_dir=y --eval_file=dev.jsonl", {"do_eval": False}),
+    (f"{MINE} --do_train --eval_file=dev.jsonl --do_eval=false", {"do_eval": False}),
+]
+
+
+@pytest.mark.parametrize(("arguments", "expected"), SETTINGS)
+def test_a_task_has_defaults_which_flags_replace(arguments, expected):
+    mine = runs.parse(["--output_dir=x", *arguments.split()])
+    assert {name: getattr(mine, name) for name in expected} == expected
+
+
 # --- run.json -------------------------------------------------------------------------------
 
 
@@ -152,29 +178,23 @@ def test_a_run_goes_on_with_the_settings_in_its_record(tmp_path):
     assert set(settings) == set(FinetuningSettings.names())
 
 
-def test_steps_are_recorded_as_numbers_of_steps(tmp_path):
-    epochs = {"train_step": None, "num_train_epochs": 0.5, "warmup_step": None}
-    runs.main(runs.command("mrpc", tmp_path, do_train=True, warmup_proportion=0.5, **epochs))
-    settings = find_run(str(tmp_path / "out")).settings
-    names = ("train_step", "warmup_step", "num_train_epochs", "warmup_proportion")
-    assert [settings[name] for name in names] == [1, 0, None, None]
-    # What is given now replaces both ways to say it.
-    now = FinetuningSettings.of(
-        task_name="mrpc", output_dir="out", do_train=True, num_train_epochs=2.0
-    )
-    assert now.following(settings).with_steps(num_examples=9).train_step == 6
-
-
-def test_what_begins_follows_no_record(mrpc, tmp_path):
+def test_what_begins_follows_no_record_and_records_numbers_of_steps(mrpc, tmp_path):
     """A run.json without a checkpoint is of a run that never came to one."""
     out = tmp_path / "out"
     out.mkdir()
     tiny.fine_tuned("mrpc", optimizer="lamb").write(str(out))
     # That of the weights to start from is another run's.
     start = {"init_checkpoint": mrpc / "out", "from_scratch": None, "learning_rate": None}
-    runs.main(runs.command("mrpc", tmp_path, do_train=True, train_step=1, **start))
+    epochs = {"train_step": None, "num_train_epochs": 0.5}
+    epochs |= {"warmup_step": None, "warmup_proportion": 0.5}
+    runs.main(runs.command("mrpc", tmp_path, do_train=True, **epochs, **start))
     settings = find_run(str(out)).settings
     assert (settings["optimizer"], settings["learning_rate"]) == ("adamw", 5e-5)
+    assert [settings[name] for name in epochs] == [1, None, 0, None]
+    # What is given now replaces both ways to say it.
+    given = {"task_name": "mrpc", "output_dir": "out", "do_train": True, "num_train_epochs": 2.0}
+    now = FinetuningSettings.of(**given).following(settings)
+    assert now.with_steps(num_examples=9).train_step == 6
 
 
 def test_what_a_later_command_does_not_take_from_a_run():

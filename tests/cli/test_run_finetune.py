@@ -38,23 +38,10 @@ def test_what_a_run_on_glue_leaves_behind(mrpc):
         for step in (2, 4, "best")
         for end in ("index", "data-00000-of-00001", "meta")
     }
-    assert names == checkpoints | {
-        "MRPC.tsv",
-        "albert_config.json",
-        "best_trial.txt",
-        "checkpoint",
-        "dev_probabilities.json",
-        "eval",
-        "eval_results.jsonl",
-        "eval_results.txt",
-        "labels.jsonl",
-        "run.json",
-        "run.lock",
-        "spiece.model",
-        "tokenizer_config.json",
-        "test_probabilities.json",
-        "test_results.tsv",
-    }
+    others = "MRPC.tsv albert_config.json best_trial.txt checkpoint dev_probabilities.json eval "
+    others += "eval_results.jsonl eval_results.txt labels.jsonl run.json run.lock spiece.model "
+    others += "tokenizer_config.json test_probabilities.json test_results.tsv"
+    assert names == checkpoints | {*others.split()}
     rows = np.loadtxt(out / "test_results.tsv")
     np.testing.assert_allclose(rows.sum(axis=1), 1, atol=1e-12)
     header, *lines = (out / "MRPC.tsv").read_text().splitlines()

@@ -1,7 +1,5 @@
 """run_finetune.py on weights that are already fine-tuned: their classes, and in which order."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 import shutil
@@ -11,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
+from albert_tf.answers.classify import MULTI_LABEL
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import checkpoint
@@ -41,7 +40,7 @@ def write(folder: pathlib.Path, labels: tuple[str, ...], order=ORDER) -> pathlib
     return folder
 
 
-def command(task: str, folder: pathlib.Path, weights: pathlib.Path, **changes) -> list[str]:
+def command(task: str, folder: pathlib.Path, weights: pathlib.Path | None, **changes) -> list[str]:
     folder.mkdir(exist_ok=True)
     given = {"from_scratch": None, "init_checkpoint": weights, "albert_config_file": None}
     return runs.command(task, folder, **given, **changes)
@@ -62,13 +61,22 @@ def expected(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-@pytest.mark.parametrize("layout", ["tf1", "huggingface"])
-def test_classes_in_another_order_predict_the_same(layout, expected, tmp_path):
-    weights = write(tmp_path / "weights", NAMED)
-    if layout == "huggingface":
-        convert(str(weights), layout, str(tmp_path / layout))
-        weights = tmp_path / layout
-    runs.main(command("mnli", tmp_path, weights, do_eval=True, do_predict=True))
+@pytest.mark.parametrize(
+    ("where", "labels", "order"),
+    [
+        ("weights", NAMED, ORDER),
+        ("out", NAMED, ORDER),
+        ("huggingface", NAMED, ORDER),
+        ("huggingface", (), range(3)),  # Its own names, LABEL_0, say nothing.
+    ],
+)
+def test_classes_in_another_order_predict_the_same(where, labels, order, expected, tmp_path):
+    weights = write(tmp_path / ("ours" if where == "huggingface" else where), labels, order)
+    if where == "huggingface":
+        convert(str(weights), where, str(tmp_path / where))
+        assert ("LABEL_0" in (tmp_path / where / "config.json").read_text()) == (not labels)
+    start = None if where == "out" else tmp_path / where
+    runs.main(command("mnli", tmp_path, start, do_eval=True, do_predict=True))
     (mine, answers, scores), (theirs, *others) = results(tmp_path), results(expected)
     assert np.abs(theirs - theirs[:, ORDER]).max() > 0.1, "the order matters"
     np.testing.assert_allclose(mine, theirs, atol=tolerances.OUTPUT)
@@ -76,10 +84,10 @@ def test_classes_in_another_order_predict_the_same(layout, expected, tmp_path):
     assert scores.splitlines()[:2] == others[1].splitlines()[:2]
 
 
-def test_an_export_has_the_tasks_order(expected, tmp_path):
+def test_an_export_has_the_tasks_order(expected, saved, tmp_path):
     weights = write(tmp_path / "weights", NAMED)
     runs.main(command("mnli", tmp_path, weights, export_dir=tmp_path / "exported"))
-    serve = tf.saved_model.load(str(tmp_path / "exported")).signatures["serving_default"]
+    serve = saved[0].text_signature()
     examples = read_glue("mnli", runs.GOLDEN / "features/glue_data", "test")
     texts = {name: [getattr(each, name) for each in examples] for name in ("text_a", "text_b")}
     answers = serve(**{name: tf.constant(each) for name, each in texts.items()})
@@ -88,12 +96,11 @@ def test_an_export_has_the_tasks_order(expected, tmp_path):
     np.testing.assert_allclose(answers["probabilities"], probabilities, atol=tolerances.SUBLAYER)
 
 
-def test_an_export_reads_text_as_given(tmp_path, monkeypatch):
-    weights, saved = write(tmp_path / "weights", NAMED), []
-    monkeypatch.setattr("albert_tf.serving.saved_model.save", lambda *given: saved.append(given))
+def test_an_export_reads_text_as_given(saved, tmp_path):
+    weights = write(tmp_path / "weights", NAMED)
     form = {"do_lower_case": False, "keep_accents": True}
     runs.main(command("mnli", tmp_path, weights, export_dir=tmp_path / "exported", **form))
-    ((served, _),) = saved
+    (served,) = saved
     assert served.vocabulary.form == (False, True) and served.kind.labels == CLASSES
 
 
@@ -113,15 +120,6 @@ def test_a_student_learns_from_its_teachers_best_whatever_the_order_of_its_class
         learned.append(checkpoint.read(str(tmp_path / name / "out" / "model.ckpt-1")))
     for name, value in learned[0].items():
         np.testing.assert_allclose(learned[1][name], value, atol=1e-6, err_msg=name)
-
-
-def test_classes_of_the_output_directory_are_put_into_order(expected, tmp_path):
-    out = write(tmp_path / "out", NAMED)
-    given = {"from_scratch": None, "albert_config_file": None, "do_predict": True}
-    runs.main(runs.command("mnli", tmp_path, do_eval=True, **given))
-    assert (out / "model.ckpt-best.index").exists()
-    np.testing.assert_allclose(results(tmp_path)[0], results(expected)[0], atol=tolerances.OUTPUT)
-    assert results(tmp_path)[1] == results(expected)[1]
 
 
 @pytest.mark.parametrize("step", ["do_eval", "do_predict", "export_dir"])
@@ -151,14 +149,6 @@ def test_training_starts_from_the_head_of_these_classes(labels, tmp_path, caplog
     assert (said in caplog.text) == (labels == OTHERS)
 
 
-def test_names_that_say_nothing_are_none(expected, tmp_path):
-    weights = write(tmp_path / "weights", (), range(3))
-    convert(str(weights), "huggingface", str(tmp_path / "there"))
-    assert '"LABEL_0"' in (tmp_path / "there/config.json").read_text()
-    runs.main(command("mnli", tmp_path, tmp_path / "there", do_eval=True, do_predict=True))
-    np.testing.assert_allclose(results(tmp_path)[0], results(expected)[0], atol=tolerances.OUTPUT)
-
-
 # --- tasks whose classes are those of a file ------------------------------------------------
 
 
@@ -179,7 +169,7 @@ def probabilities(folder: pathlib.Path) -> list[list[float]]:
     return json.loads((folder / "out" / "test_probabilities.json").read_text())["probabilities"]
 
 
-@pytest.mark.parametrize("task", ["classification", "multilabel", "token_classification"])
+@pytest.mark.parametrize("task", ["multilabel", "token_classification"])
 def test_classes_are_found_beside_the_weights(task, tmp_path):
     files = write_files(task, tmp_path)
     first, again, swapped = (tmp_path / name for name in ("first", "again", "swapped"))
@@ -206,10 +196,9 @@ def test_classes_are_found_beside_the_weights(task, tmp_path):
 def test_a_head_that_means_something_else_is_one_line(trained, tmp_path):
     """Its weights would fit, and predict nonsense."""
     there = tmp_path / "there"
-    there.mkdir()
-    files = write_files(trained, there)
-    training = {"do_train": True, "train_step": 1, "train_batch_size": 1}
-    runs.main(runs.command(trained, there, **files, **training))
+    write(there / "out", ("x", "y", "z"))
+    kind = "" if trained == "token_classification" else MULTI_LABEL
+    tiny.fine_tuned(trained, kind).write(str(there / "out"))
     files = write_files("classification", tmp_path) | {"do_predict": True}
     message = f"^error: .*there/out.* was trained for another task .{trained}.* before, classif"
     with pytest.raises(SystemExit, match=message):

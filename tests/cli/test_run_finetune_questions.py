@@ -1,7 +1,5 @@
 """run_finetune.py on questions of one's own: what it reads, which model, which null threshold."""
 
-from __future__ import annotations
-
 import json
 import pathlib
 
@@ -12,11 +10,12 @@ from albert_tf.answers.span import SpanOrNone
 from albert_tf.conversion import layouts
 from albert_tf.conversion.convert import convert
 from albert_tf.conversion.stored_model import Stored
-from albert_tf.serving import exported_files, predict, served_tasks
+from albert_tf.serving import served_tasks
 from albert_tf.storage import checkpoint, eval_results
 from albert_tf.tasks.squad_text import read_squad
 from tests import finetune_runs as runs
 from tests import tolerances
+from tests.served_tasks import in_graph
 
 
 def flat(version: str, split: str) -> list[dict]:
@@ -103,25 +102,9 @@ def test_all_questions_have_answers_or_none(tmp_path, changes, message):
             read_squad(path)
 
 
-def test_questions_of_a_table_train_either_model(tmp_path):
-    files = {
-        "train_file": write_lines(tmp_path / "train.jsonl", flat("v2", "train")),
-        "predict_file": write_lines(tmp_path / "dev.jsonl", flat("v2", "dev")),
-    }
-    changes = {**files, "data_dir": None, "train_step": 1, "warmup_step": None}
-    command = runs.command("question_answering", tmp_path, **{**runs.SQUAD, **changes})
-    with pytest.raises(SystemExit, match="has no answer, but this task needs .*--allow_no_answer$"):
-        runs.main([*command, "--do_train"])
-    runs.main([*command, "--do_train", "--do_predict", "--allow_no_answer"])
-    out = tmp_path / "out"
-    assert list(json.loads((out / "null_odds.json").read_text())) == [
-        row["id"] for row in flat("v2", "dev")
-    ]
-    assert not (out / "eval_results.txt").exists()  # The file to predict chooses no checkpoint.
-    assert "best_f1_thresh = " in (out / "test_scores.txt").read_text()
-
-
-def test_a_linear_head_learns_that_there_is_no_answer_and_goes_to_hugging_face_and_back(tmp_path):
+def test_a_linear_head_learns_that_there_is_no_answer_and_goes_to_hugging_face_and_back(
+    saved, tmp_path
+):
     changes = {"train_step": 2, "warmup_step": None, "span_head": "linear", "do_train": True}
     changes |= {"do_predict": True, "export_dir": tmp_path / "1", "threshold_to_export": 0.5}
     runs.main(runs.command("squad_v2", tmp_path, **changes))
@@ -138,11 +121,9 @@ def test_a_linear_head_learns_that_there_is_no_answer_and_goes_to_hugging_face_a
         is_answered = odds[qas_id] < scores["best_f1_thresh"]
         assert text == (nbest[qas_id][0]["text"] if is_answered else ""), qas_id
     # The export answers alike, but for its own threshold.
-    kind, *_ = exported_files.read_description(str(tmp_path / "1"))
-    assert kind.null_threshold == 0.5
-    served = predict.load_exported(str(tmp_path / "1"))
+    assert saved[0].kind.null_threshold == 0.5
     kept = [each for each in examples if not each.qas_id.startswith("P-Mismatch")]
-    found = served.outputs([[each.question, each.paragraph] for each in kept])
+    found = in_graph(saved[0]).outputs([[each.question, each.paragraph] for each in kept])
     expected = [odds[each.qas_id] for each in kept]
     found_odds = [each["null_odds"] for each in found]
     np.testing.assert_allclose(found_odds, expected, atol=tolerances.OUTPUT)
@@ -205,42 +186,13 @@ def test_the_file_to_evaluate_on_says_from_which_null_odds_there_is_no_answer(tm
 
 def test_the_model_ranks_more_positions_than_short_questions_have(tmp_path):
     """Batches are as long as that, at the least."""
-    rows = [
-        {"id": str(i), "question": "Who?", "context": "A cat.", "answers": answers}
-        for i, answers in enumerate(
-            [{"text": [], "answer_start": []}, {"text": ["cat"], "answer_start": [2]}]
-        )
-    ]
+    rows = [{**GOOD, "id": i, "answers": answers} for i, answers in enumerate((CAT, NONE))]
     files = {"train_file": write_lines(tmp_path / "a.jsonl", rows), "data_dir": None}
     changes = {**files, "predict_file": files["train_file"], "train_step": 1, "train_batch_size": 2}
     command = runs.command("question_answering", tmp_path, **{**runs.SQUAD, **changes})
     more = ["--allow_no_answer", "--static_lengths=6", "--start_n_top=20", "--end_n_top=20"]
+    with pytest.raises(SystemExit, match="has no answer, but this task needs .*--allow_no_answer$"):
+        runs.main([*command, "--do_train"])
     runs.main([*command, "--do_train", "--do_predict", *more])
-    assert set(json.loads((tmp_path / "out/null_odds.json").read_text())) == {"0", "1"}
-
-
-def test_defaults_are_those_of_the_model():
-    mine = runs.parse(["--task_name=question_answering", "--do_train", "--output_dir=x"])
-    assert (mine.static_lengths, mine.dropout_prob, mine.max_seq_length) == (1, 0.0, 384)
-    mine = runs.parse(
-        ["--task_name=question_answering", "--allow_no_answer", "--do_predict", "--output_dir=x"]
-    )
-    assert (mine.static_lengths, mine.dropout_prob, mine.do_eval) == (None, 0.1, False)
-
-
-@pytest.mark.parametrize(
-    ("task", "arguments", "expected"),
-    [
-        # The release chooses SQuAD's best by the file to predict; your own chooses none.
-        ("squad_v1", "--do_predict --predict_file=a.json", True),
-        ("question_answering", "--do_predict --predict_file=a.json", False),
-        ("question_answering", "--do_predict --predict_file=a.json --eval_file=dev.jsonl", True),
-        ("question_answering", "--do_train --eval_file=dev.jsonl", True),
-        ("question_answering", "--do_train", False),
-        ("question_answering", "--export_dir=y --eval_file=dev.jsonl", False),
-        ("question_answering", "--do_train --eval_file=dev.jsonl --do_eval=false", False),
-    ],
-)
-def test_a_file_to_evaluate_on_is_read(task, arguments, expected):
-    mine = runs.parse([f"--task_name={task}", "--output_dir=x", *arguments.split()])
-    assert mine.do_eval == expected
+    assert list(json.loads((tmp_path / "out/null_odds.json").read_text())) == ["0", "1"]
+    assert not (tmp_path / "out/eval_results.txt").exists()  # That file chooses no checkpoint.

@@ -1,7 +1,5 @@
 """run_finetune.py on tables of one's own: several labels, and how the best is found."""
 
-from __future__ import annotations
-
 import pathlib
 
 import numpy as np
@@ -12,7 +10,7 @@ from albert_tf.answers.choose import Choose
 from albert_tf.cli import run_directory
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.stored_model import Stored
-from albert_tf.serving import exported_files, served_tasks
+from albert_tf.serving import served_tasks
 from albert_tf.storage import checkpoint
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.question_answering import Predictions
@@ -40,7 +38,7 @@ def write_table(folder: pathlib.Path, labels: tuple[str, ...]) -> dict[str, path
     }
 
 
-def test_texts_with_several_labels_in_windows(tmp_path):
+def test_texts_with_several_labels_in_windows(saved, tmp_path):
     files = write_table(tmp_path, ("b|a", "", "c", "a|c"))
     windows = {"windows": "max", "max_seq_length": 8, "doc_stride": 3}
     command = runs.command("multilabel", tmp_path, train_step=2, **files, **windows)
@@ -56,22 +54,16 @@ def test_texts_with_several_labels_in_windows(tmp_path):
     joined = ["|".join(np.array(["a", "b", "c"])[row >= 0.5]) for row in shares]
     lines = [f"{i + 2}\t{label}" for i, label in enumerate(joined)]
     assert (out / "predictions.tsv").read_text().splitlines()[1:] == lines
-    serve = tf.saved_model.load(str(exported)).signatures["serving_default"]
-    answers = serve(text=tf.constant(TEXTS))
+    answers = saved[0].text_signature()(text=tf.constant(TEXTS))
     np.testing.assert_allclose(answers["probabilities"], shares, rtol=0, atol=tolerances.SUBLAYER)
     assert [label.decode() for label in answers["label"].numpy()] == joined
-    # A later export needs none of the run's flags.
-    served = served_tasks.serve("classify", Stored(str(out / "model.ckpt-best")), {})
-    answers = served.text_signature()(text=tf.constant(TEXTS))
-    np.testing.assert_allclose(answers["probabilities"], shares, rtol=0, atol=tolerances.SUBLAYER)
-    assert served.kind.multilabel and served.kind.max_seq_length == 8
-    # Nor does a later command, which reads texts as the run did, and its files.
+    # A later command needs none of the run's flags: it reads texts as that did, and its files.
     before = (out / "predictions.tsv").read_bytes()
     again = ["--task_name=multilabel", f"--output_dir={out}", f"--export_dir={tmp_path / 'again'}"]
     runs.main([*again, "--do_predict"])
     assert (out / "predictions.tsv").read_bytes() == before
-    kind = exported_files.read_description(str(tmp_path / "again"))[0]
-    assert {name: getattr(kind, name) for name in windows} == windows
+    assert saved[1].kind == saved[0].kind
+    assert {name: getattr(saved[1].kind, name) for name in windows} == windows
 
 
 def test_choices_are_as_many_as_their_columns_and_cut_anew(tmp_path):

@@ -16,8 +16,6 @@ from seqeval.metrics import f1_score
 from seqeval.metrics.sequence_labeling import get_entities
 
 from albert_tf.conversion import labels as labels_file
-from albert_tf.conversion.convert import convert
-from albert_tf.serving import saved_model
 from albert_tf.training.evaluation import Trial
 from tests import finetune_runs as runs
 
@@ -174,29 +172,14 @@ def test_a_student_learns_without_seqeval(trained, tmp_path, without_seqeval):
     assert (tmp_path / "out" / "model.ckpt-2.index").exists()
 
 
-def test_hugging_face_gets_a_tagger_with_its_labels(trained, tmp_path):
-    best, there = str(trained / "out/model.ckpt-best"), tmp_path / "there"
-    with pytest.raises(ValueError, match="AlbertForTokenClassification has no place for bert/pool"):
-        convert(best, "huggingface", str(there))
-    convert(best, "huggingface", str(there), drop=["bert/pooler/"])
-    config = json.loads((there / "config.json").read_text())
-    assert config["architectures"] == ["AlbertForTokenClassification"]
-    assert config["id2label"] == {str(i): label for i, label in enumerate(CLASSES)}
-    card = (there / "README.md").read_text()
-    assert 'pipeline_tag: "token-classification"\n' in card and "| f1 | " in card
-
-
-def test_its_export_answers_as_it_predicted(trained, tmp_path, monkeypatch):
+def test_its_export_answers_as_it_predicted(trained, saved, tmp_path):
     """Raw text is split into the words of the file, and tagged alike. Nothing is written here."""
-    saved = {}
-    monkeypatch.setattr(saved_model, "save", lambda served, path: saved.update({path: served}))
     shutil.copytree(trained / "out", tmp_path / "out")
-    directory = str(tmp_path / "exported")
-    args = command(trained, from_scratch=None, export_dir=directory)
+    args = command(trained, from_scratch=None, export_dir=tmp_path / "exported")
     runs.main([*args, f"--output_dir={tmp_path}/out"])
     sentences = columns(trained / "out/dev_predictions.conll")
     texts = [" ".join(cells[0] for cells in each) for each in sentences]
-    answers = saved[directory].text_signature()(text=tf.constant(texts))
+    answers = saved[0].text_signature()(text=tf.constant(texts))
     for row, each in enumerate(sentences):
         expected = [
             (" ".join(cells[0] for cells in each[first : last + 1]), kind)

@@ -5,14 +5,12 @@ process matters: test_run_pretraining_processes.py.
 """
 
 import functools
-import logging
 import operator
 import pathlib
 import re
 import shutil
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -21,38 +19,21 @@ from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.cli.run_directory import RunDirectory
 from albert_tf.conversion.convert import convert
 from albert_tf.records.spec import RowFormat, compact_spec
-from albert_tf.storage import checkpoint, eval_results, hub
+from albert_tf.storage import eval_results, hub
 from albert_tf.training import optimizers, trainer
 from albert_tf.training.progress import four_digits
-from tests import goldens, tiny, tolerances
 from tests import pretraining_runs as runs
+from tests import tiny, tolerances
 
 RATES = {"examples_per_second", "tokens_per_second"}
 SCALARS = RATES | {"loss", "masked_lm_loss", "sentence_order_loss", "learning_rate", "grad_norm"}
 
 
 @pytest.fixture(scope="module")
-def messages() -> list[str]:
-    """What the run of `trained` logs."""
-    return []
-
-
-@pytest.fixture(scope="module")
-def trained(folder, messages) -> pathlib.Path:
+def trained(folder) -> pathlib.Path:
     """Three updates and an evaluation; returns its output_dir, not to be written to."""
-    out = folder / "trained"
-    handler = logging.Handler()
-    handler.emit = lambda record: messages.append(record.getMessage())
-    logger = logging.getLogger("absl")
-    logger.addHandler(handler)
-    try:
-        runs.main(
-            runs.command(
-                folder, output_dir=out, num_train_steps=3, save_checkpoints_steps=2, do_eval=True
-            )
-        )
-    finally:
-        logger.removeHandler(handler)
+    out, steps = folder / "trained", {"num_train_steps": 3, "save_checkpoints_steps": 2}
+    runs.main(runs.command(folder, output_dir=out, do_eval=True, **steps))
     return out
 
 
@@ -104,43 +85,31 @@ PASSED_ON = {
 @pytest.fixture
 def received(monkeypatch):
     """Returns what each part of a run gets, by name."""
-
-    real, real_optimizer = trainer.Trainer, optimizers.create_optimizer
+    train = functools.partial(tiny.arguments, functools.partial(trainer.Trainer.train, None))
+    for module, name in ((trainer, "Trainer"), (optimizers, "create_optimizer")):
+        recorded = functools.partial(tiny.arguments, getattr(module, name))
+        monkeypatch.setattr(module, name, recorded)
+    writer = "albert_tf.training.progress.tf.summary.create_file_writer"
+    monkeypatch.setattr(writer, lambda directory: directory)
 
     def spy(settings):
-        found = SimpleNamespace()
-
-        def create_trainer(*args, **kwargs):
-            found.Trainer = tiny.arguments(real, *args, **kwargs)
-            return found.Trainer
-
-        def create_optimizer(*args, **kwargs):
-            found.optimizer = tiny.arguments(real_optimizer, *args, **kwargs)
-
-        def train(*args, **kwargs):
-            found.train = tiny.arguments(functools.partial(real.train, None), *args, **kwargs)
-
-        monkeypatch.setattr(trainer, "Trainer", create_trainer)
-        monkeypatch.setattr(optimizers, "create_optimizer", create_optimizer)
         devices = SimpleNamespace(is_chief=True)
-        found.task = pretrain.make_trainer(settings, tiny.config(), devices).task
-        found.Trainer.make_optimizer()
+        made = pretrain.make_trainer(settings, tiny.config(), devices)
+        found = SimpleNamespace(Trainer=made, task=made.task, optimizer=made.make_optimizer())
         row_format = RowFormat(settings.max_seq_length, 53, 0, 2, 3, 4)
         masks = settings.mask_settings(row_format)
         records = pretrain.Records(["a"], [], compact_spec(), row_format, masks)
-        pretrain.train(settings, SimpleNamespace(step=0, devices=devices, train=train), records)
+        run = SimpleNamespace(step=0, devices=devices, train=train)
+        found.train = pretrain.train(settings, run, records)
         found.training, found.evaluation = (
             tiny.arguments(made.func, *made.args, **made.keywords)
             for made in (found.train.source, pretrain.evaluation_input(settings, records))
         )
-        found.progress = SimpleNamespace(
-            **{name.removeprefix("_"): value for name, value in vars(found.train.progress).items()}
-        )
+        told = vars(found.train.progress).items()
+        found.progress = SimpleNamespace(**{name.removeprefix("_"): value for name, value in told})
+        found.progress.directory = found.progress.writer
         return found
 
-    monkeypatch.setattr(
-        "albert_tf.training.progress.tf.summary.create_file_writer", lambda directory: directory
-    )
     return spy
 
 
@@ -148,12 +117,10 @@ def received(monkeypatch):
 def test_a_flag_is_passed_on(folder, received, flag):
     value, expected = PASSED_ON[flag]
     found = received(runs.parse(runs.command(folder, **{"masking": "dynamic", flag: value})))
-    found.progress.directory = found.progress.writer
     for name, what in expected.items():
         assert operator.attrgetter(name)(found) == what, name
     unset = {"masking": "dynamic", **dict.fromkeys(["learning_rate", "num_warmup_steps"])}
     others = received(runs.parse(runs.command(folder, **unset)))
-    others.progress.directory = others.progress.writer
     if flag != "max_predictions_per_seq":
         for name, what in expected.items():
             assert operator.attrgetter(name)(others) != what, "the table holds a default"
@@ -173,29 +140,17 @@ def test_every_flag_of_training_is_in_the_table():
 # --- what a run writes and shows ------------------------------------------------------------
 
 
-def test_what_a_run_leaves_behind(folder, trained):
-    names = sorted(path.name for path in trained.iterdir())
+def test_what_a_run_leaves_behind(trained):
+    names = {path.name for path in trained.iterdir()}
     (events,) = (name for name in names if name.startswith("events.out.tfevents."))
-    assert names == sorted(
-        [
-            "albert_config.json",
-            "best_trial.txt",
-            "checkpoint",
-            "eval",
-            "eval_results.jsonl",
-            "eval_results.txt",
-            "input_files.json",
-            "evaluation.lock",
-            "run.json",
-            "run.lock",
-            events,
-            *(
-                f"model.ckpt-{step}.{end}"
-                for step in (2, 3, "best")
-                for end in ("meta", "data-00000-of-00001", "index")
-            ),
-        ]
-    )
+    checkpoints = {
+        f"model.ckpt-{step}.{end}"
+        for step in (2, 3, "best")
+        for end in ("meta", "data-00000-of-00001", "index")
+    }
+    others = "albert_config.json best_trial.txt checkpoint eval eval_results.jsonl evaluation.lock "
+    others += "eval_results.txt input_files.json run.json run.lock"
+    assert names == checkpoints | {events, *others.split()}
     config = tiny.config(num_hidden_layers=1)
     assert tiny.AlbertConfig.from_json_file(trained / "albert_config.json") == config
     scalars = runs.scalars(trained)
@@ -206,54 +161,11 @@ def test_what_a_run_leaves_behind(folder, trained):
     # Warm-up over two steps of a decay over three; the first update has rate 0.
     rates = [values["learning_rate"] for values in scalars.values()]
     assert rates == pytest.approx([0, 0.005, 0.01 / 3], rel=1e-5)
-
-
-def test_results_are_in_the_releases_format(trained):
-    lines = (trained / "eval_results.txt").read_text().splitlines()
-    patterns = [
-        r"global_step = 3",
-        r"loss = (\d\.\d+)",
-        r"masked_lm_accuracy = (0\.\d+)",
-        r"masked_lm_loss = (\d\.\d+)",
-        r"sentence_order_accuracy = (0\.\d+)",
-        r"sentence_order_loss = (\d\.\d+)",
-        f"saved {trained}/model.ckpt-3.meta to {trained}/model.ckpt-best.meta",
-        f"saved {trained}/model.ckpt-3.data-.* to {trained}/model.ckpt-best.data-00000-of-00001",
-        f"saved {trained}/model.ckpt-3.index to {trained}/model.ckpt-best.index",
-        "=" * 50,
-    ]
-    matches = [re.fullmatch(p, line) for p, line in zip(patterns, lines, strict=True)]
-    assert all(matches), lines
-    loss, masked, order = (float(matches[i][1]) for i in (1, 3, 5))
-    assert loss == pytest.approx(masked + order)
+    results = eval_results.read_last(trained)
+    parts = results["masked_lm_loss"] + results["sentence_order_loss"]
+    assert results["loss"] == pytest.approx(parts)
     # 31 examples, each counted once: the 5 that fill up the last batch are not.
-    assert (float(matches[4][1]) * 31) % 1 == pytest.approx(0, abs=1e-6)
-
-
-def test_a_person_sees_where_it_stands(trained, messages):
-    assert any("31 records in 1 files; OneDeviceStrategy with 1 replica(s)" in m for m in messages)
-    assert any("random initialisation: " in message for message in messages)
-    line = re.compile(r"step 1/3 \| loss \d\.\d{3} \(masked_lm \d\.\d{3}\) \| compiled in \d+ s")
-    assert any(line.fullmatch(message) for message in messages)
-    assert f"saved {trained}/model.ckpt-3" in messages
-
-
-def test_bfloat16_learns_and_saves_float32(folder, tmp_path):
-    runs.main(
-        runs.command(
-            folder,
-            output_dir=tmp_path,
-            num_train_steps=40,
-            precision="bfloat16",
-            learning_rate=0.03,
-        )
-    )
-    losses = [values["loss"] for values in runs.scalars(tmp_path).values()]
-    # Steps of one batch differ by about 0.1.
-    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.4
-    values = runs.tensors(tmp_path / "model.ckpt-40")
-    assert values.pop("global_step") == 40
-    assert {value.dtype for value in values.values()} == {np.dtype("float32")}
+    assert (results["sentence_order_accuracy"] * 31) % 1 == pytest.approx(0, abs=1e-5)
 
 
 def test_records_without_any_mask_are_evaluated(folder, copy, tmp_path):
@@ -268,7 +180,7 @@ def test_records_without_any_mask_are_evaluated(folder, copy, tmp_path):
     assert results["loss"] == results["sentence_order_loss"] > 0
 
 
-def test_a_later_command_takes_the_runs_settings_unless_others_are_given(folder, copy, received):
+def test_a_later_command_takes_the_runs_settings_unless_others_are_given(folder, copy):
     def followed(**changes):
         none = ("learning_rate", "num_train_steps", "max_seq_length", "train_batch_size")
         command = runs.command(folder, output_dir=copy, **{**dict.fromkeys(none), **changes})
@@ -351,13 +263,15 @@ def test_weights_without_a_masked_lm_head_are_not_evaluated(folder, copy):
 
 
 def test_relative_moved_with_a_slash_and_other_dropout(folder, copy, monkeypatch, caplog):
-    """A moved output goes on under its new name, given in another way."""
+    """A moved output goes on under its new name, given in another way, and downloads nothing."""
     caplog.set_level("INFO", logger="absl")
     monkeypatch.chdir(copy.parent)
+    monkeypatch.setattr(hub, "_download", lambda path, *_: pytest.fail(f"{path} is not needed"))
     other = runs.write_config(
         copy.parent / "other.json", num_hidden_layers=1, hidden_dropout_prob=0.3
     )
     changes = {"albert_config_file": other, "num_train_steps": 4, "do_eval": True}
+    changes["init_checkpoint"] = "hf://albert/albert-base-v2"
     runs.main(runs.command(folder, output_dir="copy/", **changes))
     assert "resume: step 3 of copy/model.ckpt-3" in caplog.text
     state = tf.train.get_checkpoint_state("copy")
@@ -369,35 +283,6 @@ def test_relative_moved_with_a_slash_and_other_dropout(folder, copy, monkeypatch
         "global_step = 3",
         "global_step = 4",
     ]
-
-
-def test_group_0_of_the_releases_checkpoint_fills_two_groups(tmp_path, caplog):
-    """Learning rate 0 at the first update: the checkpoint holds what was loaded."""
-    caplog.set_level("INFO", logger="absl")
-    changes = {"vocab_size": goldens.config("base").vocab_size}
-    rows = runs.examples(12)
-    runs.write_records(tmp_path / "a.tfrecord", rows)
-    config = goldens.config("base", num_hidden_groups=2)
-    assert config.vocab_size == changes["vocab_size"] > 53
-    (tmp_path / "albert_config.json").write_text(config.to_json())
-    source = goldens.checkpoint("base")
-    command = runs.command(tmp_path, init_checkpoint=source, num_train_steps=1)
-    with pytest.raises(SystemExit, match="does not fit the model: it lacks .*group_1"):
-        runs.main(command)
-    runs.main([*command, "--init_from_group0"])
-    assert f"init_checkpoint: {source}" in caplog.text
-    theirs, mine = checkpoint.read(source), runs.tensors(tmp_path / "out/model.ckpt-1")
-    weights = [name for name in mine if not re.search("adam_|global_step", name)]
-    assert sum("group_1/" in name for name in weights) == 16
-    for name in weights:
-        np.testing.assert_array_equal(mine[name], theirs[name.replace("group_1/", "group_0/")])
-
-
-def test_a_resumed_run_downloads_nothing(folder, copy, monkeypatch):
-    monkeypatch.setattr(hub, "_download", lambda path, *_: pytest.fail(f"{path} is not needed"))
-    changes = {"init_checkpoint": "hf://albert/albert-base-v2", "num_train_steps": 4}
-    runs.main(runs.command(folder, output_dir=copy, **changes))
-    assert checkpoint.latest(str(copy)).endswith("model.ckpt-4")
 
 
 def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew(folder, copy):
@@ -422,28 +307,6 @@ def test_a_fresh_run_forgets_the_best_of_another(folder, trained, copy):
 
 
 # --- what stops it --------------------------------------------------------------------------
-
-
-def poisoned(trained: pathlib.Path, folder: pathlib.Path, gamma: float) -> str:
-    values = checkpoint.read(str(trained))
-    values["bert/embeddings/LayerNorm/gamma"][:] = gamma
-    return checkpoint.save(str(folder), 9, values, 1)
-
-
-@pytest.mark.parametrize(
-    ("gamma", "message"),
-    [
-        (np.nan, ".* has NaN or infinite numbers in bert/embeddings/LayerNorm/gamma"),
-        (3e38, ".*step 1 is not finite .*after step 0; "),
-    ],
-)
-def test_a_loss_that_is_not_finite_from_the_start(folder, trained, tmp_path, gamma, message):
-    out = tmp_path / "out"
-    initial = poisoned(trained, tmp_path, gamma)
-    with pytest.raises(SystemExit, match=f"^error: {message}") as caught:
-        runs.main([*runs.command(folder, output_dir=out, init_checkpoint=initial), "--do_eval"])
-    assert "\n" not in caught.value.code
-    assert not list(out.glob("*ckpt*"))
 
 
 def test_a_loss_that_is_not_finite_after_a_resume(folder, copy):
@@ -485,7 +348,6 @@ def test_another_config_in_output_dir_changes_nothing(folder, copy, tmp_path, ch
     runs.write_config(tmp_path / "other.json", **change)
     config = tmp_path / "other.json"
     *_, name = change
-    with pytest.raises(SystemExit, match=f"^error: .* another model .{name} .* before") as e:
+    with pytest.raises(SystemExit, match=f"^error: .* another model .{name} .* before"):
         runs.main(runs.command(folder, output_dir=copy, albert_config_file=config))
-    assert "\n" not in e.value.code
     assert contents(copy) == before

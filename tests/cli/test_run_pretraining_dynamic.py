@@ -60,22 +60,18 @@ def test_no_limit_of_predictions_is_what_a_full_row_needs(folder, share, most):
     assert masks.max_predictions_per_seq == most
 
 
-def test_it_learns_and_warns_of_few_predictions(folder, tmp_path, caplog):
-    runs.main(
-        runs.command(
-            folder,
-            output_dir=tmp_path,
-            masked_lm_budget=0.3,
-            do_permutation=True,
-            num_train_steps=40,
-            learning_rate=0.03,
-        )
-    )
+def test_it_learns_in_bfloat16_saves_float32_and_warns_of_few_predictions(folder, tmp_path, caplog):
+    changes = {"masked_lm_budget": 0.3, "do_permutation": True, "precision": "bfloat16"}
+    changes |= {"num_train_steps": 40, "learning_rate": 0.03}
+    runs.main(runs.command(folder, output_dir=tmp_path, **changes))
     losses = [values["loss"] for values in runs.scalars(tmp_path).values()]
     # Steps of one batch differ by about 0.1.
     assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.4
     # 0.3 of 23 tokens are 7, not 5.
     assert "max_predictions_per_seq=5 masks 21.7 % of a full example, not 30.0 %: 7" in caplog.text
+    values = runs.tensors(tmp_path / "model.ckpt-40")
+    assert values.pop("global_step") == 40
+    assert {value.dtype for value in values.values()} == {np.dtype("float32")}
 
 
 def test_resumed_and_shared_runs_see_the_same_masks(folder, tmp_path):
