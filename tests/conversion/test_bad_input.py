@@ -239,52 +239,28 @@ def test_a_vocabulary_of_another_size(layout, copy_of, golden, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tf1"]
 
 
+THEIRS, AS = "--to=huggingface", "--architecture=AlbertFor"
+
+
 @pytest.mark.parametrize(
     ("source", "arguments", "message"),
     [
         ("encoder/base", ["--to=kerashub"], "no place for cls/seq_relationship/ .* set --drop=cls"),
-        ("heads/squad_v2", ["--to=huggingface"], "the heads of squad_v2 .*: train with"),
-        (
-            "heads/squad_v2",
-            ["--to=huggingface", "--architecture=AlbertForQuestionAnswering"],
-            "the heads of squad_v2 .*; or leave out heads of .* with --drop",
-        ),
-        (
-            "heads/squad_v2",
-            ["--to=huggingface", "--drop=answer_class/"],
-            "has no ALBERT with exactly end_logits/, start_logits/",
-        ),
-        ("heads/squad_v1", ["--to=huggingface"], "QuestionAnswering has no place for bert/pooler/"),
-        (
-            "heads/classifier",
-            ["--to=huggingface", "--architecture=AlbertForMaskedLM"],
-            "AlbertForMaskedLM has no place for output_, bert/pooler/ of",
-        ),
-        (
-            "heads/classifier",
-            ["--to=huggingface", "--architecture=AlbertForMultipleChoice"],
-            "AlbertForMultipleChoice has one output per choice, but .* 3",
-        ),
+        ("heads/squad_v2", [THEIRS], "the heads of squad_v2 .*: train with"),
+        ("heads/squad_v2", [THEIRS, f"{AS}QuestionAnswering"], "leave out heads of .* with --drop"),
+        ("heads/squad_v2", [THEIRS, "--drop=answer_class/"], "exactly end_logits/, start_logits/"),
+        ("heads/squad_v1", [THEIRS], "QuestionAnswering has no place for bert/pooler/"),
+        ("heads/classifier", [THEIRS, f"{AS}MaskedLM"], "no place for output_, bert/pooler/ of"),
+        ("heads/classifier", [THEIRS, f"{AS}MultipleChoice"], "one output per choice, but .* 3"),
         ("encoder/groups3", ["--to=tf1", "--albert_config_file=none"], "none does not exist"),
         ("encoder/nowhere", ["--to=tf1"], "there is no checkpoint"),
     ],
 )
 def test_the_command_says_one_line_and_writes_nothing(source, arguments, message, golden, tmp_path):
     source = f"--from={golden / source}"
-    with pytest.raises(SystemExit, match=f"error: .*{message}") as error:
+    with pytest.raises(SystemExit, match=f"error: .*{message}"):
         run_main(command.main, [source, *arguments, f"--output_dir={tmp_path / 'target'}"])
-    assert "\n" not in str(error.value)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_command_says_what_it_did(golden, tmp_path, caplog):
-    target = tmp_path / "target"
-    source = golden / "encoder" / "base"
-    run_main(command.main, [f"--from={source}", "--to=keras", f"--output_dir={target}"])
-    said = caplog.messages[-1]
-    assert said == f"{target}: AlbertForPreTraining, 32 weights; vocabulary: no vocabulary"
-    model = albert_tf.AlbertForPreTraining(goldens.config("base"))
-    assert albert_tf.load_weights(model, target).missing == ()
 
 
 @pytest.mark.parametrize("kind", ["F8_E4M3", "F8_E5M2"])

@@ -19,6 +19,7 @@ from albert_tf.text import vocabulary
 from tests import goldens, tolerances
 
 CONFIG = goldens.config("base")
+QUERY_KEY_VALUE = ("query", "key", "value")
 
 
 def stored() -> dict[str, np.ndarray]:
@@ -61,40 +62,33 @@ def test_a_saved_model_of_keras(tmp_path):
 
 def garden_variables() -> dict[str, np.ndarray]:
     """Returns the encoder's weights as the Model Garden's encoder names and shapes them."""
-    heads, size = CONFIG.num_attention_heads, CONFIG.hidden_size // CONFIG.num_attention_heads
-    values = stored()
-
-    def take(name, *shape):
-        value = values[f"bert/{name}"]
-        return value.reshape(shape) if shape else value
-
-    block = "encoder/transformer/group_0/inner_group_0"
+    values, hidden, heads = stored(), CONFIG.hidden_size, CONFIG.num_attention_heads
+    block, attention = "encoder/transformer/group_0/inner_group_0", "transformer/self_attention"
     variables = {
-        "word_embeddings/embeddings": take("embeddings/word_embeddings"),
-        "type_embeddings/embeddings": take("embeddings/token_type_embeddings"),
-        "position_embedding/embeddings": take("embeddings/position_embeddings"),
+        "word_embeddings/embeddings": values["bert/embeddings/word_embeddings"],
+        "type_embeddings/embeddings": values["bert/embeddings/token_type_embeddings"],
+        "position_embedding/embeddings": values["bert/embeddings/position_embeddings"],
     }
-    for part in ("query", "key", "value"):
-        layer = f"transformer/self_attention/{part}"
-        kernel, bias = (f"{block}/attention_1/self/{part}/{kind}" for kind in ("kernel", "bias"))
-        variables[f"{layer}/kernel"] = take(kernel, CONFIG.hidden_size, heads, size)
-        variables[f"{layer}/bias"] = take(bias, heads, size)
-    layer, output = "transformer/self_attention/attention_output", f"{block}/attention_1/output"
-    variables[f"{layer}/kernel"] = take(f"{output}/dense/kernel", heads, size, CONFIG.hidden_size)
-    variables[f"{layer}/bias"] = take(f"{output}/dense/bias")
-    for theirs, ours in (
+    for theirs, ours, *names in (
+        *((f"{attention}/{part}", f"{block}/attention_1/self/{part}") for part in QUERY_KEY_VALUE),
+        (f"{attention}/attention_output", f"{block}/attention_1/output/dense"),
         ("embedding_projection", "encoder/embedding_hidden_mapping_in"),
         ("transformer/intermediate", f"{block}/ffn_1/intermediate/dense"),
         ("transformer/output", f"{block}/ffn_1/intermediate/output/dense"),
         ("pooler_transform", "pooler/dense"),
+        ("embeddings/layer_norm", "embeddings/LayerNorm", "gamma", "beta"),
+        ("transformer/self_attention_layer_norm", f"{block}/LayerNorm", "gamma", "beta"),
+        ("transformer/output_layer_norm", f"{block}/LayerNorm_1", "gamma", "beta"),
     ):
-        variables |= {f"{theirs}/{kind}": take(f"{ours}/{kind}") for kind in ("kernel", "bias")}
-    for theirs, ours in (
-        ("embeddings/layer_norm", "embeddings/LayerNorm"),
-        ("transformer/self_attention_layer_norm", f"{block}/LayerNorm"),
-        ("transformer/output_layer_norm", f"{block}/LayerNorm_1"),
-    ):
-        variables |= {f"{theirs}/{kind}": take(f"{ours}/{kind}") for kind in ("gamma", "beta")}
+        for name in names or ("kernel", "bias"):
+            variables[f"{theirs}/{name}"] = values[f"bert/{ours}/{name}"]
+    # Each head has axes of its own.
+    for part in QUERY_KEY_VALUE:
+        for name, shape in (("kernel", (hidden, heads, -1)), ("bias", (heads, -1))):
+            path = f"{attention}/{part}/{name}"
+            variables[path] = variables[path].reshape(shape)
+    path = f"{attention}/attention_output/kernel"
+    variables[path] = variables[path].reshape(heads, -1, hidden)
     return variables
 
 

@@ -74,22 +74,18 @@ def enlarge(folder: pathlib.Path, layout: str, key: str, value: int) -> None:
         rewrite(file, lambda values: values.update({key: value}))
 
 
-@pytest.mark.parametrize("key", ["vocab_size", "type_vocab_size"])
+@pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("layout", ["huggingface", "kerashub", "tf1"])
-def test_a_config_of_a_giant_asks_for_no_memory(layout, key, copy_of):
-    folder = copy_of(layout)
-    enlarge(folder, layout, key, 1 << 30)
-    with pytest.raises(ValueError, match="declares at least [0-9,]* numbers, but they have .*"):
-        convert(str(folder), "keras", str(folder.with_name("target")))
-
-
-@pytest.mark.parametrize("key", ["num_hidden_layers", "inner_group_num"])
-@pytest.mark.parametrize("layout", ["huggingface", "kerashub", "tf1"])
-def test_a_config_of_a_tower_takes_no_time(layout, key, copy_of):
+def test_a_config_of_a_giant_asks_for_no_memory_and_that_of_a_tower_takes_no_time(
+    layout, key, copy_of
+):
     folder = copy_of(layout)
     enlarge(folder, layout, key, 10**9)
-    with pytest.raises(ValueError, match=f"{key} must be at most 4096, not 1000000000"):
-        albert_tf.load_config(folder)
+    message = "declares at least [0-9,]* numbers, but they have .*"
+    if "vocab" not in key:
+        message = f"{key} must be at most 4096, not 1000000000"
+    with pytest.raises(ValueError, match=message):
+        convert(str(folder), "keras", str(folder.with_name("target")))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import albert_tf
-from albert_tf import conversion
 from albert_tf.storage import checkpoint
 from tests import goldens
 
@@ -81,22 +79,6 @@ def test_the_old_one_stays_until_the_new_one_is_listed(tmp_path, monkeypatch):
     check(old, values(1))
 
 
-def test_keras_variables_are_saved_by_the_releases_names(tmp_path):
-    model = goldens.pretrained("groups2_inner2")
-    theirs = checkpoint.read(goldens.checkpoint("groups2_inner2"))
-    tensors = conversion.named_weights(model) | {"global_step": theirs["global_step"]}
-    prefix = checkpoint.save(str(tmp_path), 1, tensors, keep_max=1)
-    mine = checkpoint.read(prefix)
-    assert {n: (v.shape, v.dtype) for n, v in mine.items()} == {
-        n: (v.shape, v.dtype) for n, v in theirs.items()
-    }
-    check(prefix, theirs)
-    again = albert_tf.AlbertForPreTraining(model.config)
-    conversion.load_weights(again, prefix)
-    for old, new in zip(model.weights, again.weights, strict=True):
-        np.testing.assert_array_equal(old, new)
-
-
 @pytest.mark.parametrize(
     ("keep_max", "kept"), [(1, [11]), (2, [7, 11]), (5, [2, 3, 5, 7, 11]), (0, [2, 3, 5, 7, 11])]
 )
@@ -130,13 +112,6 @@ def test_a_relative_directory(tmp_path, monkeypatch, directory):
     assert names(checkpoint.listed(directory)) == ["model.ckpt-3", "model.ckpt-5"]
     check(directory, values(5))
     assert not os.path.exists(os.path.join(directory, "model.ckpt-2" + INDEX))
-
-
-def test_a_directory_can_be_moved(tmp_path):
-    (tmp_path / "old").mkdir()
-    save(tmp_path / "old", 3)
-    (tmp_path / "old").rename(tmp_path / "new")
-    assert checkpoint.latest(str(tmp_path / "new")) == str(tmp_path / "new" / "model.ckpt-3")
 
 
 def test_a_half_written_checkpoint_is_not_there(tmp_path):

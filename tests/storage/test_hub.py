@@ -29,38 +29,28 @@ def serve(name: str, files: Mapping[str, bytes]) -> Iterator[tuple[str, list[str
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            download, api = f"/{name}/resolve/{COMMIT}/", f"/api/models/{name}"
-            if path.startswith(download) and path.removeprefix(download) in files:
-                self._send_file(path.removeprefix(download))
+            file, api = path.removeprefix(f"/{name}/resolve/{COMMIT}/"), f"/api/models/{name}"
+            if file in files:
+                if self.command == "GET":
+                    fetched.append(file)
+                tag = {"ETag": f'"{_digest(files[file])}"', "X-Repo-Commit": COMMIT}
+                self._send(files[file], tag)
             elif path in (api, f"{api}/revision/main", f"{api}/revision/{COMMIT}"):
                 listed = [{"rfilename": file} for file in files]
                 self._send({"id": name, "modelId": name, "sha": COMMIT, "siblings": listed})
             elif path == f"{api}/tree/{COMMIT}":
                 self._send([_entry(file, content) for file, content in files.items()])
             else:
-                known = path.startswith(f"{api}/")
-                self._send({}, 404, "RevisionNotFound" if known else "RepoNotFound")
+                kind = "Revision" if path.startswith(f"{api}/") else "Repo"
+                self._send({}, {"X-Error-Code": f"{kind}NotFound"}, 404)
 
         do_HEAD = do_GET
 
-        def _send_file(self, file: str) -> None:
-            content = files[file]
-            self.send_response(200)
-            self.send_header("ETag", f'"{_digest(content)}"')
-            self.send_header("X-Repo-Commit", COMMIT)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            if self.command == "GET":
-                fetched.append(file)
-                self.wfile.write(content)
-
-        def _send(self, answer: object, status: int = 200, error: str = "") -> None:
-            content = json.dumps(answer).encode()
+        def _send(self, answer: object, headers: Mapping[str, str] = {}, status: int = 200) -> None:
+            content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
-            if error:
-                self.send_header("X-Error-Code", error)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
+            for header, value in {"Content-Length": str(len(content)), **headers}.items():
+                self.send_header(header, value)
             self.end_headers()
             self.wfile.write(content if self.command == "GET" else b"")
 

@@ -131,49 +131,28 @@ def test_a_path_with_a_scheme(write):
     assert len(table.read_texts("ram://parquet/t.parquet", TEXT, ("good", "meh"))) == 3
 
 
-def bad_columns(pyarrow):
-    return {
-        "null": (
-            {**ROWS, "review": ["a", "b", None]},
-            "t.parquet:3: expected a value for 'review'",
-        ),
-        "blank": (
-            {**ROWS, "review": ["a", " ", "c"]},
-            "t.parquet:2: expected a value for 'review'",
-        ),
-        "label": ({**ROWS, "mood": ["meh", "meh", "?"]}, "t.parquet:3: label '.' is not one of"),
-        "missing": (
-            {"text": ["a"], "mood": ["meh"]},
-            "t.parquet: expected the columns 'review', each once, got 'text', 'mood'",
-        ),
-        "twice": (
-            pyarrow.table([["a"], ["b"], ["meh"]], names=["review", "review", "mood"]),
-            "t.parquet: expected the columns 'review', each once",
-        ),
-        "bytes": ({**ROWS, "review": [b"a"] * 3}, "column 'review' holds binary, expected text"),
-        "times": (
+def test_bad_cells_are_named(pyarrow, write):
+    twice = pyarrow.table([["a"], ["b"], ["meh"]], names=["review", "review", "mood"])
+    latin = pyarrow.array([b"a", b"b", b"\xff"]).view(pyarrow.string())
+    for columns, message in (
+        ({**ROWS, "review": ["a", "b", None]}, "t.parquet:3: expected a value for 'review'"),
+        ({**ROWS, "review": ["a", " ", "c"]}, "t.parquet:2: expected a value for 'review'"),
+        ({**ROWS, "mood": ["meh", "meh", "?"]}, "t.parquet:3: label '.' is not one of"),
+        ({"text": ["a"], "mood": ["meh"]}, "the columns 'review', each once, got 'text', 'mood'"),
+        (twice, "t.parquet: expected the columns 'review', each once"),
+        ({**ROWS, "review": [b"a"] * 3}, "column 'review' holds binary, expected text"),
+        (
             {**ROWS, "mood": np.array([1, 2, 3], "datetime64[ms]")},
             r"column 'mood' holds timestamp\[ms\], expected text or numbers",
         ),
-        "decimals": ({**ROWS, "mood": [decimal.Decimal("1.5")] * 3}, "column 'mood' holds decimal"),
-        "not UTF-8": (
-            {**ROWS, "review": pyarrow.array([b"a", b"b", b"\xff"]).view(pyarrow.string())},
-            "t.parquet: not UTF-8 text after row",
-        ),
-        "no rows": ({"review": pyarrow.array([], "string"), "mood": []}, "has no examples"),
-    }
-
-
-@pytest.mark.parametrize(
-    "case", ["null", "blank", "label", "missing", "twice", "bytes", "times", "decimals"]
-    + ["not UTF-8", "no rows"],
-)  # fmt: skip
-def test_bad_cells_are_named(pyarrow, write, case):
-    columns, message = bad_columns(pyarrow)[case]
-    path = write(columns)
-    with pytest.raises(ValueError, match=message) as error:
-        table.read_texts(path, TEXT, ("good", "meh"))
-    assert "\n" not in str(error.value)
+        ({**ROWS, "mood": [decimal.Decimal("1.5")] * 3}, "column 'mood' holds decimal"),
+        ({**ROWS, "review": latin}, "t.parquet: not UTF-8 text after row"),
+        ({"review": pyarrow.array([], "string"), "mood": []}, "has no examples"),
+    ):
+        path = write(columns)
+        with pytest.raises(ValueError, match=message) as error:
+            table.read_texts(path, TEXT, ("good", "meh"))
+        assert "\n" not in str(error.value)
 
 
 def test_damaged_files_are_refused_in_one_line(write, tmp_path, monkeypatch):
