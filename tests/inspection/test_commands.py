@@ -47,7 +47,7 @@ def test_too_few_labels_are_found_before_a_model_is_loaded(stored, tmp_path, mon
         run_main(commands.probes, [f"--model={stored}", f"--seed={seed}", *given])
 
 
-def test_a_command_is_named_first(monkeypatch, capsys):
+def test_a_command_is_named_first(monkeypatch):
     monkeypatch.setattr("sys.argv", ["albert-inspect"])
     with pytest.raises(SystemExit, match="(?s)COMMAND --help.*similarity .*sizes +Prints what a m"):
         cli_commands.inspect()

@@ -4,15 +4,13 @@ Can't see: how well activations are estimated.
 """
 
 import dataclasses
-import math
 
 import pytest
 import tensorflow as tf
 
-from albert_tf.config import AlbertConfig, shipped_models
+from albert_tf.config import AlbertConfig
 from albert_tf.inspection import costs
 from albert_tf.inspection.costs import Shape
-from albert_tf.model import layers
 from albert_tf.model.heads import AlbertForPreTraining
 
 SMALL = AlbertConfig(
@@ -32,45 +30,19 @@ PAPER = {
     256: {"all": 16, "none": 93},
     768: {"all": 31, "attention": 83, "ffn": 57, "none": 108},
 }
-GRID = [(width, sharing) for width in PAPER for sharing in ("all", "attention", "ffn", "none")]
 
 
-@pytest.fixture
-def built_size(monkeypatch):
-    """Returns the number of weights that a model of a config creates, without their memory."""
-    real, created = layers.AlbertLayer.add_weight, []
-
-    def add_weight(self, *, shape, **kwargs):
-        created.append(math.prod(shape))
-        return real(self, shape=(0,), **kwargs)
-
-    monkeypatch.setattr(layers.AlbertLayer, "add_weight", add_weight)
-
-    def build(config: AlbertConfig) -> int:
-        created.clear()
-        AlbertForPreTraining(config)
-        return sum(created)
-
-    return build
-
-
-@pytest.mark.parametrize("name", shipped_models())
-def test_parameters_of_all_models_that_come_with_the_package(built_size, name):
-    config = AlbertConfig.from_json_file(name)
-    assert sum(costs.count_parameters(config).values()) == built_size(config)
-
-
-@pytest.mark.parametrize(("width", "sharing"), GRID)
-def test_parameters_of_the_papers_grid(built_size, width, sharing):
+@pytest.mark.parametrize(("width", "sharing"), [(w, s) for w, row in PAPER.items() for s in row])
+def test_parameters_of_the_papers_grid(width, sharing):
     config = dataclasses.replace(BASE, embedding_size=width, parameter_sharing=sharing)
-    assert sum(costs.count_parameters(config).values()) == built_size(config)
-    if sharing in PAPER[width]:
-        # BERT-base is 109.1M with the pooler.
-        assert costs.count_encoder(config) / 1e6 == pytest.approx(PAPER[width][sharing], abs=1.2)
+    # BERT-base is 109.1M with the pooler.
+    assert costs.count_encoder(config) / 1e6 == pytest.approx(PAPER[width][sharing], abs=1.2)
 
 
 @pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
-@pytest.mark.parametrize("changes", [{}, {"num_hidden_groups": 3, "inner_group_num": 2}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"num_hidden_groups": 3, "inner_group_num": 2}, {"embedding_size": 15}]
+)
 def test_parameters_and_their_bytes_are_the_models(sharing, changes):
     config = dataclasses.replace(SMALL, parameter_sharing=sharing, **changes)
     model = AlbertForPreTraining(config)
