@@ -129,21 +129,20 @@ def test_classes(models, answers, vocabulary, name, dtype, tolerance):
         assert scores == close(expected["probabilities"], tolerance)
 
 
+def filler(models, name, vocabulary):
+    served = export.MaskFiller(models[1][name], vocabulary, Fill(max_seq_length=64))
+    return predict.from_model(served)
+
+
 def test_masked_words_and_features(models, answers, vocabulary):
-    served = predict.from_model(
-        export.MaskFiller(models[1]["fill_mask"], vocabulary, Fill(max_seq_length=64))
-    )
-    for found, expected in zip(
-        answers["fill_mask", "fill-mask", "fp32"], served(MASKED), strict=True
-    ):
+    served = filler(models, "fill_mask", vocabulary)(MASKED)
+    for found, expected in zip(answers["fill_mask", "fill-mask", "fp32"], served, strict=True):
         ids = vocabulary.tokenizer.convert_tokens_to_ids([e["piece"] for e in expected["masks"][0]])
         assert [each["token"] for each in found] == ids
         shares = [each["probability"] for each in expected["masks"][0]]
         assert [each["score"] for each in found] == close(shares)
     for name in ("fill_mask", "features"):
-        model = predict.from_model(
-            export.MaskFiller(models[1][name], vocabulary, Fill(max_seq_length=64))
-        )
+        model = filler(models, name, vocabulary)
         vectors = np.concatenate(answers[name, "feature-extraction", "fp32"])
         np.testing.assert_allclose(vectors, model.embed(TEXTS), rtol=0, atol=tolerances.PEER_OUTPUT)
 
@@ -152,9 +151,7 @@ def test_masked_words_and_features(models, answers, vocabulary):
 def test_sentence_transformers_takes_the_directory_as_it_is(models, vocabulary, hugging_face, name):
     if importlib.util.find_spec("sentence_transformers") is None:  # Importing it loads torch.
         pytest.skip("sentence_transformers is not installed: make test-peers installs it")
-    model = predict.from_model(
-        export.MaskFiller(models[1][name], vocabulary, Fill(max_seq_length=64))
-    )
+    model = filler(models, name, vocabulary)
     found = hugging_face("embed", directory=models[0] / name, texts=TEXTS)["vectors"]
     np.testing.assert_allclose(found, model.embed(TEXTS), rtol=0, atol=tolerances.PEER_OUTPUT)
 

@@ -197,29 +197,6 @@ def test_no_texts(vocabulary, word_piece):
     assert graph_tokenizer.build(word_piece)(tf.constant(["", " "])).ids.to_list() == [[], []]
 
 
-def test_pieces_know_their_place_in_the_raw_text(vocabulary):
-    text = "In  1990, Zoë bought ¼ of the ﬁsh.\u3000 "
-    pieces = graph_tokenizer.build(vocabulary)(tf.constant([text, "x", text]))
-    names = vocabulary.tokenizer.tokenize(vocabulary.tokenizer.preprocess(text))
-    for row in (0, 2):
-        ends = zip(pieces.starts[row].numpy(), pieces.ends[row].numpy(), strict=True)
-        places = dict(zip(names, [text[start:end] for start, end in ends], strict=True))
-        assert places["▁in"] == "In"
-        assert places["▁1990"] == "  1990"
-        assert places[","] == ","
-        assert places["e"] == "ë"
-        assert places["▁fish"] == " ﬁsh"
-        assert places["."] == "."
-
-
-def test_pieces_of_words_know_their_place_in_the_raw_text(word_piece):
-    text = "\u200bunaffable,\u2028中国  2020"
-    pieces = graph_tokenizer.build(word_piece)(tf.constant([text]))
-    ends = zip(pieces.starts[0].numpy(), pieces.ends[0].numpy(), strict=True)
-    expected = ["un", "aff", "able", ",", "中", "国", "2", "0", "2", "0"]
-    assert [text[start:end] for start, end in ends] == expected
-
-
 # fmt: off
 WORDS = [
     "Ajax", "the", "1,990,", "2,0", "x_1", "Zoë", "Rene\u0301", "U.S.", "ﾊﾞｯｸ", "한국어", "中国",

@@ -19,7 +19,7 @@ from albert_tf.answers.fill import Fill
 from albert_tf.answers.span import BeamSpan, Span
 from albert_tf.serving import answering, classifying, graph_tokenizer, predict, served_models
 from tests import goldens, tolerances
-from tests.served_tasks import KINDS, TASKS, in_graph, make, model
+from tests.served_tasks import KINDS, TASKS, config_for, in_graph, make, model
 
 LENGTHS = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
 
@@ -33,7 +33,7 @@ def test_no_texts(task, vocabulary):
     assert {len(value) for value in served.answer_texts(**texts).values()} == {0}
 
 
-def test_masks_are_filled_and_texts_embedded(vocabulary, config):
+def test_masks_are_filled_and_texts_embedded(vocabulary):
     """By the model alone. Text after a [MASK] has no space of its own: "." and not "▁."."""
     tokenizer, kind = vocabulary.tokenizer, Fill(top_k=3, max_seq_length=64)
     encode, mask = tokenizer.encode, tokenizer.mask_id
@@ -44,7 +44,7 @@ def test_masks_are_filled_and_texts_embedded(vocabulary, config):
         "[MASK]": [mask],
         "[MASK]\u3000dog": [mask, *encode("dog")],
     }
-    pretrained = model(kind, config)
+    pretrained = model(kind, config_for(vocabulary))
     answers = predict.from_model(export.MaskFiller(pretrained, vocabulary, kind)).outputs(
         [[text] for text in texts]
     )
@@ -144,9 +144,9 @@ def test_null_odds_at_the_threshold_are_no_answer(vocabulary):
     ("options", "label"),
     [({}, "no"), ({"threshold": 0.5}, "yes"), ({"multilabel": True}, "no|yes")],
 )
-def test_a_probability_at_the_threshold_is_enough(options, label, vocabulary, config):
+def test_a_probability_at_the_threshold_is_enough(options, label, vocabulary):
     kind = Classify(labels=("no", "yes"), **options, max_seq_length=16)
-    classifier = model(kind, config)
+    classifier = model(kind, config_for(vocabulary))
     classifier.set_weights([np.zeros(value.shape) for value in classifier.get_weights()])
     for found in in_both(export.Classifier(classifier, vocabulary, kind), ["a cat"]):
         assert found["probabilities"].tolist() == [0.5, 0.5]

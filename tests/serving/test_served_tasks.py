@@ -58,21 +58,6 @@ def test_only_what_it_was_trained_for_is_served(kind, layout, vocabulary, folder
     assert serve(kind.task, tmp_path / "there", options).kind.task == kind.task
 
 
-@pytest.mark.parametrize(
-    ("layout", "name"),
-    [("tf1", name) for name in KINDS]
-    + [("huggingface", name) for name, kind in KINDS.items() if kind.is_hugging_face],
-)
-def test_texts_are_read_and_labelled_as_in_the_run(layout, name, vocabulary, folder, tmp_path):
-    kind = KINDS[name]
-    store(folder, kind, vocabulary)
-    drop = [] if kind.reads_pooler else ["bert/pooler/"]
-    convert(str(folder), layout, str(tmp_path / "there"), drop=drop)
-    assert serve(kind.task, tmp_path / "there").kind == kind
-    # What is asked for comes first.
-    assert serve(kind.task, folder, {"max_seq_length": 45}).kind == kind.replace(max_seq_length=45)
-
-
 def test_without_a_record_weights_and_defaults_tell(vocabulary, folder):
     """Of two kinds of one name, the one whose head is stored."""
     store(folder, SpanOrNone(max_seq_length=16, max_query_length=12), vocabulary)
@@ -147,25 +132,6 @@ def preprocess(vocabulary):
 def model_of(num_labels: int, kind: type = albert_tf.AlbertForSequenceClassification):
     config = tiny.config(num_hidden_layers=1, vocab_size=6000, max_position_embeddings=16)
     return kind(config, num_labels=num_labels)
-
-
-def test_labels_and_lengths_are_those_of_the_preprocessor(vocabulary):
-    lengths = {"max_qa_length": 7, "max_query_length": 6, "doc_stride": 5}
-    preprocess = albert_tf.Preprocessor(vocabulary, 15, ("war", "art", "law"), **lengths)
-    config = tiny.config(num_hidden_layers=1, vocab_size=6000)
-    lengths["max_seq_length"] = 15
-    for fitted in (
-        model_of(3),
-        model_of(3, albert_tf.AlbertForTokenClassification),
-        albert_tf.AlbertForMultipleChoice(config),
-        albert_tf.AlbertForQuestionAnswering(config),
-        albert_tf.AlbertForQuestionAnsweringV2(config),
-        albert_tf.AlbertForPreTraining(config),
-    ):
-        kind = served_tasks.serve_fitted(fitted, preprocess, {}).kind
-        own = {name: n for name, n in lengths.items() if name in kind.options()}
-        assert {name: getattr(kind, name) for name in own} == own
-        assert getattr(kind, "labels", preprocess.labels) == preprocess.labels
 
 
 def test_a_subclass_is_served(preprocess):

@@ -95,7 +95,7 @@ def test_words_in_the_graph():
     assert (broken.starts.to_list(), broken.ends.to_list()) == ([[0, 2]], [[1, 4]])
 
 
-def test_answers_in_a_line(vocabulary):
+def test_answers_in_a_line():
     spans = {"starts": np.array([0, 3]), "ends": np.array([2, 5]), "probabilities": np.ones(2)}
     words = {"words": np.array(["In", "it"]), "tags": np.array(["cap", "low"]), **spans}
     plain = Tag(labels=PLAIN)

@@ -177,10 +177,9 @@ def test_each_epoch_has_every_text_once_in_batches_of_like_lengths(preprocess):
     assert positions < 1.3 * table.lengths.sum()
 
 
-def test_a_model_is_fitted_and_saved_from_strings(weights, tmp_path):
-    """It is exported in examples/test_finetune_keras.py."""
-    labels = ("bad", "good")
-    preprocess = albert_tf.Preprocessor.from_weights(weights, LENGTH, labels)
+def test_a_model_is_fitted_from_strings(weights):
+    """It is saved and exported in examples/test_finetune_keras.py."""
+    preprocess = albert_tf.Preprocessor.from_weights(weights, LENGTH, ("bad", "good"))
     model = albert_tf.AlbertForSequenceClassification.from_weights(weights, num_labels=2)
     texts = ["light was good", "void and darkness"] * 12
     train = preprocess.dataset(texts, ["good", "bad"] * 12, 6)
@@ -200,16 +199,6 @@ def test_a_model_is_fitted_and_saved_from_strings(weights, tmp_path):
     half = preprocess.dataset(texts[::2], [0] * 12, 24)
     loss_of = [model.evaluate(data, verbose=0)[0] for data in (weighted, half)]
     assert loss_of[0] * 2 == pytest.approx(loss_of[1], rel=1e-5)
-
-    # Saved beside its vocabulary, and loaded with its own head.
-    model.save(tmp_path / "model.keras")
-    preprocess.save(tmp_path)
-    again = albert_tf.AlbertForSequenceClassification.from_weights(tmp_path)
-    inputs = albert_tf.Preprocessor.from_weights(tmp_path, LENGTH)
-    assert inputs.labels == labels
-    again.compile(jit_compile=False)
-    found = again.predict(inputs.dataset(texts, batch_size=5), verbose=0)
-    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(
@@ -357,10 +346,7 @@ def test_bad_texts_and_labels_are_one_line(preprocess, weights):
         (lambda: preprocess([]), "there are no texts"),
         (lambda: preprocess(["a", None]), "texts must be strings, but the one at index 1 is None"),
         (lambda: preprocess(3), "texts must be strings, not 3"),
-        (
-            lambda: preprocess(["a", "I \ud83d"]),
-            r"index 1 is no text: '.ud83d' at character 2 is an",
-        ),
+        (lambda: preprocess(["a", "I \ud83d"]), r"index 1 is no text: '.ud83d' at character 2"),
         (lambda: preprocess.tokenizer.encode("\udcff"), "unpaired surrogate"),
         (lambda: preprocess.dataset(endless), "never ends: leave its repeat"),
         (lambda: named.dataset(["a", "b"], [["bad"], ["ugly"]]), "label 'ugly' is not one of"),
@@ -368,10 +354,7 @@ def test_bad_texts_and_labels_are_one_line(preprocess, weights):
         (lambda: preprocess(["a"], ["b", "c"]), "expected as many pairs as texts, got 2 and 1"),
         (lambda: preprocess(["a", "b"], choices=[["c"], []]), "the same number of choices"),
         (lambda: preprocess({"sentence": ["a"]}), "expected a column 'text', got 'sentence'"),
-        (
-            lambda: preprocess.dataset(["a"], [1.0], sample_weights=[np.nan]),
-            "`sample_weights` must be finite numbers",
-        ),
+        (lambda: preprocess.dataset(["a"], [1], sample_weights=[np.nan]), "`sample_weights` must"),
         (lambda: preprocess.dataset(["a"], ["b"]), "label 'b' is not one of `labels`.*none given"),
         (lambda: named.dataset(["a"], ["ugly"]), "label 'ugly' is not one of `labels`"),
         (lambda: named.dataset(["a", "b"], [1, 2]), "label 2 is neither one of `labels`"),
@@ -383,10 +366,7 @@ def test_bad_texts_and_labels_are_one_line(preprocess, weights):
         (lambda: preprocess.dataset(["a"], sample_weights=[1.0]), "give both"),
         (lambda: albert_tf.Preprocessor.from_weights(weights, 65), "at most 64"),
         (lambda: albert_tf.Preprocessor(preprocess.vocabulary, 3), "at least 4, not 3"),
-        (
-            lambda: albert_tf.Preprocessor(preprocess.vocabulary, "9"),
-            "`max_seq_length` .*, not '9'",
-        ),
+        (lambda: albert_tf.Preprocessor(preprocess.vocabulary, "9"), "`max_seq_length` .* '9'"),
         (lambda: preprocess.dataset(["a"], batch_size=2.5), "`batch_size` .* least 1, not 2.5"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -23,8 +23,14 @@ def losses(task: PretrainingTask, outputs: dict, features: dict) -> dict:
     return {**each, "total_loss": sum(each.values())}
 
 
-def check_losses_and_gradients(variant, model, task, compiled=False):
-    features = goldens.inputs(variant)
+@pytest.mark.parametrize(
+    ("variant", "how"),
+    [*((variant, "") for variant in goldens.VARIANTS)]
+    + [("base", "compiled"), ("groups2_inner2", "recomputed")],
+)
+def test_losses_and_gradients_are_the_releases(variant, how):
+    task, features = PretrainingTask(goldens.config(variant)), goldens.inputs(variant)
+    model = goldens.pretrained(variant, recompute=how == "recomputed")
     named = conversion.named_weights(model)
 
     def forward_and_backward():
@@ -35,7 +41,7 @@ def check_losses_and_gradients(variant, model, task, compiled=False):
         )
         return each, {name: tf.convert_to_tensor(value) for name, value in gradients.items()}
 
-    if compiled:
+    if how == "compiled":
         forward_and_backward = tf.function(forward_and_backward, jit_compile=True)
     each, gradients = forward_and_backward()
     expected = goldens.outputs(variant)
@@ -47,23 +53,6 @@ def check_losses_and_gradients(variant, model, task, compiled=False):
         np.testing.assert_allclose(
             gradient, expected[name], rtol=0, atol=tolerances.GRADIENT, err_msg=name
         )
-
-
-@pytest.mark.parametrize("variant", goldens.VARIANTS)
-def test_losses_and_gradients_are_the_releases(variant):
-    task = PretrainingTask(goldens.config(variant))
-    check_losses_and_gradients(variant, goldens.pretrained(variant), task)
-
-
-def test_losses_and_gradients_are_the_releases_under_xla():
-    task = PretrainingTask(goldens.config("base"))
-    check_losses_and_gradients("base", goldens.pretrained("base"), task, compiled=True)
-
-
-def test_losses_and_gradients_are_the_releases_when_recomputed():
-    task = PretrainingTask(goldens.config("groups2_inner2"))
-    model = goldens.pretrained("groups2_inner2", recompute=True)
-    check_losses_and_gradients("groups2_inner2", model, task)
 
 
 @pytest.fixture(scope="module")
