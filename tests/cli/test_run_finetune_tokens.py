@@ -59,7 +59,7 @@ def trained(tmp_path_factory) -> pathlib.Path:
 
 
 def columns(path: pathlib.Path) -> list[list[list[str]]]:
-    """Reads a file of predictions: sentences of words of cells."""
+    """Reads a file of predictions, or a table: sentences of words of cells."""
     return [
         [line.split("\t") for line in block.splitlines()]
         for block in path.read_text().rstrip("\n").split("\n\n")
@@ -87,9 +87,7 @@ def test_it_learns_and_writes_what_it_predicts(trained):
 def test_scores_of_types_and_confusions(trained):
     out = trained / "out"
     dev = [word for each in columns(out / "dev_predictions.conll") for word in each]
-    header, *rows = (
-        line.split("\t") for line in (out / "dev_confusion.tsv").read_text().splitlines()
-    )
+    ((header, *rows),) = columns(out / "dev_confusion.tsv")
     assert header == ["", *CLASSES] and [row[0] for row in rows] == list(CLASSES)
     counts = {
         (row[0], tag): int(count)
@@ -99,9 +97,7 @@ def test_scores_of_types_and_confusions(trained):
     assert sum(counts.values()) == len(dev)
     for (true, found), count in counts.items():
         assert count == sum(cells[1:] == [true, found] for cells in dev)
-    header, *rows = (
-        line.split("\t") for line in (out / "dev_scores_by_type.tsv").read_text().splitlines()
-    )
+    ((header, *rows),) = columns(out / "dev_scores_by_type.tsv")
     assert header == ["type", "precision", "recall", "f1-score", "support"]
     starts = [cells[1] for cells in dev]
     assert {row[0]: int(row[4]) for row in rows} == {
