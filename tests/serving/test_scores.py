@@ -170,6 +170,7 @@ def test_the_command_reports_both(vocabulary, tmp_path, capsys, caplog, monkeypa
         assert before == pytest.approx(after, abs=2e-4)
     # The score after is that of the file.
     monkeypatch.setattr(predict, "load_exported", lambda path: Wrong())
+    monkeypatch.setattr("albert_tf.serving.other_formats.save", lambda *_: "nothing is written")
     arguments[-1] = str(tmp_path / "again")
     run_main(export_command.main, [*arguments, "--eval_file", dev])
     _, accuracy, *_ = capsys.readouterr().out.splitlines()

@@ -1,7 +1,7 @@
 """Served models in the graph: windows, parts, thresholds, nothing; and a fresh process.
 
 What they answer is compared in test_formats.py. Not seen here: TensorFlow Serving, which
-test_elsewhere.py asks; saved_model_cli stands in.
+test_elsewhere.py asks.
 """
 
 import json
@@ -124,20 +124,14 @@ def test_a_long_context_is_read_in_parts(kind, vocabulary, monkeypatch):
 # --- at a threshold ----------------------------------------------------------------------------
 
 
-def in_both(served, row):
-    """Returns what the graph and NumPy find in a row of texts."""
-    return [
-        predictor.outputs([row])[0] for predictor in (in_graph(served), predict.from_model(served))
-    ]
-
-
-def test_null_odds_at_the_threshold_are_no_answer(vocabulary):
-    kind, row = BeamSpan(**LENGTHS, null_threshold=1e30), ["who?", "the cat sat"]
-    for i, found in enumerate(in_both(make(kind, vocabulary), row)):
-        assert found["answer"] != ""
-        odds = float(found["null_odds"])
-        again = in_both(make(kind.replace(null_threshold=odds), vocabulary), row)[i]
-        assert again["null_odds"] == odds and again["answer"] == ""
+@pytest.mark.parametrize("predictor_of", [in_graph, predict.from_model])
+def test_null_odds_at_the_threshold_are_no_answer(predictor_of, vocabulary):
+    kind, rows = BeamSpan(**LENGTHS, null_threshold=1e30), [["who?", "the cat sat"]]
+    (found,) = predictor_of(make(kind, vocabulary)).outputs(rows)
+    assert found["answer"] != ""
+    kind = kind.replace(null_threshold=float(found["null_odds"]))
+    (again,) = predictor_of(make(kind, vocabulary)).outputs(rows)
+    assert again["null_odds"] == found["null_odds"] and again["answer"] == ""
 
 
 @pytest.mark.parametrize(
@@ -148,7 +142,9 @@ def test_a_probability_at_the_threshold_is_enough(options, label, vocabulary):
     kind = Classify(labels=("no", "yes"), **options, max_seq_length=16)
     classifier = model(kind, config_for(vocabulary))
     classifier.set_weights([np.zeros(value.shape) for value in classifier.get_weights()])
-    for found in in_both(export.Classifier(classifier, vocabulary, kind), ["a cat"]):
+    served = export.Classifier(classifier, vocabulary, kind)
+    for predictor in (in_graph(served), predict.from_model(served)):
+        (found,) = predictor.outputs([["a cat"]])
         assert found["probabilities"].tolist() == [0.5, 0.5]
         assert found["label"] == label
 
@@ -156,23 +152,18 @@ def test_a_probability_at_the_threshold_is_enough(options, label, vocabulary):
 # --- SavedModels -------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def exported(vocabulary, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("served") / "pairs"
-    export.save(make("classify", vocabulary), directory)
-    return directory
-
-
-def test_examples_whose_features_differ_in_length_are_refused(exported):
+def test_examples_whose_features_differ_in_length_are_refused(vocabulary):
     example = tf.train.Example()
     for name, count in (("input_ids", 3), ("input_mask", 3), ("segment_ids", 2)):
         example.features.feature[name].int64_list.value.extend([1] * count)
     serialized = tf.constant([example.SerializeToString()])
     with pytest.raises(tf.errors.InvalidArgumentError, match="segment_ids and input_ids differ"):
-        tf.saved_model.load(str(exported)).signatures["examples"](examples=serialized)
+        tf.function(make("classify", vocabulary).parse)(serialized)
 
 
-def test_a_fresh_process_needs_tensorflow_and_its_text_operations_alone(exported, vocabulary):
+def test_a_fresh_process_needs_tensorflow_and_its_text_operations_alone(vocabulary, tmp_path):
+    served, exported = make("classify", vocabulary), tmp_path / "exported"
+    export.save(served, exported)
     program = f"""
 import json, sys
 import tensorflow as tf
@@ -180,23 +171,17 @@ import tensorflow_text
 signature = tf.saved_model.load({str(exported)!r}).signatures["serving_default"]
 answers = signature(text_a=tf.constant(["a cat"]), text_b=tf.constant(["a dog"]))
 assert not any(name.split(".")[0] == "albert_tf" for name in sys.modules)
-print(json.dumps(answers["probabilities"].numpy().tolist()))
-from tensorflow.python.tools import saved_model_cli
-sys.argv = ["saved_model_cli", "run", "--dir", {str(exported)!r}, "--tag_set", "serve"]
-sys.argv += ["--signature_def", "serving_default"]
-sys.argv += ["--input_exprs", "text_a=[b'a cat'];text_b=[b'a dog']"]
-saved_model_cli.main()
+(label,), (probabilities,) = (answers[name].numpy() for name in ("label", "probabilities"))
+print(json.dumps([label.decode(), probabilities.tolist()]))
 """
     # -I: neither this directory nor PYTHONPATH is looked in.
     done = subprocess.run(
         [sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True
     )
-    (expected,) = predict.from_model(make("classify", vocabulary)).outputs([["a cat", "a dog"]])
-    loaded_anew, _, by_command = done.stdout.partition("\n")
-    np.testing.assert_allclose(
-        json.loads(loaded_anew), expected["probabilities"][None], atol=tolerances.OUTPUT
-    )
-    assert f"Result for output key label:\n[b'{expected['label']}']" in by_command
+    (expected,) = predict.from_model(served).outputs([["a cat", "a dog"]])
+    label, probabilities = json.loads(done.stdout)
+    np.testing.assert_allclose(probabilities, expected["probabilities"], atol=tolerances.OUTPUT)
+    assert label == expected["label"]
     (asset,) = (exported / "assets").iterdir()
     with open(vocabulary.path, "rb") as file:
         assert asset.read_bytes() == file.read()
