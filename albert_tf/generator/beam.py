@@ -1,7 +1,7 @@
 """Makes records in an Apache Beam pipeline, on one machine or many, as Beam's options say.
 
     text -> blocks -> a part of a shard for each, in a folder that all workers share
-                   -> per shard: its parts in the order of the text, in one file
+                   -> per shard: its records, shuffled, in one file
 
 The functions are the local runner's, and so are the files, byte for byte. One worker reads and cuts
 the text, which keeps about thirty cores busy at dupe_factor 5, more at a higher one.
@@ -69,7 +69,7 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
                     | "Share" >> beam.Reshuffle()
                     | "Make" >> beam.ParDo(_MakeParts(plan, folder))
                     | "Gather" >> beam.GroupByKey()
-                    | "Write" >> beam.Map(_write_shard, plan.output_files)
+                    | "Write" >> beam.Map(_write_shard, plan)
                     | "Merge" >> beam.CombineGlobally(Report.total)
                     | "Report" >> beam.Map(Report.save, report_file)
                 )
@@ -116,17 +116,18 @@ class _MakeParts(beam.DoFn):
         self._scratch.cleanup()
 
 
-def _write_shard(gathered: tuple[int, Iterable[_Part]], output_files: Sequence[str]) -> Report:
+def _write_shard(gathered: tuple[int, Iterable[_Part]], plan: workers.Plan) -> Report:
     shard, shard_parts = gathered
     parts = sorted(shard_parts, key=lambda part: part.first_document)
-    num_bytes = 0
-    with tf.io.gfile.GFile(shards.unfinished(output_files[shard]), "wb") as output:
+    path = plan.output_files[shard]
+    with tempfile.NamedTemporaryFile() as records:
         for part in parts:
             with tf.io.gfile.GFile(part.path, "rb") as file:
-                shutil.copyfileobj(file, output)
-                num_bytes += file.tell()
+                shutil.copyfileobj(file, records)
+        records.flush()
+        size = shards.write_shard(plan, shard, records.name, shards.unfinished(path))
     report = Report.total(part.report for part in parts)
-    report.count_shard(output_files[shard], num_bytes)
+    report.count_shard(path, size)
     return report
 
 

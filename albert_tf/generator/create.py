@@ -1,7 +1,7 @@
 r"""Makes pre-training records from text: one sentence per line, a blank line between documents.
 
 The text is read and tokenised once, as a stream. Each process holds a few blocks of it in memory:
-random documents come from the same block, and examples are shuffled within a block. The records
+random documents come from the same block. The records of each output file are shuffled. They
 depend on the text and the flags, not on the number of processes. If a run is interrupted, the same
 command continues after the last complete shard.
 
@@ -10,7 +10,8 @@ command continues after the last complete shard.
         --max_predictions_per_seq=77
 
 Source: create_pretraining_data.py, with its flags.
-Differs: each output file holds a region of the text; the release deals records out to the files.
+Differs: each output file holds a region of the text, shuffled by itself; the release shuffles all
+instances, and deals them out to the files.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def run_locally(
     from albert_tf.generator import shards
     from albert_tf.training.progress import ProgressBar
 
-    with shards.open_run(plan.output_files, settings) as shard_run:
+    with shards.open_run(plan, settings) as shard_run:
         tokenizer_file = workers.save_tokenizer(plan.tokenizer, shard_run.folder)
         make_part = functools.partial(workers.make_part, tokenizer_file, plan.settings)
         text = plan.cut_blocks(shard_run.start, shard_run.num_whole)

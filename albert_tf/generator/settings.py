@@ -221,6 +221,11 @@ class GeneratorSettings(NgramSettings, TextSettings):
         "without any record is an error.",
         interval=POSITIVE,
     )
+    keep_order: bool = _output(
+        False,
+        "Leave a file's records in the order of the text. By default they are shuffled: our reader "
+        "needs no such order, others shuffle only through a small buffer.",
+    )
     plots: bool = _output(
         False, "Also write a page of plots of the report, as .png beside its .json."
     )
@@ -235,9 +240,8 @@ class GeneratorSettings(NgramSettings, TextSettings):
     )
     block_megabytes: float = _processes(
         4.0,
-        "Size of a block of text, in millions of characters: its examples are shuffled together, "
-        "and random documents come from the same block. Up to three blocks per process are in "
-        "memory.",
+        "Size of a block of text, in millions of characters; random documents come from the same "
+        "block. Up to three blocks per process are in memory.",
         interval="(0, 1e6]",
     )
     runner: str = _processes(

@@ -1,17 +1,19 @@
-"""A run's shards: written in order, resumable after a kill, renamed once all are complete.
+"""A run's shards: each shuffled; resumable after a kill, renamed once all are complete.
 
 During a run there are, beside the future shards:
 
     NAME.unfinished         a shard, complete or partly written
     FIRST.unfinished.json   how the run was started, and which shards are complete
-    FIRST.unfinished.parts/ parts of the next shards (in the system's temporary folder if the
-                            shards are not on a local disk), and the lock of the run
+    FIRST.unfinished.parts/ parts of the next shards, and the records of this one in the order of
+                            the text (in the system's temporary folder if the shards are not on a
+                            local disk), and the lock of the run
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import shutil
 import tempfile
@@ -19,13 +21,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from albert_tf.generator.documents import Place
 from albert_tf.generator.report import Report, WrongVocabularyError
-from albert_tf.generator.workers import Part
+from albert_tf.generator.workers import Part, Plan
+from albert_tf.records.example_encoding import find_frames
+from albert_tf.records.masking import derive_seeds
 from albert_tf.storage import files
+
+_SHUFFLING = 2  # What a seed is used for; those in examples.py are others.
+_RECORDS_AT_ONCE = 128
 
 
 class ShardRun:
@@ -37,14 +45,14 @@ class ShardRun:
       folder: A local folder for parts.
     """
 
-    def __init__(self, paths: Sequence[str], settings: Mapping[str, Any], folder: str) -> None:
+    def __init__(self, plan: Plan, settings: Mapping[str, Any], folder: str) -> None:
         self.folder = folder
-        self._paths = paths
+        self._plan, self._paths = plan, plan.output_files
         self._settings = settings
-        self._state_path = state_path(paths[0])
+        self._state_path = state_path(self._paths[0])
         self._whole = self._find_whole_shards()
         self._file: tf.io.gfile.GFile | None = None
-        self._num_bytes, self._end, self._report = 0, self.start, Report()
+        self._end, self._report = self.start, Report()
         self._since = time.monotonic()
 
     @property
@@ -68,10 +76,10 @@ class ShardRun:
             self._complete_shard()
             _check_records(self._whole[-1][1])
         if self._file is None:
-            self._file = tf.io.gfile.GFile(unfinished(self._paths[part.shard]), "wb")
+            self._file = tf.io.gfile.GFile(os.path.join(self.folder, "records"), "wb")
+            self._file.write(b"")  # Makes the file, even if no part has a record.
         with open(part.path, "rb") as file:
             shutil.copyfileobj(file, self._file)
-            self._num_bytes += file.tell()
         os.remove(part.path)
         self._report.merge(part.report)
         self._end = part.end
@@ -113,13 +121,15 @@ class ShardRun:
 
     def _complete_shard(self) -> None:
         self._file.close()
-        self._report.seconds += time.monotonic() - self._since
         path = self._paths[self.num_whole]
-        self._report.count_shard(path, self._num_bytes)
+        size = write_shard(self._plan, self.num_whole, self._file.name, unfinished(path))
+        os.remove(self._file.name)
+        self._report.seconds += time.monotonic() - self._since
+        self._report.count_shard(path, size)
         self._whole.append((self._end, self._report))
         self.save()
         self._file = None
-        self._num_bytes, self._report, self._since = 0, Report(), time.monotonic()
+        self._report, self._since = Report(), time.monotonic()
 
     def _find_whole_shards(self) -> list[tuple[Place, Report]]:
         """Returns where the text of each complete shard ends, and what was counted."""
@@ -172,16 +182,16 @@ def _check_records(report: Report) -> None:
 
 
 @contextlib.contextmanager
-def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[ShardRun]:
-    """Opens the shards `paths`, or resumes an unfinished run with the same settings.
+def open_run(plan: Plan, settings: Mapping[str, Any]) -> Iterator[ShardRun]:
+    """Opens the shards of a plan, or resumes an unfinished run with the same settings.
 
     Until the body ends, no other process can open them, if they are on a local disk. If it raises
     a ValueError, which the same command would raise again, or if no shard is complete, nothing is
     left behind. Otherwise, and if only the share of [UNK] was too high, complete shards are kept
     for the next run.
     """
-    with hold_parts_folder(paths) as folder:
-        run = ShardRun(paths, settings, folder)
+    with hold_parts_folder(plan.output_files) as folder:
+        run = ShardRun(plan, settings, folder)
         try:
             run.save()
             yield run
@@ -191,7 +201,7 @@ def open_run(paths: Sequence[str], settings: Mapping[str, Any]) -> Iterator[Shar
             run.remove(keep_whole=keep)
             if run.num_whole and keep:
                 text = "%d of %d shards are complete: the same command continues after them"
-                logging.warning(text, run.num_whole, len(paths))
+                logging.warning(text, run.num_whole, len(plan.output_files))
             raise
 
 
@@ -227,6 +237,46 @@ def _reserved(first_path: str) -> Iterator[str]:
         finally:
             # With the lock: another run that is about to take it is left without a folder.
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_shard(plan: Plan, shard: int, records: str, path: str) -> int:
+    """Writes the records of a shard, shuffled unless the plan keeps their order.
+
+    A reader that shuffles through a small buffer, as the release's does, would otherwise see one
+    region of the text after the other.
+
+    Args:
+      plan: Whose shard it is.
+      shard: Its number.
+      records: A local TFRecord file with its records, in the order of the text.
+      path: The file to write.
+
+    Returns:
+      The size of the shard in bytes.
+
+    Source: create_pretraining_data.py, create_training_instances.
+    Differs: each shard is shuffled by itself.
+    """
+    with open(records, "rb") as file, tf.io.gfile.GFile(path, "wb") as output:
+        if plan.settings.keep_order or not os.path.getsize(records):
+            shutil.copyfileobj(file, output)
+        else:
+            for content in _shuffled(file.fileno(), plan.settings.random_seed, shard):
+                output.write(content)
+        return output.tell()
+
+
+def _shuffled(file: int, seed: int, shard: int) -> Iterator[bytes]:
+    """Yields the framed records of an open file in their new order, some at a time."""
+    # Mapped, not read: a shard of any size takes little memory.
+    with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as content:
+        bounds = find_frames(content)
+        numbers = np.arange(len(bounds) - 1)
+        order = np.argsort(derive_seeds(seed, shard, numbers, _SHUFFLING), kind="stable")
+        for begin in range(0, len(order), _RECORDS_AT_ONCE):
+            chosen = order[begin : begin + _RECORDS_AT_ONCE]
+            spans = zip(bounds[chosen].tolist(), bounds[chosen + 1].tolist(), strict=True)
+            yield b"".join(content[first:end] for first, end in spans)
 
 
 def unfinished(path: str) -> str:

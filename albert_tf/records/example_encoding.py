@@ -9,8 +9,10 @@ tensorflow/core/lib/io/record_writer.h for the frame of a record.
 
 from __future__ import annotations
 
+import array
 import functools
 import itertools
+import mmap
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -22,6 +24,8 @@ from albert_tf.storage.protobuf import field, masked_checksum
 # Field numbers of the `oneof` in feature.proto.
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
 
+# What frames a record: its length and two checksums.
+FRAME_BYTES = 16
 # One feature of many rows: an array with a leading row axis, or one array or string per row.
 Column = np.ndarray | Sequence[np.ndarray] | Sequence[bytes]
 
@@ -47,6 +51,15 @@ def frame_records(records: Iterable[bytes]) -> Iterator[bytes]:
     for record in records:
         length = struct.pack("<Q", len(record))
         yield length + masked_checksum(length) + record + masked_checksum(record)
+
+
+def find_frames(content: bytes | mmap.mmap) -> np.ndarray:
+    """Returns where each framed record begins `<int64>[N + 1]`, and the size of the content."""
+    bounds = array.array("q", [0])
+    while bounds[-1] < len(content):
+        (size,) = struct.unpack_from("<Q", content, bounds[-1])
+        bounds.append(bounds[-1] + size + FRAME_BYTES)
+    return np.asarray(bounds)
 
 
 def _encode_feature(name: str, column: Column) -> list[bytes]:

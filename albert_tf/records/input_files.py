@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from albert_tf.records.example_encoding import FRAME_BYTES
 from albert_tf.records.spec import Feature, FeatureSpec
 from albert_tf.storage.files import (
     as_pattern,
@@ -30,8 +31,6 @@ from albert_tf.storage.files import (
 READ_BYTES = 8 << 20
 _RECORDS_LOOKED_AT = 64
 _BATCH = 1024
-# Overhead per record in a TFRecord file: its length and two checksums.
-_FRAME_BYTES = 16
 # Few enough to mix small sets of records well, enough that opening a file for them costs little.
 STRETCH = 32
 # Records that Python handles at a time: whole stretches.
@@ -165,7 +164,7 @@ def _index_file(path: str) -> FileIndex:
         for batch in batches:
             lengths = tf.strings.length(batch).numpy()
             firsts = np.arange(0, len(lengths), STRETCH)
-            num_bytes.append(np.add.reduceat(lengths.astype(np.int64) + _FRAME_BYTES, firsts))
+            num_bytes.append(np.add.reduceat(lengths.astype(np.int64) + FRAME_BYTES, firsts))
             count += len(lengths)
     except tf.errors.DataLossError:
         collections.deque(_read(path), maxlen=0)  # Raises, naming the record.

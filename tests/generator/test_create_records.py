@@ -3,6 +3,7 @@
 Can't see: files in a bucket, of which longer stretches are read.
 """
 
+import collections
 import itertools
 import json
 import re
@@ -163,34 +164,43 @@ def test_words_of_other_scripts_stay_whole_on_request(run, tmp_path, caplog):
         assert records["token_boundary"][tokens].tolist() == starts
 
 
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 YEARS = 120
 STEP = 16
 
 
 @pytest.fixture
-def years(run, tmp_path, monkeypatch):
-    """Returns the years of two epochs of examples, made from one document for each year."""
-    # As small beside the records as it is beside those of a long text.
-    monkeypatch.setattr(input_pipeline, "_SHUFFLE_BUFFER", 64)
-    specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+def years_files(run, tmp_path):
+    """Makes two files of examples from one document for each year."""
     vocabulary = tmp_path / "vocab.txt"
-    vocabulary.write_text("\n".join([*specials, *(f"y{year}" for year in range(YEARS))]))
+    vocabulary.write_text("\n".join([*SPECIALS, *(f"y{year}" for year in range(YEARS))]))
     documents = ("\n".join(f"y{year} " * 10 for _ in range(60)) for year in range(YEARS))
     (tmp_path / "text.txt").write_text("\n\n".join(documents))
-    output = tmp_path / "years.tfrecord"
-    run(
-        input_file=tmp_path / "text.txt",
-        output_file=output,
-        num_output_shards=2,
-        spm_model_file=None,
-        vocab_file=vocabulary,
-        masking="dynamic",
-        max_seq_length=23,
-        dupe_factor=2,
-        # Some 20 blocks.
-        block_megabytes=0.015,
-    )
-    files = input_files.find_files(f"{output}-*")
+
+    def make(name="years.tfrecord", **changes):
+        run(
+            input_file=tmp_path / "text.txt",
+            output_file=tmp_path / name,
+            num_output_shards=2,
+            spm_model_file=None,
+            vocab_file=vocabulary,
+            max_seq_length=23,
+            dupe_factor=2,
+            # Some 20 blocks.
+            block_megabytes=0.015,
+            **changes,
+        )
+        return input_files.find_files(f"{tmp_path / name}-*")
+
+    return make
+
+
+@pytest.fixture
+def years(years_files, monkeypatch):
+    """Returns the years of two epochs of examples."""
+    # As small beside the records as it is beside those of a long text.
+    monkeypatch.setattr(input_pipeline, "_SHUFFLE_BUFFER", 64)
+    files = years_files(masking="dynamic", keep_order=True)
     indexes = input_files.index_records(files)
     dataset = input_pipeline.training_dataset(
         files, indexes, compact_spec(), STEP, 1, 0, tf.distribute.InputContext()
@@ -198,7 +208,7 @@ def years(run, tmp_path, monkeypatch):
     count = sum(index.records for index in indexes)
     assert count > 5000
     steps = dataset.take(2 * count // STEP).map(lambda batch: batch["token_ids"][:, 0])
-    found = np.concatenate(list(untuned(steps).as_numpy_iterator())) - len(specials)
+    found = np.concatenate(list(untuned(steps).as_numpy_iterator())) - len(SPECIALS)
     return found[:count], found[count:]
 
 
@@ -213,3 +223,33 @@ def test_any_part_of_an_epoch_is_of_all_years(years):
             assert quarters.min() > 0.15 and quarters.max() < 0.35
     # Epochs visit the years in different orders.
     assert (years[0][:500] != years[1][:500]).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"masking": "dynamic"}, {"max_examples_per_row": 3, "short_seq_prob": 1}],
+    ids=["static", "dynamic", "packed"],
+)
+def test_any_hundred_records_of_a_file_are_of_its_whole_text(years_files, changes):
+    """What a reader needs that shuffles through a small buffer, as the release's does."""
+    ordered = years_files("ordered", **changes, keep_order=True)
+    for path, path_in_order in zip(years_files(**changes), ordered, strict=True):
+        records, in_order = _records_and_quarters(path), _records_and_quarters(path_in_order)
+        assert len(records) > 500 and sorted(records) == sorted(in_order)
+        for begin in range(0, len(records) - 100, 50):
+            counts = collections.Counter(quarter for _, quarter in records[begin : begin + 100])
+            assert min(counts[quarter] for quarter in range(4)) >= 8  # 25 on average
+        assert len({quarter for _, quarter in in_order[:100]}) == 1
+
+
+def _records_and_quarters(path):
+    """Returns a file's records, each with the quarter of the file's years that it is from."""
+    records, years = [], []
+    for record in untuned(tf.data.TFRecordDataset(path)).as_numpy_iterator():
+        features = tf.train.Example.FromString(record).features.feature
+        name = "ids" if "ids" in features else "input_ids"
+        ids = np.array(features[name].int64_list.value) - len(SPECIALS)
+        records.append(record)
+        years.append(np.bincount(ids[ids >= 0]).argmax())  # Some are masked.
+    quarters = (np.array(years) - min(years)) * 4 // (max(years) - min(years) + 1)
+    return list(zip(records, quarters.tolist(), strict=True))
