@@ -19,7 +19,7 @@ from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.cli.run_directory import RunDirectory
 from albert_tf.conversion.convert import convert
 from albert_tf.records.spec import RowFormat, compact_spec
-from albert_tf.storage import eval_results, hub
+from albert_tf.storage import checkpoint, eval_results, hub
 from albert_tf.training import optimizers, trainer
 from albert_tf.training.progress import four_digits
 from tests import pretraining_runs as runs
@@ -326,7 +326,9 @@ def test_an_evaluation_of_what_is_not_finite_is_one_line(folder, copy, tmp_path,
     given = {"output_dir": copy, "num_train_steps": 9}
     if evaluated == "weights":
         given = {"output_dir": tmp_path / "out", "init_checkpoint": tmp_path / "model.ckpt-9"}
-    poisoned(copy / "model.ckpt-3", copy if evaluated == "run" else tmp_path, 3e38)
+    values = checkpoint.read(str(copy / "model.ckpt-3"))
+    values["bert/embeddings/LayerNorm/gamma"][:] = 3e38
+    checkpoint.save(str(copy if evaluated == "run" else tmp_path), 9, values, 1)
     before = (copy / "eval_results.txt").read_text()
     with pytest.raises(SystemExit, match="^error: the outputs of .*model.ckpt-9 are NaN") as caught:
         runs.main(runs.command(folder, **given, do_train=False, do_eval=True))
