@@ -21,8 +21,12 @@ PIP_INSTALL := install --quiet --use-pep517
 # TensorFlow's start-up messages say nothing about this project.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
+RELEASE_INSTALLED := .venv-release/.installed
+# TensorFlow 1.15's last Python.
+PYTHON37 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.7.*/bin/python3) python3.7)
+
 .PHONY: demo test test-peers lint format bench bench-finetune bench-serving bench-serving-table \
-  bench-server campaign tpu-check study
+  bench-server campaign tpu-check study beside-release
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -76,6 +80,17 @@ else
 tpu-check: $(TPU_INSTALLED)
 	$(TPU_BIN)/python -m tools.tpu_check $(ARGS)
 endif
+
+# Whole trainings by google-research/albert's own code and by ours, for some hours: `make
+# beside-release RELEASE=path/to/its/clone ARGS='--seeds 3'`.
+beside-release: $(PEERS) $(RELEASE_INSTALLED)
+	$(BIN)/python -m tools.beside_release --release $(RELEASE) --python .venv-release/bin/python $(ARGS)
+
+$(RELEASE_INSTALLED):
+	$(PYTHON37) -m venv .venv-release
+	.venv-release/bin/pip install --quiet tensorflow==1.15.5 tensorflow_hub==0.7.0 \
+	  sentencepiece==0.1.99 'protobuf<3.21' six
+	touch $@
 
 # `make study STUDY=sharing SCALE=cpu`; ARGS=--report_only only writes the report.
 study: $(INSTALLED)
