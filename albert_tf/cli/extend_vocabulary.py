@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import tempfile
 
 from absl import logging
@@ -52,6 +51,7 @@ def _extend(settings: ExtensionSettings) -> str:
     from albert_tf.conversion import convert
     from albert_tf.conversion.stored_model import add_pieces, read
     from albert_tf.generator import sentencepiece
+    from albert_tf.text import vocabulary
     from albert_tf.text.sentence_piece import ExtensibleModel
     from albert_tf.text.vocabulary import Vocabulary
 
@@ -64,7 +64,7 @@ def _extend(settings: ExtensionSettings) -> str:
             f"{old.path} is a WordPiece vocabulary: pieces can only be added to a SentencePiece "
             "model; give one with `spm_model_file`"
         )
-    model = ExtensibleModel(files.read_bytes(old.path), old.path)
+    model = ExtensibleModel(old.tokenizer.content, old.path)
     source = read(stored)
     vocab_size = len(model) + settings.num_pieces
     domain = sentencepiece.train(texts, settings, vocab_size, *old.form, hard_vocab_limit=False)
@@ -80,7 +80,7 @@ def _extend(settings: ExtensionSettings) -> str:
         tempfile.TemporaryDirectory() as folder,
         files.whole_directory(settings.output_dir) as directory,
     ):
-        file = os.path.join(folder, os.path.basename(old.path))
+        file = vocabulary.copy(old, folder)
         files.replace(file, model.add(pieces))
         new = Vocabulary.read(file, False, *old.form)
         extended = add_pieces(source, new, [model.replaced(piece) for piece in pieces])

@@ -22,6 +22,8 @@ from albert_tf.model import albert
 from albert_tf.storage import files
 from albert_tf.storage.run_record import TaskRecord
 from albert_tf.text import vocabulary
+from albert_tf.text.sentence_piece import pieces_split_again
+from albert_tf.text.vocabulary import Vocabulary
 
 
 def convert(
@@ -89,6 +91,7 @@ def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:
         lower, keeps = source.vocabulary.form
         rules = ["lower-casing"] * lower + ["stripping of accents"] * (not keeps)
         rules.append("splitting of commas after digits")
+        rules += source.vocabulary.tokenizer.added_tokens
         lost.append(f"how raw text is normalised ({', '.join(rules)})")
     return lost
 
@@ -180,10 +183,22 @@ def _write_hugging_face(
     )
     if words:
         vocabulary.write_hugging_face(words, directory, config.max_position_embeddings)
+        _warn_of_split_pieces(words)
     model_card.write(directory, source.path, source.run, architecture, config, named, license)
     if source.run and (trained is None or trained.model == architecture):
         source.run.write(directory)
     return f"Hugging Face's {architecture}"
+
+
+def _warn_of_split_pieces(words: Vocabulary) -> None:
+    split = [] if words.is_word_piece else pieces_split_again(words.tokenizer.content)
+    if split and not words.fast:
+        logging.warning(
+            "%d pieces of %s end in a digit and a comma within a word (such as %r): here they are "
+            "split again, as by the release, in transformers never taken, so that some ids differ "
+            "where a text has one; albert-train-sentencepiece makes vocabularies without them",
+            *(len(split), words.path, split[0]),
+        )
 
 
 # --- KerasHub ----------------------------------------------------------------------------------

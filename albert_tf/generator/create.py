@@ -32,7 +32,7 @@ from albert_tf.generator.documents import sample_sentences
 from albert_tf.generator.report import Report, report_path, write_plots
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.storage import files
-from albert_tf.text.tokenization import describe_fit
+from albert_tf.text.tokenization import describe_fit, describe_lack
 from albert_tf.text.vocabulary import FORM, Vocabulary, find_form, keep_beside_records
 
 
@@ -45,10 +45,13 @@ def create_pretraining_data(settings: GeneratorSettings) -> Report:
         with errors.of_extra("beam", "`runner=beam`"):
             from albert_tf.generator import beam
     plan, inputs, vocabulary = make_plan(settings)
-    fit = describe_fit(
-        vocabulary.tokenizer, sample_sentences([path for path, _ in inputs], settings)
+    read = vocabulary.tokenizer, sample_sentences([path for path, _ in inputs], settings)
+    fit, lack = (
+        errors.with_dashes(f(*read), settings.names()) for f in (describe_fit, describe_lack)
     )
-    logging.info("%s: %s", vocabulary.path, errors.with_dashes(fit, settings.names()))
+    logging.info("%s: %s", vocabulary.path, fit)
+    if lack:
+        logging.warning("%s: %s", vocabulary.path, lack)
     if settings.runner == "beam":
         report = beam.run(plan, settings.beam_options)
     else:

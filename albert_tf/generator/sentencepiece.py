@@ -28,7 +28,7 @@ from albert_tf.console import errors, log, quiet
 from albert_tf.generator import documents
 from albert_tf.generator.settings import PieceTrainingSettings, SentencePieceSettings
 from albert_tf.storage import files
-from albert_tf.text.sentence_piece import preprocess_text
+from albert_tf.text.sentence_piece import preprocess_text, without_digit_commas
 from albert_tf.text.tokenization import describe_fit
 from albert_tf.text.vocabulary import Vocabulary, find_form, write_form
 
@@ -70,6 +70,9 @@ def train(
 ) -> bytes:
     """Trains a model with the release's recipe, and returns the content of its file.
 
+    Differs: of a piece that ends in a digit and a comma only the id is left; see
+    without_digit_commas.
+
     With `hard_vocab_limit`, text that supports fewer pieces is an error.
     """
     read = functools.partial(read_sentences, files, settings, do_lower_case, keep_accents)
@@ -93,7 +96,7 @@ def train(
         if failures:
             raise failures[0] from None
         raise ValueError(_explain(str(error), vocab_size)) from error
-    return model.getvalue()
+    return without_digit_commas(model.getvalue())
 
 
 @contextlib.contextmanager

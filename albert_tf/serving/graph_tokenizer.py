@@ -21,7 +21,6 @@ from albert_tf.serving.graph_text import (
     of_rows,
     with_origins,
 )
-from albert_tf.storage import files
 from albert_tf.text.characters import CLEANED, SPLIT_PUNCTUATION, WITHOUT_MARKS
 from albert_tf.text.sentence_piece import ends_in_digit_comma, preprocess_text
 from albert_tf.text.tokenization import CHARACTERS_PER_PIECE, GROWTH, LONGEST_WORD
@@ -52,6 +51,7 @@ class Pieces:
 
 def build(vocabulary: Vocabulary) -> SentencePieceGraph | WordPieceGraph:
     """Returns a graph tokenizer, `<string>[N]` -> Pieces, equal to the vocabulary's tokenizer."""
+    vocabulary.check_plain("a SavedModel")
     return (WordPieceGraph if vocabulary.is_word_piece else SentencePieceGraph)(vocabulary)
 
 
@@ -113,7 +113,7 @@ class SentencePieceGraph(_Graph):
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
-        content = files.read_bytes(vocabulary.path)
+        content = vocabulary.tokenizer.content
         self.normalize = _preprocessing(*vocabulary.form)
         self._model = tf_text.SentencepieceTokenizer(content, out_type=tf.int32)
         splits = _comma_splits(vocabulary, content)

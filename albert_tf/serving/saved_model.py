@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from typing import Any
 
 import keras
@@ -13,6 +14,7 @@ from albert_tf.serving import served_tasks
 from albert_tf.serving.served_models import ServedModel
 from albert_tf.storage import files
 from albert_tf.tasks.preprocessor import Preprocessor
+from albert_tf.text import vocabulary
 
 # Where the server looks for them, in the SavedModel's directory.
 REQUESTS_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
@@ -49,7 +51,12 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> None:
     """
     directory = os.fspath(directory)
     files.check_literal(directory)
-    with files.whole_directory(directory) as temporary, quiet.only_warnings():
+    with (
+        files.whole_directory(directory) as temporary,
+        tempfile.TemporaryDirectory() as folder,
+        quiet.only_warnings(),
+    ):
+        served.vocabulary_asset = tf.saved_model.Asset(vocabulary.copy(served.vocabulary, folder))
         tf.saved_model.save(served, temporary, signatures=served.signatures())
         served.describe(temporary)
         write_warm_up(served, temporary)

@@ -59,7 +59,6 @@ class ServedModel(tf.Module, abc.ABC):
     def read_texts(self) -> None:
         """Makes what raw texts are read with; tables of all characters, which take seconds."""
         self.tokenizer = graph_tokenizer.build(self.vocabulary)
-        self.vocabulary_asset = tf.saved_model.Asset(self.vocabulary.path)
 
     def run_numbers(self, features: Features) -> Features:
         """Returns the outputs of `numbers` as arrays, for features as arrays."""

@@ -53,8 +53,9 @@ def _check(served: ServedModel) -> None:
             f"{', '.join(known)}: give another `format`"
         )
     vocabulary = served.vocabulary
+    vocabulary.check_plain("`format=web`")
     if not vocabulary.is_word_piece:
-        content = files.read_bytes(vocabulary.path)
+        content = vocabulary.tokenizer.content
         is_unigram = sentence_piece.model_type(content) == sentence_piece.UNIGRAM
         if not is_unigram or sentence_piece.spaces_end_words(content):
             raise ValueError(

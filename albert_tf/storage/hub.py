@@ -12,7 +12,7 @@ SCHEME = "hf://"
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
 _VOCABULARIES = (
     *("spiece.model", "30k-clean.model", "spm.model", "vocab.txt", "vocab_chinese.txt"),
-    *("tokenizer.json", "tokenizer_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
 )
 _FILES = ("config.json", "run.json", *_WEIGHTS, *_VOCABULARIES)
 

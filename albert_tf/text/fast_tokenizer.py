@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import base64
 import binascii
 import functools
 import itertools
 import json
 import os
-import shutil
 import sys
-import tempfile
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -30,6 +27,8 @@ FILE = "tokenizer.json"
 _MOST_SCORE = 3e38
 # transformers takes this from the scores of pieces that the release splits again.
 _DIGIT_COMMA_PENALTY = 100
+# The same for pieces that SentencePiece never takes.
+_UNUSED_PENALTY = 1000
 # Its own steps for spiece.model: the release has no such quotes, and spaces are collapsed anyway.
 _QUOTES = [
     {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
@@ -61,34 +60,28 @@ _COMBINING = "[\u0300-\u034e"
 # --- reading -----------------------------------------------------------------------------------
 
 
-def read(path: str) -> tuple[str, bool, bool, bool]:
-    """Writes the vocabulary in a tokenizer.json to a temporary file, removed at the process' end.
+def read(path: str) -> tuple[bytes, bool, bool, bool]:
+    """Reads the vocabulary in a tokenizer.json.
 
     Returns:
-      The file, whether it is a WordPiece vocabulary, whether text is lower-cased, and whether it
-      keeps its accents, as Vocabulary.form has it.
+      The content of its file, whether it is a WordPiece vocabulary, whether text is lower-cased,
+      and whether it keeps its accents, as Vocabulary.form has it.
     """
     tokenizer = read_json_object(path)
     model, normalizer = _object(tokenizer, "model"), _object(tokenizer, "normalizer")
     is_word_piece = model.get("type") == "WordPiece"
     try:
         if is_word_piece:
-            name, content = "vocab.txt", _word_piece_file(model)
-            form = _bert_form(normalizer)
+            content, form = _word_piece_file(model), _bert_form(normalizer)
         else:
             table, form = _character_table(normalizer)
-            name, content = "spiece.model", _sentence_piece_model(tokenizer, model, table)
+            content = _sentence_piece_model(tokenizer, model, table)
     except ValueError as error:
         raise ValueError(
             f"{path} can't be used ({error}): put the spiece.model or vocab.txt that the model "
             "was trained with beside it, or name it with `spm_model_file` or `vocab_file`"
         ) from error
-    directory = tempfile.mkdtemp(prefix="albert_tf-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    file = os.path.join(directory, name)
-    with open(file, "wb") as opened:
-        opened.write(content)
-    return file, is_word_piece, *form
+    return content, is_word_piece, *form
 
 
 def _object(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -140,6 +133,8 @@ def _sentence_piece_model(
     message = []
     for i, (piece, score) in enumerate(vocab):
         # No logarithm of a trained piece's probability is as low.
+        is_unused = score <= -_UNUSED_PENALTY
+        score += _UNUSED_PENALTY * is_unused
         if ends_in_digit_comma(piece) and score <= -_DIGIT_COMMA_PENALTY:
             score += _DIGIT_COMMA_PENALTY
         kind = sentence_piece.NORMAL
@@ -147,6 +142,8 @@ def _sentence_piece_model(
             kind = sentence_piece.UNKNOWN
         elif piece in special:
             kind = sentence_piece.CONTROL
+        elif is_unused:
+            kind = sentence_piece.UNUSED
         elif score == 0:  # No piece that training found has this score.
             kind = sentence_piece.USER_DEFINED
         message.append(sentence_piece.Piece(piece, score, kind).encode())
@@ -206,8 +203,8 @@ def _character_table(normalizer: Mapping[str, Any]) -> tuple[bytes, tuple[bool, 
 # --- writing -----------------------------------------------------------------------------------
 
 
-def write(path: str, tokenizer: Tokenizer, is_word_piece: bool, directory: str) -> bool:
-    """Writes a tokenizer.json that gives the ids of a tokenizer, whose vocabulary is at `path`.
+def write(tokenizer: Tokenizer, is_word_piece: bool, directory: str) -> bool:
+    """Writes a tokenizer.json that gives the ids of a tokenizer.
 
     Returns whether there can be one: of SentencePiece only for a Unigram model that begins each
     word with a space, and each text.
@@ -215,7 +212,7 @@ def write(path: str, tokenizer: Tokenizer, is_word_piece: bool, directory: str) 
     if is_word_piece:
         pieces, parts = [], _of_word_piece(tokenizer)
     else:
-        content = files.read_bytes(path)
+        content = tokenizer.content
         normalizer = sentence_piece.section(content, sentence_piece.NORMALIZER)
         # An initial space, none removed but runs of them, and spaces written as a mark.
         usual = all(normalizer.get(number, 1) for number in (3, 4, 5))
@@ -229,6 +226,7 @@ def write(path: str, tokenizer: Tokenizer, is_word_piece: bool, directory: str) 
     control = (sentence_piece.UNKNOWN, sentence_piece.CONTROL)
     ids = {i for i, piece in enumerate(pieces) if piece.kind in control}
     ids |= {getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")}
+    ids |= {*tokenizer.convert_tokens_to_ids(tokenizer.added_tokens)}
     texts = dict(zip(sorted(ids), tokenizer.convert_ids_to_tokens(sorted(ids)), strict=True))
     options = {"single_word": False, "rstrip": False, "normalized": False, "special": True}
     added = [
@@ -267,7 +265,7 @@ def _of_pieces(
         compose = [_HELD_APART, _COMPOSE, _TOGETHER] if tokenizer.keep_accents else [_COMPOSE]
         steps += [*compose, {"type": "Precompiled", "precompiled_charsmap": charsmap}]
     # A user-defined piece has the score 0: more than any split of it.
-    scores = [p.score - _DIGIT_COMMA_PENALTY * ends_in_digit_comma(p.text) for p in pieces]
+    scores = [piece.score - _penalty(piece) for piece in pieces]
     kinds = [piece.kind for piece in pieces]
     spaces: dict[str, Any] = {"type": "Metaspace", "replacement": SPACE_MARK}
     spaces |= {"prepend_scheme": "always", "split": tokenizer.words_are_apart}
@@ -279,7 +277,16 @@ def _of_pieces(
     }
     normalizer = {"type": "Sequence", "normalizers": [*steps, _ONE_SPACE, _STRIP]}
     decoder = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, spaces]}
-    return {"normalizer": normalizer, "pre_tokenizer": spaces, "decoder": decoder, "model": model}
+    # As transformers has it: no offset includes the space before a word.
+    steps = [{"type": "WhitespaceSplit"}] * tokenizer.words_are_apart
+    splitter = {"type": "Sequence", "pretokenizers": [*steps, spaces]}
+    return {"normalizer": normalizer, "pre_tokenizer": splitter, "decoder": decoder, "model": model}
+
+
+def _penalty(piece: sentence_piece.Piece) -> int:
+    if piece.kind == sentence_piece.UNUSED:
+        return _UNUSED_PENALTY
+    return _DIGIT_COMMA_PENALTY * ends_in_digit_comma(piece.text)
 
 
 def _of_word_piece(tokenizer: Tokenizer) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from albert_tf.text.words import SPACE_MARK, find_in_sentencepiece
 # --- the file of a model -----------------------------------------------------------------------
 
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 # Fields of the file, and the trainer's model_type and vocab_size.
 PIECES, TRAINER, NORMALIZER, SELF_TEST = 1, 2, 3, 4
 MODEL_TYPE, VOCAB_SIZE, SPACE_IS_SUFFIX = 3, 4, 24
@@ -102,6 +102,25 @@ def _replaced(text: str, lower: bool, keep_accents: bool) -> str:
 def ends_in_digit_comma(piece: str) -> bool:
     """Whether the release splits this SentencePiece piece again without its comma."""
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
+
+
+def without_digit_commas(content: bytes) -> bytes:
+    """Returns a model's file, of which SentencePiece takes no piece that the release splits again.
+
+    The pieces keep their ids. Other programs, which know no such rule, then split as it does.
+    """
+    changed = b""
+    for number, value in protobuf.fields(content):
+        if number == PIECES and ends_in_digit_comma(dict(protobuf.fields(value))[1].decode()):
+            value += protobuf.field(3, UNUSED)  # A later value replaces an earlier one.
+        changed += protobuf.field(number, value)
+    return changed
+
+
+def pieces_split_again(content: bytes) -> list[str]:
+    """Returns the pieces that SentencePiece takes within a word and the release splits again."""
+    normal = (piece.text for piece in read_pieces(content) if piece.kind == NORMAL)
+    return [text for text in normal if ends_in_digit_comma(text) and text[0] != SPACE_MARK]
 
 
 class SentencePiece:

@@ -6,6 +6,7 @@ import collections
 import hashlib
 import itertools
 import os
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -37,9 +38,13 @@ class Tokenizer:
       keep_accents: Whether accents, vowel signs and tone marks stay, as Hugging Face's keep_accents
         does (strip_accents=False with WordPiece). The release always strips them, but of WordPiece
         only in lower case.
+      added_tokens: Pieces that a raw text has as they stand, such as [unused1], where `encode`
+        begins anew behind each, as Hugging Face's tokenizers do with tokens added to them.
+      content: What to read instead of the file, which is then named in errors only.
 
     Attributes:
       do_lower_case, keep_accents: As given; a cased WordPiece vocabulary keeps them anyway.
+      content: The vocabulary file's.
       vocab_size: Number of pieces V.
       digest: Hash of the file, case and accents; differs for a tokenizer that gives other ids.
       pad_id, unk_id, cls_id, sep_id, mask_id: Ids of the special pieces.
@@ -65,6 +70,9 @@ class Tokenizer:
         vocab_file: str | os.PathLike[str] | None = None,
         do_lower_case: bool = True,
         keep_accents: bool = False,
+        *,
+        added_tokens: Sequence[str] = (),
+        content: bytes | None = None,
     ):
         if bool(spm_model_file) == bool(vocab_file):
             raise ValueError(
@@ -76,10 +84,14 @@ class Tokenizer:
         self.keep_accents = keep_accents and (do_lower_case or bool(spm_model_file))
         vocabulary_class = SentencePiece if spm_model_file else WordPiece
         path = os.fspath(spm_model_file or vocab_file)
-        content = read_file(path)
+        self.content = read_file(path) if content is None else content
         form = bytes([do_lower_case, *[True] * self.keep_accents])
-        self.digest = hashlib.sha256(content + form).hexdigest()
-        self._vocabulary = vocabulary_class(content, path, do_lower_case, self.keep_accents)
+        form += "".join(sorted(added_tokens)).encode()
+        self.digest = hashlib.sha256(self.content + form).hexdigest()
+        self._vocabulary = vocabulary_class(self.content, path, do_lower_case, self.keep_accents)
+        # The longest that fits.
+        longest_first = map(re.escape, sorted(added_tokens, key=len, reverse=True))
+        self.added_tokens, self._added = tuple(added_tokens), "|".join(longest_first)
         self.vocab_size = len(self._vocabulary.pieces)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = _find_special_ids(
             self._vocabulary, path
@@ -127,7 +139,17 @@ class Tokenizer:
         Differs: with `most`, a word of more than LONGEST_WORD characters is cut there, and the text
         with it.
         """
-        text, vocabulary = to_unicode(text), self._vocabulary
+        parts = self._parts(to_unicode(text))
+        return [i for part in parts for i in self._encode_part(part, most)][:most]
+
+    def _parts(self, text: str) -> list[str]:
+        """Splits a raw text at added tokens; each second part is one."""
+        return re.split(f"({self._added})", text) if self._added else [text]
+
+    def _encode_part(self, text: str, most: int | None) -> list[int]:
+        vocabulary = self._vocabulary
+        if text in self.added_tokens:
+            return [vocabulary.ids[text]]
         size = len(text) if most is None else CHARACTERS_PER_PIECE * most
         while size < len(text) and vocabulary.words_are_apart:
             head = vocabulary.normalize(text[:size])
@@ -147,6 +169,11 @@ class Tokenizer:
         The ids are `encode`'s of the text that the words make with nothing between them.
         """
         vocabulary = self._vocabulary
+        if self.added_tokens:
+            raise ValueError(
+                f"`word_separator` can't be had with tokens added to the tokenizer, here "
+                f"{', '.join(self.added_tokens)}: give the vocabulary from another directory"
+            )
         text = vocabulary.normalize("".join(words))
         ids, spans = vocabulary.encode_spans(text)
         letters_before = [0, *itertools.accumulate(not char.isspace() for char in text)]
@@ -159,9 +186,21 @@ class Tokenizer:
         Returns:
           T ids; `<int64>[T, 2]`, the index in the text of each one's first character, and that
           after its last. A character that is normalised to several belongs to all pieces that have
-          some of them; a mark that is dropped, to the character before it.
+          some of them; a mark that is dropped, to the character before it. With SentencePiece a
+          word begins with the white space before it, as which U+200B and U+FFFD count.
         """
+        ids, offsets, begin = list[int](), [np.zeros([0, 2], np.int64)], 0
+        for part in self._parts(text):
+            found, of_part = self._part_with_offsets(part)
+            ids += found
+            offsets.append(of_part + begin)
+            begin += len(part)
+        return ids, np.concatenate(offsets)
+
+    def _part_with_offsets(self, text: str) -> tuple[list[int], np.ndarray]:
         vocabulary = self._vocabulary
+        if text in self.added_tokens:
+            return [vocabulary.ids[text]], np.array([[0, len(text)]])
         ids, spans = vocabulary.encode_spans(vocabulary.normalize(text))
         if not ids:
             return [], np.zeros([0, 2], np.int64)
@@ -216,20 +255,43 @@ def describe_fit(tokenizer: Tokenizer, sentences: Iterable[str]) -> str:
     for sentence in sentences:
         pieces += len(tokenizer.encode(sentence))
         words += len(sentence.split())
-        characters.update(sentence)
+        characters.update(unicodedata.normalize("NFC", sentence))
     said = f"{pieces / max(words, 1):.2f} pieces a word"
     # A mark of its own, as in Hindi, counts as a letter with one.
     letters = sum(count for char, count in characters.items() if char.isalpha())
-    lost = {
-        char: count
-        for char, count in characters.most_common()
-        if any(map(unicodedata.combining, unicodedata.normalize("NFKD", char)))
-    }
+    lost = {char: count for char, count in characters.most_common() if _has_mark(char)}
     share = sum(lost.values()) / max(letters, 1)
-    has_lost = tokenizer.strips_accents and share >= 0.00005
-    shown = " ".join(f"\u25cc{char}" if is_mark(char) else char for char in list(lost)[:5])
-    loss = f"; {share:.2%} of its letters lose a mark ({shown}): `keep_accents` keeps them"
-    return said + loss * has_lost
+    if not tokenizer.strips_accents or share < 0.00005:
+        return said
+    # Kept where the vocabulary lacks them, they would make [UNK] of words.
+    held = set("".join(tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))))
+    form = str.lower if tokenizer.do_lower_case else str
+    lacking = sum(count for char, count in lost.items() if not held.issuperset(form(char)))
+    trained = "a vocabulary trained with " if lacking > 0.1 * sum(lost.values()) else ""
+    said += f"; {share:.2%} of its letters lose a mark ({_shown(lost)}): "
+    return said + f"{trained}`keep_accents` keeps them"
+
+
+def describe_lack(tokenizer: Tokenizer, sentences: Sequence[str]) -> str:
+    """Says how much of a text is [UNK] to a vocabulary, and which characters; nothing if little."""
+    ids = [i for sentence in sentences for i in tokenizer.encode(sentence)]
+    share = ids.count(tokenizer.unk_id) / max(len(ids), 1)
+    if share < 0.005:
+        return ""
+    characters = [char for char, _ in collections.Counter("".join(sentences)).most_common()]
+    lacking = [char for char in characters if tokenizer.unk_id in tokenizer.encode(char)]
+    said = f"{share:.2%} of the pieces are [UNK]: the vocabulary lacks {_shown(lacking)}"
+    marked = tokenizer.keep_accents and any(map(_has_mark, lacking))
+    return said + "; without `keep_accents` letters lose their marks only" * marked
+
+
+def _has_mark(char: str) -> bool:
+    return any(map(unicodedata.combining, unicodedata.normalize("NFKD", char)))
+
+
+def _shown(characters: Iterable[str]) -> str:
+    first = itertools.islice(characters, 5)
+    return " ".join(f"\u25cc{char}" if is_mark(char) else char for char in first)
 
 
 def read_file(path: str) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 from albert_tf.config import AlbertConfig
 from albert_tf.storage import files, hub
 from albert_tf.storage.text_files import read_json_object
-from albert_tf.text import fast_tokenizer
+from albert_tf.text import added_tokens, fast_tokenizer
 from albert_tf.text.tokenization import Tokenizer
 
 _KERAS_HUB = "assets/tokenizer/vocabulary.spm"
@@ -31,7 +31,7 @@ class Vocabulary:
     """A vocabulary file and its tokenizer.
 
     Attributes:
-      path: The file.
+      path: The file; also a tokenizer.json that holds one.
       is_word_piece: Whether it is a list of WordPiece pieces, not a SentencePiece model.
       tokenizer: The tokenizer that uses it.
       fast: Hugging Face's tokenizer.json beside it, if there is one.
@@ -49,15 +49,28 @@ class Vocabulary:
         is_word_piece: bool,
         do_lower_case: bool = True,
         keep_accents: bool = False,
+        content: bytes | None = None,
     ) -> Vocabulary:
-        """Reads a file; see Tokenizer."""
+        """Reads a file, and the tokens added to Hugging Face's tokenizer beside; see Tokenizer."""
         spm, vocab = (None, path) if is_word_piece else (path, None)
-        return cls(path, is_word_piece, Tokenizer(spm, vocab, do_lower_case, keep_accents))
+        given = spm, vocab, do_lower_case, keep_accents
+        tokenizer = Tokenizer(*given, content=content)
+        if added := added_tokens.find(path, is_word_piece, tokenizer):
+            tokenizer = Tokenizer(*given, added_tokens=added, content=tokenizer.content)
+        return cls(path, is_word_piece, tokenizer)
 
     @property
     def form(self) -> tuple[bool, bool]:
         """Whether text is lower-cased, and whether it keeps its accents."""
         return self.tokenizer.do_lower_case, self.tokenizer.keep_accents
+
+    def check_plain(self, what: str) -> None:
+        """Checks that text can be read without this Python: `what` knows no added tokens."""
+        if added := self.tokenizer.added_tokens:
+            raise ValueError(
+                f"{what} doesn't know tokens that were added to the tokenizer beside {self.path} "
+                f"({', '.join(added)}): export to ONNX or TFLite, which are read with them"
+            )
 
     def check(self, config: AlbertConfig) -> None:
         """Checks that the model has exactly one embedding for each piece."""
@@ -128,14 +141,14 @@ def find(
     # Without one, the vocabulary is inside the file of a fast tokenizer, which may tell the case.
     if not files.is_file(fast):
         return None
-    file, is_word_piece, *stored = fast_tokenizer.read(fast)
+    content, is_word_piece, *stored = fast_tokenizer.read(fast)
     form = find_form((path,), is_word_piece, *asked, *stored)
     if asked == (None, None) and form != tuple(stored):
         raise ValueError(
             f"{fast} and the {_TOKENIZER_CONFIG} beside it differ in lower-casing or accents: set "
             "`do_lower_case` and `keep_accents` as the model was trained"
         )
-    return dataclasses.replace(Vocabulary.read(file, is_word_piece, *form), fast=theirs)
+    return dataclasses.replace(Vocabulary.read(fast, is_word_piece, *form, content), fast=theirs)
 
 
 def find_form(
@@ -186,13 +199,14 @@ def find_form(
 # --- writing -----------------------------------------------------------------------------------
 
 
-def copy(vocabulary: Vocabulary, directory: str) -> None:
-    """Copies a vocabulary and its case to a directory; keeps a file name that `find` recognises."""
+def copy(vocabulary: Vocabulary, directory: str) -> str:
+    """Copies a vocabulary and its case to a directory; returns the file, which `find` finds."""
     patterns, name = _patterns(vocabulary), os.path.basename(vocabulary.path)
     if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
         name = patterns[0]
     write_form(vocabulary, directory)  # First: a cased one must not be found without it.
-    _copy_file(vocabulary, os.path.join(directory, name))
+    _copy_file(vocabulary, path := os.path.join(directory, name))
+    return path
 
 
 def keep(vocabulary: Vocabulary, directory: str) -> None:
@@ -251,20 +265,21 @@ def _patterns(vocabulary: Vocabulary) -> tuple[str, ...]:
 
 
 def _copy_file(vocabulary: Vocabulary, target: str) -> None:
-    files.replace(target, files.read_bytes(vocabulary.path))
+    files.replace(target, vocabulary.tokenizer.content)
 
 
 def write_form(vocabulary: Vocabulary, directory: str) -> None:
-    """Writes case and accents beside a vocabulary, for `find_form`, if they aren't the default."""
-    if vocabulary.form != (True, False):
+    """Writes how text is read beside a vocabulary, for `read`, if it isn't the default."""
+    if vocabulary.form != (True, False) or vocabulary.tokenizer.added_tokens:
         files.replace(os.path.join(directory, _TOKENIZER_CONFIG), json.dumps(_form(vocabulary)))
 
 
-def _form(vocabulary: Vocabulary) -> dict[str, bool]:
-    """Returns case and, if they stay, accents, as Hugging Face's tokenizers name them."""
+def _form(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Returns case, accents if they stay, and added tokens, as Hugging Face's tokenizers do."""
     lower, keeps = vocabulary.form
     kept = {"strip_accents": False} if vocabulary.is_word_piece else {"keep_accents": True}
-    return {"do_lower_case": lower, **(kept if keeps else {})}
+    added = added_tokens.to_config(vocabulary.tokenizer)
+    return {"do_lower_case": lower, **(kept if keeps else {}), **added}
 
 
 def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) -> None:
@@ -289,7 +304,7 @@ def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) 
     if not is_word_piece:
         config["keep_accents"] = tokenizer.keep_accents
         config |= {"bos_token": config["cls_token"], "eos_token": config["sep_token"]}
-    if not fast_tokenizer.write(vocabulary.path, tokenizer, is_word_piece, directory):
+    if not fast_tokenizer.write(tokenizer, is_word_piece, directory):
         config["tokenizer_class"] = "AlbertTokenizer"
     text = json.dumps(config, indent=2, sort_keys=True)
     files.replace(os.path.join(directory, _TOKENIZER_CONFIG), text)

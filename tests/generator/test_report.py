@@ -198,11 +198,13 @@ def test_wrong_vocabulary_is_found_after_the_first_block(run, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"chinese.txt", "broken.txt"}
 
 
-def test_wrong_vocabulary_may_be_allowed(run, tmp_path):
+def test_wrong_vocabulary_may_be_allowed(run, tmp_path, caplog):
     chinese = tmp_path / "chinese.txt"
     chinese.write_text("大禹治理洪水。\n他是一位国王。\n\n人民爱戴他。\n", encoding="utf-8")
     run(input_file=chinese, max_unknown_share=1)
     assert _load(tmp_path)["shares"]["unknown_share"] > 0.1
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert any("50.00% of the pieces are [UNK]: the vocabulary lacks 。" in text for text in said)
 
 
 def test_plots_without_matplotlib_are_refused_before_any_work(run, tmp_path, monkeypatch):

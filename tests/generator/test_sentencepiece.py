@@ -8,6 +8,12 @@ import pytest
 import sentencepiece
 
 from albert_tf.generator import sentencepiece as train_sentencepiece
+from albert_tf.text.sentence_piece import (
+    UNUSED,
+    ends_in_digit_comma,
+    pieces_split_again,
+    read_pieces,
+)
 from albert_tf.text.tokenization import Tokenizer
 from tests.tiny import parse
 
@@ -95,6 +101,19 @@ def test_text_may_be_stored_in_the_formats_of_the_generator(run, text_file, tmp_
     assert run("jsonl", text_field="body", **stored).read_bytes() == run("lines").read_bytes()
     with pytest.raises(SystemExit, match="error: .*text.jsonl.gz, line 1"):
         run(**stored)
+
+
+def test_pieces_that_the_release_splits_again_are_never_taken(run, text_file):
+    """Within a word the release's rule would leave a space there, which other libraries don't."""
+    words = [f"{WORDS[i % 7]}5,{WORDS[i % 5]} 24, {WORDS[i * 7 % 10]}5,-" for i in range(300)]
+    text_file.write_text("\n".join([text_file.read_text(encoding="utf-8"), *words]))
+    content = (path := run(vocab_size=90)).read_bytes()
+    split = [piece for piece in read_pieces(content) if ends_in_digit_comma(piece.text)]
+    assert "5," in {piece.text for piece in split}
+    assert {piece.kind for piece in split} == {UNUSED}
+    assert not pieces_split_again(content)
+    tokens = Tokenizer(path).tokenize("ship5,- 24,,3")
+    assert tokens == ["\u2581ship", "5", ",", "-", "\u258124", ",", ",", "3"]
 
 
 def test_size_beyond_the_text_names_the_largest_one(run, text_file, tmp_path):

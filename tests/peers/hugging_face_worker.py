@@ -87,10 +87,25 @@ def look(directory, inputs, outputs):
     return {}
 
 
-def tokenize(directory, texts):
-    """Returns the ids of texts, special pieces included."""
-    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
-    return {"ids": [tokenizer(text)["input_ids"] for text in texts]}
+def tokenize(directory, texts, name="AutoTokenizer", added=()):
+    """Returns the ids of texts, special pieces included, and the offsets of each."""
+    tokenizer = getattr(transformers, name).from_pretrained(directory)
+    if added:
+        tokenizer.add_special_tokens({"additional_special_tokens": added})
+        tokenizer.save_pretrained(directory)
+    found = [tokenizer(text, return_offsets_mapping=True) for text in texts]
+    names = {"ids": "input_ids", "offsets": "offset_mapping"}
+    return {name: [each[key] for each in found] for name, key in names.items()}
+
+
+def tag(directory, texts):
+    """Returns the entities of texts, where a word has the tag of its first piece."""
+    pipeline = transformers.pipeline(
+        "token-classification", model=directory, aggregation_strategy="first"
+    )
+    names = ("entity_group", "start", "end", "score")
+    entities = [[[entity[name] for name in names] for entity in row] for row in pipeline(texts)]
+    return {"entities": json.loads(json.dumps(entities, default=float))}
 
 
 def embed(directory, texts):

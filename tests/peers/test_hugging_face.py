@@ -1,7 +1,14 @@
 """Models go to and come from the real transformers, and compute the same there."""
 
+import contextlib
+import dataclasses
+import gettext
+import gzip
 import json
+import pathlib
 import random
+import re
+import unicodedata
 
 import numpy as np
 import pytest
@@ -10,14 +17,19 @@ from safetensors.numpy import load_file
 import albert_tf
 from albert_tf.conversion.convert import convert
 from albert_tf.conversion.stored_model import Stored
+from albert_tf.generator.sentencepiece import main as train
+from albert_tf.generator.settings import SentencePieceSettings
 from albert_tf.inspection import attention, similarity
 from albert_tf.inspection import models as inspection_models
 from albert_tf.text import vocabulary
-from tests import goldens, tolerances
+from albert_tf.text.sentence_piece import Piece
+from albert_tf.text.words import split_words
+from tests import finetune_runs, goldens, tolerances
+from tests.cli.test_run_finetune_tokens import write
 from tests.inspection.test_similarity import expected_of, rows_of
 from tests.peers import models
 from tests.text.test_keep_accents import TEXTS, decomposed, train_keeping
-from tests.tiny import randomise
+from tests.tiny import parse, randomise
 
 CONFIGS = {**models.CONFIGS, "relu": models.RELU, "uneven": models.UNEVEN}
 LOADED_WHOLE = {"missing_keys": [], "unexpected_keys": [], "mismatched_keys": []}
@@ -267,6 +279,135 @@ def test_accents_stay_there(hugging_face, tmp_path):
     found = hugging_face("tokenize", directory=tmp_path / "theirs", texts=texts)["ids"]
     tokenizer = words.tokenizer
     assert [ids[1:-1] for ids in found] == [tokenizer.encode(text) for text in texts]
+
+
+@pytest.fixture(scope="module")
+def manuals():
+    """Returns 1,667 texts in each of six languages, from this machine's manuals and messages."""
+    found = []
+    for language in ("de", "es", "fr", "ru", "ja", "pl", "uk", "sv", "it", "zh_CN"):
+        texts = dict.fromkeys([*_messages(language), *_manual(language)])
+        if len(texts) >= 1667 and len(found) < 6 * 1667:
+            found += random.Random(1).sample([*texts], 1667)
+    if len(found) < 6 * 1667:
+        pytest.skip("needs manuals or messages in six languages, as packages of Debian have them")
+    return found
+
+
+def _messages(language):
+    for path in sorted(pathlib.Path("/usr/share/locale", language).glob("LC_MESSAGES/*.mo")):
+        # A few are in older encodings.
+        with path.open("rb") as file, contextlib.suppress(UnicodeDecodeError):
+            catalog = gettext.GNUTranslations(file)._catalog
+            texts = (" ".join(text.split()) for text in catalog.values() if isinstance(text, str))
+            yield from (text for text in texts if 20 < len(text) < 1000)
+
+
+def _manual(language):
+    for path in sorted(pathlib.Path("/usr/share/man", language).glob("man*/*.gz")):
+        for line in gzip.decompress(path.read_bytes()).decode("utf-8", "ignore").splitlines():
+            line = re.sub(r"\\f(?:\[\w*\]|.)|\\", "", line).strip()
+            if 20 < len(line) < 1000 and line[0] not in ".'":
+                yield line
+
+
+@pytest.mark.parametrize("keep_accents", [False, True])
+def test_manuals_there(keep_accents, manuals, hugging_face, tmp_path):
+    """At most 0.1 % of 10,002 texts have other ids: two splits have the same score."""
+    (tmp_path / "text.txt").write_text("\n".join(manuals), encoding="utf-8")
+    given = {"input_file": tmp_path / "text.txt", "vocab_size": 16000, "keep_accents": keep_accents}
+    train(parse(SentencePieceSettings, model_prefix=str(tmp_path / "spiece"), **given))
+    words, there = vocabulary.find(str(tmp_path)), tmp_path / "there"
+    there.mkdir()
+    vocabulary.write_hugging_face(words, str(there), 512)
+    theirs = hugging_face("tokenize", directory=there, texts=manuals)
+    ours = [words.tokenizer.encode_with_offsets(text) for text in manuals]
+    same = [i for i, ids in enumerate(theirs["ids"]) if ids[1:-1] == ours[i][0]]
+    assert len(manuals) - len(same) <= len(manuals) / 1000
+
+    # Offsets are those of the tokenizer that transformers makes of the same vocabulary, where that
+    # has the same ids. Ours differ by spaces before words, marks after letters, and characters that
+    # stand for several.
+    own = hugging_face("tokenize", directory=tmp_path, texts=manuals, name="AlbertTokenizer")
+    pairs = [i for i in range(len(manuals)) if own["ids"][i] == theirs["ids"][i]]
+    assert len(pairs) > len(manuals) / 4
+    assert all(own["offsets"][i] == theirs["offsets"][i] for i in pairs)
+    for i in same:
+        pieces = words.tokenizer.convert_ids_to_tokens(ours[i][0])
+        for piece, *spans in zip(pieces, ours[i][1], theirs["offsets"][i][1:-1], strict=True):
+            mine, other = (manuals[i][start:end].strip() for start, end in spans)
+            plain = "".join(char for char in mine if not unicodedata.combining(char))
+            odd = keep_accents and not unicodedata.is_normalized("NFKC", other)
+            assert piece == "▁" or other in (mine, plain) or odd, (piece, mine, other)
+
+
+def test_entities_there(hugging_face, golden, tmp_path):
+    """A trained tagger's, of words as their pipeline finds them.
+
+    It splits only at spaces, and makes two words of one that is unknown or begins with a ▁ alone.
+    """
+    tokenizer = albert_tf.Tokenizer(golden / "spm" / "en_small.model")
+    (alone,), unknown = tokenizer.convert_tokens_to_ids(["▁"]), tokenizer.unk_id
+    texts = []
+    for line in (golden / "pretrain_data/text.txt").read_text(encoding="utf-8").split("\n"):
+        words = [line[begin:end] for begin, end in split_words(line)]
+        ids = map(tokenizer.encode, words)
+        words = [w for w, i in zip(words, ids, strict=True) if i[0] != alone and unknown not in i]
+        if 5 < len(words) < 20 and len(split_words(" ".join(words))) == len(words):
+            texts.append(" ".join(words))
+    texts = texts[:200]
+    tags = ("O", "B-LOC", "I-LOC", "O", "B-PER")
+    tagged = ["|".join(f"{word} {tags[len(word) % 5]}" for word in text.split()) for text in texts]
+    write(tmp_path / "train.conll", tagged)
+    exported = tmp_path / "exported"
+    files = {"data_dir": None, "train_file": tmp_path / "train.conll", "export_dir": exported}
+    steps = {"train_step": 60, "save_checkpoints_steps": 60, "train_batch_size": 8}
+    given = {"do_train": True, "max_seq_length": 64, "learning_rate": 0.02, **files, **steps}
+    finetune_runs.main(finetune_runs.command("token_classification", tmp_path, **given))
+    convert(str(tmp_path / "out"), "huggingface", str(tmp_path / "theirs"), drop=["bert/pooler/"])
+
+    names = ("type", "start", "end", "probability")
+    answers = albert_tf.load_exported(exported)(texts)
+    ours = [[[entity[name] for name in names] for entity in each["entities"]] for each in answers]
+    theirs = hugging_face("tag", directory=tmp_path / "theirs", texts=texts)["entities"]
+    entities = [e for each in answers for e in each["entities"]]
+    assert {("LOC", 0), ("LOC", 1), ("PER", 0)} <= {
+        (e["type"], e["text"].count(" ")) for e in entities
+    }
+    assert [[e[:3] for e in each] for each in theirs] == [[e[:3] for e in each] for each in ours]
+    shares = [[e[3] for each in found for e in each] for found in (theirs, ours)]
+    np.testing.assert_allclose(*shares, rtol=0, atol=tolerances.PEER_OUTPUT)
+
+
+@pytest.mark.parametrize("kind", ["BertTokenizer", "AlbertTokenizer"])
+def test_tokens_added_there(kind, hugging_face, golden, tmp_path):
+    """In the midst of words, beside each other and in another case, which is no such token."""
+    lines = (golden / "pretrain_data/text.txt").read_text(encoding="utf-8").split("\n")[:2000]
+    # Theirs also splits at the release's user-defined pieces.
+    texts, added = (
+        [re.sub("[-().\"`'£€–]", "", line) for line in lines if line],
+        ["Ent1", "[unused1]"],
+    )
+    tokens = [*added, "ent1", "Ent1[unused1]", " Ent1 ", "[unused1] "]
+    texts = [text.replace("th", tokens[i % 6], 1 + i % 3) for i, text in enumerate(texts)]
+    if kind == "BertTokenizer":
+        chars = sorted({*"".join(texts), *"".join(texts).lower()} - {" "})
+        pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *added]
+        pieces += [*chars, *(f"##{char}" for char in chars), "the", "and", "##ing"]
+        (tmp_path / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
+    else:
+        content = (golden / "spm" / "en_small.model").read_bytes()
+        more = [Piece(text, -20.0).encode() for text in added]
+        (tmp_path / "spiece.model").write_bytes(b"".join([content, *more]))
+    there = hugging_face("tokenize", directory=tmp_path, texts=texts, name=kind, added=added)
+    found = vocabulary.find(str(tmp_path))
+    assert set(found.tokenizer.added_tokens) == set(added)
+    assert [ids[1:-1] for ids in there["ids"]] == found.tokenizer(texts)
+    # And written as ours.
+    again = tmp_path / "again"
+    again.mkdir()
+    vocabulary.write_hugging_face(dataclasses.replace(found, fast=None), str(again), 512)
+    assert hugging_face("tokenize", directory=again, texts=texts)["ids"] == there["ids"]
 
 
 @pytest.mark.parametrize("name", ["one_group", "groups2"])

@@ -14,6 +14,8 @@ import pytest
 import albert_tf
 from albert_tf.storage import protobuf
 from albert_tf.text import fast_tokenizer, vocabulary
+from albert_tf.text.sentence_piece import PIECES as PIECES_FIELD
+from albert_tf.text.sentence_piece import UNUSED, read_pieces, without_digit_commas
 from albert_tf.text.vocabulary import Vocabulary
 from tests.text.test_added_pieces import trained
 
@@ -195,10 +197,17 @@ def assert_same_ids(ours, again) -> None:
 
 
 @pytest.mark.parametrize("form", [(True, False), (False, False), (True, True)])
-@pytest.mark.parametrize("kind", ["release", "no table", "word pieces"])
+@pytest.mark.parametrize("kind", ["release", "unused pieces", "no table", "word pieces"])
 def test_what_is_written_is_read_again(kind, form, golden, tmp_path):
     path, is_word_piece = golden / "spm" / "en_small.model", kind == "word pieces"
-    if kind == "no table":
+    if kind == "unused pieces":  # Digit-comma ones and every second other.
+        fields = [*protobuf.fields(path.read_bytes())]
+        for i in range(20, len(fields), 2):
+            if fields[i][0] == PIECES_FIELD:
+                fields[i] = (PIECES_FIELD, fields[i][1] + protobuf.field(3, UNUSED))
+        path = tmp_path / "unused.model"
+        path.write_bytes(without_digit_commas(b"".join(protobuf.field(*f) for f in fields)))
+    elif kind == "no table":
         path = tmp_path / "identity.model"
         symbols = ["[CLS]", "[SEP]", "[MASK]", "<pad>"]
         path.write_bytes(trained(vocab_size=60, control_symbols=symbols, **IDENTITY))
@@ -208,10 +217,18 @@ def test_what_is_written_is_read_again(kind, form, golden, tmp_path):
         path.write_text("\n".join([*PIECES, *chars]))
     ours = Vocabulary.read(str(path), is_word_piece, *form).tokenizer
     (tmp_path / "there").mkdir()
-    assert fast_tokenizer.write(str(path), ours, is_word_piece, str(tmp_path / "there"))
+    assert fast_tokenizer.write(ours, is_word_piece, str(tmp_path / "there"))
     found = vocabulary.find(str(tmp_path / "there"))
     assert (found.is_word_piece, found.form) == (is_word_piece, form)
     assert_same_ids(ours, found.tokenizer)
+    if not is_word_piece:
+        # As in transformers: no word's offsets begin at the space before it.
+        there = json.loads((tmp_path / "there" / "tokenizer.json").read_text())
+        splitters = there["pre_tokenizer"]["pretokenizers"]
+        assert [step["type"] for step in splitters] == ["WhitespaceSplit", "Metaspace"]
+        # Pieces that SentencePiece never takes stay so.
+        kinds = [[p.kind for p in read_pieces(t.content)] for t in (ours, found.tokenizer)]
+        assert [kind == UNUSED for kind in kinds[0]] == [kind == UNUSED for kind in kinds[1]]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from albert_tf.generator import sentencepiece, settings
 from albert_tf.text import vocabulary
-from albert_tf.text.tokenization import Tokenizer, describe_fit
+from albert_tf.text.tokenization import Tokenizer, describe_fit, describe_lack
 from tests.tiny import parse
 
 TEXTS = [
@@ -51,8 +51,21 @@ def test_words_that_differ_in_marks_have_different_ids(tmp_path, caplog):
     assert tokenizer.digest not in (losing.digest, Tokenizer(keeping.path, None, False).digest)
     said = caplog.text
     assert "pieces a word" in said and "lose a mark" not in said
-    assert "% of its letters lose a mark (" in describe_fit(losing, TEXTS)
+    said = describe_fit(losing, TEXTS)
+    assert "% of its letters lose a mark (" in said and "): `keep_accents` keeps them" in said
     assert "lose" not in describe_fit(losing, ["plain text", "of ASCII letters"])
+
+
+def test_it_is_not_advised_where_the_vocabulary_lacks_the_letters(golden):
+    """As the release's, of whose text marks were stripped: words with them would be unknown."""
+    model = golden / "spm" / "en_small.model"
+    plain, marked = (Tokenizer(model, None, True, keep) for keep in (False, True))
+    texts = ["The cafe\u0301 of Zoe\u0308 is here", *["All other words are plain."] * 9]
+    advice = "(é ë): a vocabulary trained with `keep_accents` keeps them"
+    assert describe_fit(plain, texts).endswith(advice)
+    lack = "[UNK]: the vocabulary lacks \u25cc\u0301 \u25cc\u0308; without `keep_accents` letters"
+    assert lack in describe_lack(marked, texts)
+    assert describe_lack(plain, texts) == describe_lack(marked, texts[1:] * 40 + texts) == ""
 
 
 @pytest.mark.parametrize("form", [str, decomposed])

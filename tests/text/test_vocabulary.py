@@ -33,8 +33,10 @@ def source(golden, tmp_path):
     return folder
 
 
-def test_case_goes_to_hugging_face_and_back(source, tmp_path):
+def test_case_goes_to_hugging_face_and_back(source, tmp_path, caplog):
     convert(str(source), "huggingface", str(tmp_path / "a"), do_lower_case=False)
+    (said,) = caplog.messages
+    assert said.startswith(f"5 pieces of {source / 'en_small.model'} end in a digit and a comma")
     config = json.loads((tmp_path / "a" / "tokenizer_config.json").read_text())
     assert config["do_lower_case"] is False
     assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
@@ -42,6 +44,7 @@ def test_case_goes_to_hugging_face_and_back(source, tmp_path):
     convert(str(tmp_path / "a"), "huggingface", str(tmp_path / "b"))
     again = json.loads((tmp_path / "b" / "tokenizer_config.json").read_text())
     assert again == config
+    assert len(caplog.messages) == 1  # What is copied is Hugging Face's own.
 
 
 @pytest.mark.parametrize("layout", PLACES)

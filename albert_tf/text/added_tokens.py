@@ -1,0 +1,72 @@
+"""Tokens added to a Hugging Face tokenizer: each is one piece wherever a raw text has it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from albert_tf.storage import files
+from albert_tf.storage.text_files import read_json_object
+from albert_tf.text.sentence_piece import USER_DEFINED, read_pieces
+from albert_tf.text.tokenization import Tokenizer
+
+# Where tokenizers of all ages keep them; of the last file each key is one.
+_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+_DECODER = "added_tokens_decoder"
+_KEYS = ("added_tokens", _DECODER, "additional_special_tokens", "extra_special_tokens")
+# Plain text here, as in the release.
+_PLAIN = {"<pad>", "[PAD]", "<unk>", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"}
+# Two more, lstrip and rstrip, change offsets only.
+_NOT_FOLLOWED = ("single_word", "normalized")
+
+
+def find(path: str, is_word_piece: bool, tokenizer: Tokenizer) -> tuple[str, ...]:
+    """Returns the tokens added to the tokenizer that lies beside a vocabulary, or that it is.
+
+    Those that SentencePiece finds in normalised text are left to it.
+    """
+    pieces = [] if is_word_piece else read_pieces(tokenizer.content)
+    its_own = {piece.text for piece in pieces if piece.kind == USER_DEFINED}
+    found = dict[str, None]()
+    for name in _FILES:
+        file = os.path.join(files.directory_of(path), name)
+        odd = []
+        for text, flags in _tokens(file).items():
+            if text in _PLAIN or (text in its_own and tokenizer.preprocess(text) == text):
+                continue
+            found[text] = None
+            reasons = [f"{flag}=true" for flag in _NOT_FOLLOWED if flags.get(flag)]
+            if tokenizer.convert_tokens_to_ids([text]) == [tokenizer.unk_id]:
+                reasons.append("not in the vocabulary")
+            odd += [f"{text!r} ({reason})" for reason in reasons]
+        if odd:
+            shown = ", ".join(odd if len(odd) < 6 else [*odd[:5], "..."])
+            raise ValueError(
+                f"{file} adds tokens to the tokenizer that can't be followed: {shown}; expected "
+                "pieces of the vocabulary, found wherever a raw text has them: add such ones, or, "
+                "if no text has them, give the vocabulary from a directory without this file"
+            )
+    return tuple(found)
+
+
+def to_config(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Returns a tokenizer's added tokens, if it has any, for tokenizer_config.json."""
+    flags = dict.fromkeys(("lstrip", "rstrip", *_NOT_FOLLOWED), False) | {"special": True}
+    ids = tokenizer.convert_tokens_to_ids(tokenizer.added_tokens)
+    rows = zip(ids, tokenizer.added_tokens, strict=True)
+    found = {str(i): {"content": text, **flags} for i, text in rows}
+    return {_DECODER: found} if found else {}
+
+
+def _tokens(file: str) -> dict[str, dict[str, Any]]:
+    """Returns the flags of each token in a file."""
+    stored = read_json_object(file) if files.is_file(file) else {}
+    if file.endswith(_FILES[-1]):
+        return {text: {} for text in stored if text}
+    rows: list[Any] = []
+    for holder in map(stored.get, _KEYS):
+        holder = [*holder.values()] if isinstance(holder, dict) else holder
+        rows += holder if isinstance(holder, list) else []
+    found = [row if isinstance(row, dict) else {"content": row} for row in rows]
+    found = [row for row in found if isinstance(row.get("content"), str)]
+    return {row["content"]: row for row in found if row["content"]}

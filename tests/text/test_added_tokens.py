@@ -1,0 +1,137 @@
+"""Tokens added to a Hugging Face tokenizer.
+
+Can't see: what Hugging Face's tokenizers make of a text; tests/peers/test_hugging_face.py does.
+"""
+
+import json
+import shutil
+
+import pytest
+
+from albert_tf.serving import graph_tokenizer
+from albert_tf.text import vocabulary
+from albert_tf.text.vocabulary import Vocabulary
+from tests.text.test_added_pieces import trained
+from tests.text.test_fast_tokenizer import PIECES, their_tokenizer, word_piece, written
+
+TOKENS = ["[unused1]", "[unused1]x", "中"]
+PIECES_WITH = [*PIECES, *TOKENS[:2], "[", "]", "un", "##used", "##1"]
+FLAGS = {"single_word": False, "normalized": False, "special": True}
+
+
+def token(text: str, **flags) -> dict:
+    return {"id": 9, "content": text, **FLAGS, **flags}
+
+
+# As files of a tokenizer from 2019 to 2026 have them.
+STORED = {
+    "tokenizer.json": {"added_tokens": [token(text, lstrip=True) for text in ["[PAD]", *TOKENS]]},
+    "tokenizer_config.json": {
+        "added_tokens_decoder": {str(i): token(text) for i, text in enumerate(TOKENS[:2])},
+        "extra_special_tokens": [*TOKENS[2:], "", 7, {"content": []}],
+        "additional_special_tokens": "none of the kind",
+    },
+    "special_tokens_map.json": {"additional_special_tokens": [*TOKENS[:2], token(TOKENS[2])]},
+    "added_tokens.json": dict.fromkeys(TOKENS, 3),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A directory with a vocabulary of word pieces, among them those of "[unused1]" as text."""
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES_WITH), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_added_tokens_are_found_and_honoured(name, folder):
+    if name == "tokenizer.json":  # Which is the vocabulary, too.
+        (folder / "vocab.txt").unlink()
+        fast = word_piece()
+        fast["model"]["vocab"] = {piece: i for i, piece in enumerate(PIECES_WITH)}
+        written(folder, fast | STORED[name])
+    else:
+        (folder / name).write_text(json.dumps(STORED[name]))
+    tokenizer = vocabulary.find(str(folder)).tokenizer
+    assert set(tokenizer.added_tokens) == set(TOKENS)
+    # The longest fits; case counts; what is around is read anew, special pieces as text.
+    text = "ab[unused1] 中[Unused1][unused1]xB"
+    expected = [6, 7, 10, 8, 12, 14, 15, 16, 13, 11, 5]
+    assert tokenizer.encode(text) == expected
+    found, offsets = tokenizer.encode_with_offsets(text)
+    assert found == expected
+    spans = ["a", "b", "[unused1]", "中", "[", "Un", "used", "1", "]", "[unused1]x", "B"]
+    assert [text[begin:end] for begin, end in offsets] == spans
+    assert tokenizer.encode(text, 3) == expected[:3]
+    assert tokenizer.encode("") == [] and tokenizer.encode(TOKENS[0]) == [10]
+
+
+def test_they_go_along(folder):
+    """Into each directory that gets the vocabulary, but not into a graph or another's tokenizer."""
+    (folder / "added_tokens.json").write_text(json.dumps(STORED["added_tokens.json"]))
+    words = vocabulary.find(str(folder))
+    for write in (vocabulary.copy, vocabulary.keep, vocabulary.write_hugging_face):
+        there = folder / write.__name__
+        there.mkdir()
+        write(words, str(there), *[512] * (write is vocabulary.write_hugging_face))
+        again = vocabulary.find(str(there)).tokenizer
+        assert again.encode("a[unused1]x") == words.tokenizer.encode("a[unused1]x") == [6, 11]
+        assert again.digest == words.tokenizer.digest
+    added = json.loads((there / "tokenizer.json").read_text())["added_tokens"]
+    assert {token["content"] for token in added} > set(TOKENS)
+    # The same pieces without them are another vocabulary.
+    (folder / "plain").mkdir()
+    plain = shutil.copy(folder / "vocab.txt", folder / "plain")
+    with pytest.raises(ValueError, match="is another vocabulary than"):
+        vocabulary.check_kept(Vocabulary.read(plain, True), str(folder / "keep"))
+    with pytest.raises(
+        ValueError, match=r"a SavedModel doesn't know .* \(\[unused1\], \[unused1\]x"
+    ):
+        graph_tokenizer.build(words)
+    with pytest.raises(ValueError, match="`word_separator` can't be had with tokens added"):
+        words.tokenizer.encode_words(["a", "[unused1]"])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (token("[E1]"), r"'\[E1\]' \(not in the vocabulary"),
+        (token("un", normalized=True), r"'un' \(normalized=true"),
+        (token("un", single_word=True), r"'un' \(single_word=true"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["WordPiece", "Unigram", "spiece.model"])
+def test_tokens_that_cannot_be_read_are_named_with_their_file(
+    kind, changed, message, golden, tmp_path
+):
+    fast = word_piece()
+    if kind == "WordPiece":
+        fast["model"]["vocab"] = {piece: i for i, piece in enumerate(PIECES_WITH)}
+    else:
+        model = (golden / "spm" / "en_small.model").read_bytes()
+        fast, changed = their_tokenizer(model), {**changed}
+        changed["content"] = changed["content"].replace("un", "th")
+        message = message.replace("un'", "th'")
+        if kind == "spiece.model":
+            (tmp_path / "spiece.model").write_bytes(model)
+    fast["added_tokens"] = [*fast.get("added_tokens", []), changed]
+    with pytest.raises(
+        ValueError, match=rf"^{tmp_path}/tokenizer\.json adds [^\n]*{message}[^\n]*$"
+    ):
+        vocabulary.find(written(tmp_path, fast))
+
+
+def test_what_sentence_piece_finds_itself_is_left_to_it(tmp_path):
+    """A hyphen is a piece of the release's text; "[E1]" is none once text is lower-cased."""
+    symbols = {"control_symbols": ["[CLS]", "[SEP]", "[MASK]", "<pad>"]}
+    model = trained(vocab_size=60, user_defined_symbols=["-", "[E1]", "[e2]"], **symbols)
+    (tmp_path / "spiece.model").write_bytes(model)
+    before = vocabulary.find(str(tmp_path)).tokenizer
+    config = {"added_tokens_decoder": {"4": token("-"), "5": token("[E1]"), "6": token("[e2]")}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    after = vocabulary.find(str(tmp_path)).tokenizer
+    assert after.added_tokens == ("[E1]",)
+    assert after.encode("the-ship[e2]") == before.encode("the-ship[e2]")
+    marked = [*before.encode("the ship"), *after.convert_tokens_to_ids(["[E1]"])]
+    assert after.encode("the ship [E1] saw") == [*marked, *before.encode("saw")]
+    assert before.encode("[E1]") != after.encode("[E1]")
