@@ -338,12 +338,13 @@ def test_a_step_is_known_by_its_files_not_by_where_they_lie(tmp_path, monkeypatc
     assert not steps.digests({"optimizer": "adamw", "input_file": "{text}/a.txt", "steps": 3})
 
 
-def test_committed_verdicts_are_those_of_the_committed_cells(tmp_path):
+def test_committed_verdicts_are_those_of_the_committed_cells(tmp_path, monkeypatch):
     """To nine digits: SciPy's versions differ in the last ones. So are the tables."""
 
     def numbers(text):
         return re.sub(r"\d+\.\d+(e-\d+)?", lambda number: f"{float(number[0]):.9g}", text)
 
+    monkeypatch.setattr(report.figures, "draw", lambda *_: b"")  # It takes seconds.
     scale, kept = study.read_scale("cpu"), RESULTS / "cells"
     for name in ("depth", "dropout", "objective", "sharing"):
         asked = tuning.reported(study.read_study(name), scale, kept)

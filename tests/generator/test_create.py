@@ -205,10 +205,6 @@ def test_input_file_is_not_overwritten(run, short_text, tmp_path, monkeypatch, o
 def test_failure_leaves_no_half_file_and_keeps_the_old_one(run, tmp_path):
     old = tmp_path / "out.tfrecord"
     old.write_text("old")
-    empty = tmp_path / "empty.txt"
-    empty.write_text("\n \n")
-    with pytest.raises(SystemExit, match="error: --input_file: the files contain no text"):
-        run(input_file=empty)
     broken = tmp_path / "broken.txt"
     broken.write_bytes(b"Some words.\nMore words.\n\n\xff\n")
     with pytest.raises(SystemExit, match="error: .*broken.txt, line 4 is not UTF-8"):
@@ -230,12 +226,6 @@ def test_text_that_is_mostly_cut_off_gives_one_warning(
     run(input_file=short_text, max_seq_length=64, block_megabytes=0.01)
     assert caplog.text.count("than written") == warns
     assert caplog.text.count("are longer than max_seq_length=64; give one sentence per") == warns
-
-
-def test_bytes_that_are_not_utf8_are_left_out_on_request(run, short_text):
-    expected = run(input_file=short_text).read_bytes()
-    short_text.write_bytes(short_text.read_bytes().replace(b"the", b"t\xffhe"))
-    assert run(input_file=short_text, input_file_mode="rb").read_bytes() == expected
 
 
 def test_memory_does_not_grow_with_the_text(run, short_text, tmp_path, monkeypatch):

@@ -134,12 +134,6 @@ def test_a_pass_may_leave_nothing_to_pair():
     assert drawn.pairs.shape[1] == 7
 
 
-def test_splitting_leaves_chunks_of_several_sentences_as_they_are():
-    document = _document(7, 5, 3, 5, 11, 9)
-    word_starts = np.ones(40, bool)
-    assert _draw([document], word_starts=word_starts, single_segment="split") == _draw([document])
-
-
 def test_random_next_segment_puts_the_unused_sentences_back():
     documents = [_document(5, 5, 5, 5), _document(31, begin=20)]
     shares = []

@@ -213,12 +213,6 @@ def test_damage_names_file_and_record(files, tmp_path, kind, where, record):
             input_files.check_features([path], SPEC)
 
 
-def test_text_is_no_record_file(tmp_path):
-    (tmp_path / "a.txt").write_text("Four score and seven years ago\n" * 11)
-    with pytest.raises(ValueError, match="a.txt, record 0, is truncated or corrupt"):
-        input_files.check_features([str(tmp_path / "a.txt")], SPEC)
-
-
 # --- features -------------------------------------------------------------------------------
 
 

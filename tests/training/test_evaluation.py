@@ -290,16 +290,6 @@ def test_a_kill_before_the_evaluation_is_recorded_changes_nothing(tmp_path):
     assert text == before[1] + f"f1 = 0.5\n{'=' * 50}\n" * 2
 
 
-def test_a_fresh_run_forgets_what_was_evaluated_before(tmp_path):
-    save(tmp_path, 2)
-    evaluate_saved(tmp_path, {2: 0.5})
-    devices = TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
-    evaluation.begin(str(tmp_path), devices, resumes=False)
-    assert checkpoint.latest(str(tmp_path)) is None
-    save(tmp_path, 2)
-    assert evaluate_saved(tmp_path, {2: 0.25}) == ([2], [2])
-
-
 def test_of_a_loss_the_smallest_is_the_best(tmp_path):
     steps = {2: 2.5, 4: 0.5, 6: 0.75}
     for step in steps:

@@ -124,11 +124,6 @@ def test_slow_steps_are_looked_at_often(tmp_path, monkeypatch):
     assert np.diff([0, *progress.steps]).tolist() == [1, 2, 5, 9]
 
 
-def test_only_the_newest_are_kept(tmp_path):
-    train(constant_trainer(tmp_path), numbers(), Progress(), keep_max=2)
-    assert saved_steps(tmp_path) == [15, 17]
-
-
 def test_a_run_that_is_done_does_nothing(tmp_path):
     train(constant_trainer(tmp_path), numbers(), Progress(), steps=5)
     trainer, progress = constant_trainer(tmp_path), Progress()
