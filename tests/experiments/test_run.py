@@ -43,6 +43,13 @@ def test_metrics_tell_how_they_were_made(plan, done):
     assert record["seconds"] >= 0
 
 
+def test_a_finished_step_is_left_alone(plan, done):
+    paths = sorted(done[0].glob("*/metrics.json"))
+    before = [(path.stat().st_mtime_ns, path.read_bytes()) for path in paths]
+    run_all(plan, done[0])
+    assert before == [(path.stat().st_mtime_ns, path.read_bytes()) for path in paths]
+
+
 def test_the_report_of_known_losses(plan, done, tmp_path):
     """The fake arm with dropout 0.1 loses 0.015 / (step + seed) each step, the other 0.02."""
     steps = plan.settings("with dropout")["pretrain"]["num_train_steps"]
