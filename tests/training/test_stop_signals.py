@@ -70,11 +70,3 @@ def test_a_signal_from_before_is_heard_when_all_is_saved():
     os.kill(process.pid, signal.SIGTERM)
     process.join(30)
     assert process.exitcode == 0
-
-
-def test_handlers_are_put_back():
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    with StopSignals() as signals:
-        assert signal.getsignal(signal.SIGINT) not in before
-        assert signals.requested is None
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
