@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import time
 import zlib
@@ -25,6 +26,8 @@ from albert_tf.types import Array, Features
 # An on-device loop is kept this short, whatever steps_per_loop allows: users want to see a progress
 # line, and after SIGTERM a process has some 30 seconds to save.
 _LOOP_SECONDS = 10.0
+# Its length is that of the slowest of so many loops before it: on a busy machine, steps differ.
+_LOOPS_REMEMBERED = 10
 
 
 class NonFiniteLossError(ArithmeticError):
@@ -178,14 +181,14 @@ class Trainer:
             return True
         iterators = StepIterators(self.devices, source, step, num_train_steps)
         is_over = is_stopped = False
-        step_seconds = None
+        step_seconds: collections.deque[float] = collections.deque(maxlen=_LOOPS_REMEMBERED)
         with StopSignals() as signals, self._writer, progress:
             while not (is_over or is_stopped):
                 # The devices run up to the next checkpoint before the host looks again, but for
                 # seconds only. The first step of a length runs alone: it is compiled, which tells
                 # nothing of the time that a step takes.
                 count = min(steps_per_loop, save_steps - step % save_steps, num_train_steps - step)
-                quick = int(_LOOP_SECONDS / step_seconds) if step_seconds else 1
+                quick = int(_LOOP_SECONDS / max(step_seconds)) if step_seconds else 1
                 known = iterators.count_known(step, min(count, max(1, quick)))
                 count, compiled = max(1, known), not known
 
@@ -207,7 +210,8 @@ class Trainer:
                 self._check_finite(stats, step, saved)
                 step += count
                 progress.report(step, self._by_name(stats.mean(0)), seconds, compiled)
-                step_seconds = step_seconds if compiled and step_seconds else seconds
+                if not compiled:
+                    step_seconds.append(seconds)
 
                 # Save, and evaluate what was saved.
                 is_over = step >= num_train_steps

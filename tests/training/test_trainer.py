@@ -115,13 +115,17 @@ def test_saves_at_multiples_and_at_the_end(tmp_path):
 
 
 def test_slow_steps_are_looked_at_often(tmp_path, monkeypatch):
-    """Whatever steps_per_loop allows: a loop is to take ten seconds at most."""
+    """Whatever steps_per_loop allows: a loop takes ten seconds, at the slowest pace of late.
+
+    After a loop in which steps took 5 s, no signal waits for more than two such steps.
+    """
     trainer, progress = constant_trainer(tmp_path), Progress()
-    clock = iter(np.arange(1000) * 4.0)
+    # The step that is compiled tells nothing. Then each takes 2 s, but 5 s in one loop.
+    seconds = [60, 2, 10, 25, *[4] * 10, 10]
+    clock = iter(np.cumsum([0, *seconds]).repeat(2)[1:])
     monkeypatch.setattr("albert_tf.training.trainer.time.monotonic", lambda: next(clock))
-    # The clock goes on by 4 s from the start to the end of each loop, however many steps it has.
-    train(trainer, numbers(), progress, steps_per_loop=1000, save_steps=1000)
-    assert np.diff([0, *progress.steps]).tolist() == [1, 2, 5, 9]
+    train(trainer, numbers(), progress, steps=37, steps_per_loop=1000, save_steps=1000)
+    assert np.diff([0, *progress.steps]).tolist() == [1, 1, 5, 5, *[2] * 10, 5]
 
 
 def test_a_run_that_is_done_does_nothing(tmp_path):
