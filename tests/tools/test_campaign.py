@@ -6,7 +6,10 @@ Can't see: what the campaign itself finds; `make campaign` does, in minutes.
 import argparse
 import os
 import random
+import re
+import signal
 import time
+import types
 
 import pytest
 
@@ -132,9 +135,103 @@ def test_what_time_is_left_for_none_of_is_told(tmp_path):
     left_out = campaign._run(args, tally, tmp_path)
     assert tally.total() == 0
     names = [program.name for program in programs.PROGRAMS]
-    kinds_of_files = [*mutations.KINDS]
-    expected = [*kinds_of_files, *(f"kills, {name}" for name in names)]
-    assert left_out == [*expected, "disk", "workers", "predictions"]
+    files, disks = [*mutations.KINDS], [f"full disk, {name}" for name in names]
+    killed = left_out[len(files) : -len(disks) - 2]
+    assert left_out == [*files, *killed, *disks, "a lost worker", "predictions, threads"]
+    trains = [f"kills {place}, fine-tuning" for place in ("before a save", "in a save")]
+    assert {*trains, "kills after a save, fine-tuning", "kills before a save, export"} < {*killed}
+    assert "kills after a save, export" not in killed  # It has none to go on from.
+
+
+def test_what_a_signal_ends_has_its_table(monkeypatch, capsys):
+    """What comes after the signal is not counted: its processes may have got it, too."""
+
+    def run(args, tally, folder):
+        tally.add("a file", Outcome(outcomes.REFUSED))
+        os.kill(os.getpid(), signal.SIGTERM)
+        tally.add("a file", Outcome(outcomes.CRASH))
+        return ["another"]
+
+    monkeypatch.setattr(campaign, "_run", run)
+    monkeypatch.setattr("sys.argv", ["campaign"])
+    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        campaign.main()
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == ["        refused", "a file  1", "not reached: another"]
+
+
+class Simulated:
+    """A process that takes 20 s to each of three saves, of which the last three are in the save.
+
+    A save holds the numbers of those before it, unless the process forgets.
+    """
+
+    forgets = False
+    now = 0.0
+    log = ""
+
+    def __init__(self, program, arguments, log_file):
+        (self.out,), self.seconds, self.code = arguments, 0, None
+        self.start = program.last_save(self.out)
+        path = self.out / f"{self.start}.saved"
+        self.text = path.read_text() if path.exists() and not self.forgets else ""
+        for path in self.out.glob(f"{self.start + 1}.begun"):
+            path.unlink()
+
+    def wait_until_begun(self):
+        pass
+
+    def wait_until(self, condition, seconds=1e9, pause=0.0):
+        end = Simulated.now + seconds
+        while self.code is None and not condition() and Simulated.now < end:
+            Simulated.now += 1
+            self.seconds += 1
+            number, of_save = self.start + self.seconds // 20, self.seconds % 20
+            if of_save == 17:
+                (self.out / f"{number + 1}.begun").touch()
+            if of_save == 0:
+                self.text += str(number)
+                (self.out / f"{number}.saved").write_text(self.text)
+                self.code = 0 if number == 3 else None
+        return True
+
+    def signal(self, number):
+        alive = self.code is None
+        self.code = -number if alive else self.code
+        return alive
+
+    def end(self, seconds=1e9):
+        self.wait_until(lambda: False)
+        return self.code
+
+
+def test_kills_are_placed_by_progress(tmp_path, monkeypatch):
+    """So they find what is lost, or done twice, when a run goes on."""
+    program = processes.Program(
+        *("simulated", None, lambda inputs: None, lambda inputs, out: [out]),
+        lambda out: {"3.saved": (out / "3.saved").read_bytes()},
+        saved="*.saved",
+        saving="*.begun",
+    )
+    monkeypatch.setattr(kills, "Running", Simulated)
+    monkeypatch.setattr(kills, "time", types.SimpleNamespace(monotonic=lambda: Simulated.now))
+    monkeypatch.setattr(programs, "PROGRAMS", [program])
+    # However short it is, a life has kills everywhere.
+    short, tally = Tally(), Tally()
+    kills.run(short, ["simulated"], 1, 1, tmp_path / "short")
+    assert short.subjects >= {*kills.subjects(["simulated"])} and not short.defects
+    kills.run(tally, ["simulated"], 40, 1, tmp_path / "long")
+    found = {re.sub("kills |, .*", "", line): line.split() for line in tally.lines()[1:]}
+    stopped = [int(found[f"{place} a save"][-2]) for place in ("before", "in", "after")]
+    assert min(stopped) > 1 and stopped[-1] > sum(stopped) / 2 and not tally.defects
+    monkeypatch.setattr(Simulated, "forgets", True)
+    kills.run(short, ["simulated"], 1, 1, tmp_path / "forgets")
+    (defect,) = short.defects
+    assert defect.startswith("wrong: kills, simulated (life 0): not as when undisturbed: 3.saved")
 
 
 def test_each_kind_has_its_share_whenever_it_ends():
@@ -175,6 +272,11 @@ def test_records_with_impossible_values_are_known(tmp_path):
     assert not static.judge(
         Evidence(before, swapped, whole, record_kinds.records(swapped), "a.tfrecord")
     )
+    # What is no record isn't in the result; nor has a judge to believe its length.
+    tails = [record_kinds.end_in_length(before, random.Random(seed)) for seed in range(9)]
+    for after in (*tails, before[:-1], before + b"\0", before[:20] + b"\0" + before[21:]):
+        evidence = Evidence(before, after, whole, record_kinds.records(after), "a.tfrecord")
+        assert static.judge(evidence) == "bytes that are no whole record are accepted"
 
 
 INTERRUPTED = 'Traceback (most recent call last):\n  File "x.py", line 3\nKeyboardInterrupt\n'

@@ -13,6 +13,7 @@ import math
 import os
 import pathlib
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -21,7 +22,8 @@ from tools.campaign import disk, exports, kills, mutations, programs
 from tools.campaign.outcomes import Tally
 from tools.campaign.processes import CONTEXT
 
-_PARTS = ("mutations", "kills", "disk", "workers", "predictions")
+# The parts, and their shares of `--minutes`; what one leaves is for those after it.
+_PARTS = {"mutations": 8, "kills": 6, "disk": 4, "workers": 1, "predictions": 1}
 _PRELOADED = ["tensorflow", "keras", "tensorboard", "tools.campaign.mutations"]
 
 
@@ -38,8 +40,8 @@ def _parser() -> argparse.ArgumentParser:
         "--minutes",
         type=float,
         default=math.inf,
-        help="Begin nothing after so many minutes: half of them for files, then the rest in the "
-        "order of --only's list. What was not reached is printed.",
+        help="Begin nothing after so many minutes, of which each part has its share. What was not "
+        "reached is printed, also after SIGTERM or Ctrl-C.",
     )
     parser.add_argument(
         "--only",
@@ -66,33 +68,36 @@ def _chosen(part: str, names: list[str], only: list[str] | None) -> list[str]:
 
 
 def _run(args: argparse.Namespace, tally: Tally, folder: pathlib.Path) -> list[str]:
-    """Runs the chosen parts; returns what time was left for none of."""
-    start, left_out = time.monotonic(), []
-    end = start + 60 * args.minutes
+    """Runs the chosen parts; returns what they did not reach."""
     files = _chosen("mutations", list(mutations.KINDS), args.only)
     killed, full = (_chosen(part, _programs(), args.only) for part in ("kills", "disk"))
-    if files:
-        half = end if not (killed or full) else start + 30 * args.minutes
-        place = folder / "mutations"
-        done = mutations.run(tally, files, args.mutations, args.seed, place, half)
-        print(f"{done} of {args.mutations} damaged files", flush=True)
-        left_out += [name for name in files if name not in tally.subjects]
-    if killed:
-        done = kills.run(tally, killed, args.kills, args.seed, folder / "kills", end)
-        print(f"{done} of {args.kills} kills", flush=True)
-        left_out += [f"kills, {name}" for name in killed if f"kills, {name}" not in tally.subjects]
-    parts = {
-        "disk": lambda: disk.run(tally, full, folder / "disk"),
-        "workers": lambda: kills.lose_workers(tally, folder / "workers"),
-        "predictions": lambda: exports.predict_concurrently(tally, folder / "predictions"),
+    run = {
+        "mutations": lambda *to: mutations.run(tally, files, args.mutations, args.seed, *to),
+        "kills": lambda *to: kills.run(tally, killed, args.kills, args.seed, *to),
+        "disk": lambda *to: disk.run(tally, full, *to),
+        "workers": lambda folder, _: kills.lose_workers(tally, folder),
+        "predictions": lambda folder, _: exports.predict_concurrently(tally, folder),
     }
-    for name, part in parts.items():
-        if full if name == "disk" else not args.only or name in args.only:
-            if time.monotonic() < end:
-                print(f"{name}: {part() or 'done'}", flush=True)
-            else:
-                left_out.append(name)
-    return left_out
+    # What there must be outcomes of, at least.
+    wanted = {
+        "mutations": files,
+        "kills": kills.subjects(killed),
+        "disk": [f"full disk, {name}" for name in full],
+        "workers": _chosen("workers", ["a lost worker"], args.only),
+        "predictions": _chosen("predictions", ["predictions, threads"], args.only),
+    }
+    chosen = [part for part in run if wanted[part]]
+    start, shares = time.monotonic(), 0
+    for part in chosen:
+        shares += _PARTS[part]
+        end = start + 60 * args.minutes * shares / sum(map(_PARTS.__getitem__, chosen))
+
+        def is_over(end: float = end) -> bool:
+            return tally.closed or time.monotonic() >= end
+
+        if not is_over():
+            print(f"{part}: {run[part](folder / part, is_over) or 'done'}", flush=True)
+    return [each for part in chosen for each in wanted[part] if each not in tally.subjects]
 
 
 def main() -> None:
@@ -107,11 +112,20 @@ def main() -> None:
     os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
     CONTEXT.set_forkserver_preload(_PRELOADED)
     tally, since = Tally(), time.monotonic()
+
+    def stop(number: int, _: object) -> None:
+        tally.closed = True
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="campaign"))
-    left_out = _run(args, tally, folder)
-    print(*tally.lines(), sep="\n")
+    try:
+        left_out = _run(args, tally, folder)
+    finally:  # A signal may have stopped processes that it needs.
+        print(*tally.lines(), sep="\n")
     if left_out:
-        print(f"not reached in {args.minutes:g} minutes: {'; '.join(left_out)}")
+        print(f"not reached: {'; '.join(left_out)}")
     print(f"{tally.total()} attempts in {time.monotonic() - since:.0f} s, seed {args.seed}")
     if tally.defects:
         print(*tally.defects, sep="\n")

@@ -6,6 +6,7 @@ import contextlib
 import io
 import pathlib
 import threading
+from functools import partial
 
 from albert_tf.answers.classify import Classify
 from albert_tf.serving import predict, saved_model
@@ -68,10 +69,6 @@ def _arguments(folder: pathlib.Path, out: pathlib.Path) -> list[str]:
     return [f"--model={folder / 'model'}", f"--input_file={folder / 'input.txt'}", "--json"]
 
 
-def _predict(arguments: list[str]) -> None:
-    run_main(predict.main, arguments)
-
-
 def _predict_in_threads(arguments: list[str]) -> None:
     """Prints one thread's answer, if all threads get the same."""
     directory = arguments[0].removeprefix("--model=")
@@ -91,7 +88,7 @@ def _predict_in_threads(arguments: list[str]) -> None:
     print("all equal" if answers == [alone] * _THREADS else "different answers")
 
 
-_PREDICT = Program("predict", _predict, _make_requests, _arguments, dict)
+_PREDICT = Program("predict", partial(run_main, predict.main), _make_requests, _arguments, dict)
 _THREADED = Program("predict in threads", _predict_in_threads, _make_requests, _arguments, dict)
 
 
@@ -101,23 +98,18 @@ def predict_concurrently(tally: Tally, folder: pathlib.Path) -> None:
     _make_requests(folder)
     flags = _arguments(folder, folder)
     alone = Running(_PREDICT, flags, folder / "alone.log")
-    tally.add("predictions, alone", _answered(judge(alone, alone.end())))
+    tally.add("predictions, alone", judge(alone, alone.end()).of_intact())
     together = [Running(_PREDICT, flags, folder / f"{i}.log") for i in range(_PROCESSES)]
     for running in together:
-        outcome = _answered(judge(running, running.end()))
+        outcome = judge(running, running.end()).of_intact()
         if outcome.what == outcomes.FINISHED and _answers(running) != _answers(alone):
             outcome = Outcome(outcomes.WRONG, "answers differ from those of a single process")
         tally.add("predictions, processes", outcome)
     threaded = Running(_THREADED, flags, folder / "threads.log")
-    outcome = _answered(judge(threaded, threaded.end()))
+    outcome = judge(threaded, threaded.end()).of_intact()
     if outcome.what == outcomes.FINISHED and "all equal" not in threaded.log:
         outcome = Outcome(outcomes.WRONG, "answers differ from those of a single process")
     tally.add("predictions, threads", outcome)
-
-
-def _answered(outcome: Outcome) -> Outcome:
-    """An intact model must not be refused."""
-    return outcome if outcome.what != outcomes.REFUSED else Outcome(outcomes.WRONG, outcome.detail)
 
 
 def _answers(running: Running) -> list[str]:

@@ -6,15 +6,15 @@ And two workers, one of which is lost: the other must exit, and say which.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
-import math
 import os
 import pathlib
 import random
 import shutil
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 
 from tests import two_workers
@@ -26,19 +26,27 @@ from tools.campaign.processes import Program, Running
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGKILL)
 # By then a run that was asked to stop must be gone; many may share one processor.
 _STOP_SECONDS = 90.0
-_KILLS_OF_A_LIFE = 4
+# Where a life's kills fall, in turn; the next life begins with the next one.
+_BEFORE, _INSIDE, _AFTER = "before a save", "in a save", "after a save"
+_PLACES = (_BEFORE, _INSIDE, _AFTER, _AFTER)
 # In which a worker must notice that the other one is lost.
 _LOSS_SECONDS = 180.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Undisturbed:
-    """What a program must leave in `results` when undisturbed, and how long it takes."""
+    """What a program leaves in `results` when undisturbed, and when it had made each save."""
 
     program: Program
     inputs: pathlib.Path
     results: Mapping[str, bytes]
     seconds: float
+    moments: Mapping[int, float]
+
+    def seconds_from(self, save: int) -> float:
+        """How long it takes from a save to the next one, or to the end."""
+        later = (seconds for number, seconds in self.moments.items() if number > save)
+        return min(later, default=self.seconds) - self.moments.get(save, 0.0)
 
 
 def undisturbed(program: Program, folder: pathlib.Path) -> Undisturbed:
@@ -49,11 +57,28 @@ def undisturbed(program: Program, folder: pathlib.Path) -> Undisturbed:
     program.make(inputs)
     run = Running(program, program.arguments(inputs, out), folder / "undisturbed.log")
     run.wait_until_begun()
-    since = time.monotonic()
+    since, moments = time.monotonic(), {0: 0.0}
+
+    def look() -> bool:
+        moments.setdefault(program.last_save(out), time.monotonic() - since)
+        return False
+
+    run.wait_until(look)
     if run.end() != 0:
         raise RuntimeError(f"{program.name} fails even when undisturbed:\n{run.log}")
     seconds = time.monotonic() - since
-    return Undisturbed(program, inputs, program.results(out), seconds)
+    return Undisturbed(program, inputs, program.results(out), seconds, moments)
+
+
+def _places(program: Program) -> list[str]:
+    globs = {_BEFORE: "*", _INSIDE: program.saving, _AFTER: program.saved}
+    return [place for place, glob in globs.items() if glob]
+
+
+def subjects(names: list[str]) -> list[str]:
+    """What there should be outcomes of when programs were killed wherever they can be."""
+    chosen = [program for program in programs.PROGRAMS if program.name in names]
+    return [f"kills {place}, {each.name}" for each in chosen for place in _places(each)]
 
 
 def run(
@@ -62,68 +87,55 @@ def run(
     count: int,
     seed: int,
     folder: pathlib.Path,
-    until: float = math.inf,
-) -> int:
-    """Stops programs `count` times in all; returns how often it did.
-
-    None is sent after `until`, by time.monotonic().
-    """
+    is_over: Callable[[], bool] = lambda: False,
+) -> None:
+    """Stops programs `count` times in all, each in turn, until it is over."""
     chosen = [program for program in programs.PROGRAMS if program.name in names]
-    lives = -(-count // (_KILLS_OF_A_LIFE * len(chosen)))
+
+    def lives(program: Program) -> Iterator[None]:
+        one = undisturbed(program, folder / program.name)
+        for number in itertools.count():
+            yield _Life(tally, one, number, seed).run(is_over)
+
+    running = [lives(program) for program in chosen]
     with futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        of_programs = pool.map(
-            lambda program: _lives(program, lives, seed, folder / program.name, until), chosen
-        )
-        return sum(_count(tally, *found) for found in zip(chosen, of_programs, strict=True))
-
-
-def _lives(
-    program: Program, lives: int, seed: int, folder: pathlib.Path, until: float
-) -> list[list[tuple[bool, Outcome]]]:
-    found = []
-    if time.monotonic() < until:
-        one = undisturbed(program, folder)
-        for number in range(lives):
-            if time.monotonic() < until:
-                found.append(_Life(one, number, seed, until).outcomes())
-    return found
-
-
-def _count(tally: Tally, program: Program, lives: list[list[tuple[bool, Outcome]]]) -> int:
-    for number, outcomes_of_life in enumerate(lives):
-        for in_a_save, outcome in outcomes_of_life:
-            subject = f"kills{' in a save' if in_a_save else ''}, {program.name}"
-            tally.add(subject, outcome, f"(life {number})")
-    return sum(outcome.what == outcomes.STOPPED for life in lives for _, outcome in life)
+        for _ in range(0, count, len(_PLACES) * len(chosen)):
+            list(pool.map(lambda each: is_over() or next(each), running))
 
 
 class _Life:
     """A run that is stopped several times and then left alone."""
 
-    def __init__(self, one: Undisturbed, number: int, seed: int, until: float) -> None:
-        self._one, self._until = one, until
+    def __init__(self, tally: Tally, one: Undisturbed, number: int, seed: int) -> None:
+        self._tally, self._one, self._number = tally, one, number
         self._rng = random.Random(f"{seed} {one.program.name} {number}")
+        self._signals = self._rng.sample(_SIGNALS, len(_SIGNALS))
         self._folder = one.inputs.parent / f"life{number}"
         self._out = self._folder / "out"
         self._out.mkdir(parents=True)
 
-    def outcomes(self) -> list[tuple[bool, Outcome]]:
-        """Runs; returns the outcome of each kill, whether it was in a save, and of the end."""
-        found, kills = [], 0
-        while kills < _KILLS_OF_A_LIFE and time.monotonic() < self._until:
-            was_alive, in_a_save, outcome = self._kill(kills)
-            kills += was_alive
-            found.append((in_a_save, outcome))
+    def run(self, is_over: Callable[[], bool]) -> None:
+        """Counts the outcomes of the kills and of the end."""
+        for number in range(len(_PLACES)):
+            if is_over():
+                break
+            place, outcome = self._kill(number)
+            self._add(place, outcome)
             if outcome.what in outcomes.DEFECTS:
-                return found
-            if not was_alive or not self._one.program.resumes:
-                found += [(False, fault) for fault in [self._check_whole()] if fault]
+                return
+            if not place or not self._one.program.resumes:
+                if fault := self._check_whole():
+                    self._add("", fault)
                 shutil.rmtree(self._out)
                 self._out.mkdir()
-        found.append((False, self._finish()))
-        if found[-1][1].what not in outcomes.DEFECTS:
+        outcome = self._finish()
+        self._add("", outcome)
+        if outcome.what not in outcomes.DEFECTS:
             shutil.rmtree(self._folder)
-        return found
+
+    def _add(self, place: str, outcome: Outcome) -> None:
+        subject = f"kills {place}".strip()
+        self._tally.add(f"{subject}, {self._one.program.name}", outcome, f"(life {self._number})")
 
     def _start(self) -> Running:
         arguments = self._one.program.arguments(self._one.inputs, self._out)
@@ -131,23 +143,33 @@ class _Life:
         run.wait_until_begun()
         return run
 
-    def _kill(self, number: int) -> tuple[bool, bool, Outcome]:
+    def _kill(self, number: int) -> tuple[str, Outcome]:
+        """Starts and stops it; returns where, "" if it ended before, and the outcome."""
+        one, program = self._one, self._one.program
+        sent, place = self._signals[number], _PLACES[(self._number + number) % len(_PLACES)]
+        place = place if place in _places(program) else _places(program)[-1]
+        last = program.last_save(self._out)
+        later = [save for save in one.moments if save > last]
         run = self._start()
-        # Long runs are stopped near the end as often as near the start.
-        moment = self._rng.uniform(0, self._one.seconds)
-        sent, saving = self._rng.choice(_SIGNALS), self._one.program.saving
-        run.wait_until(lambda: False, moment)
-        in_a_save = False
-        if saving and number % 2:
-            # At the next save: half of a checkpoint's files are there.
+        if place == _INSIDE and later:
+            # Half of a checkpoint's files are there.
             sent = signal.SIGKILL
-            in_a_save = run.wait_until(lambda: any(self._out.glob(saving)), pause=2e-4)
+            run.wait_until(lambda: program.is_saving(self._out), pause=2e-4)
+        else:
+            # By what it has done, not by time: others may share the processors. After any save but
+            # the last, if it can be: so that there is work to go on with.
+            save = self._rng.choice(later[:-1] or later) if place == _AFTER and later else 0
+            run.wait_until(lambda: program.last_save(self._out) >= save)
+            run.wait_until(lambda: False, self._rng.uniform(0, one.seconds_from(save)))
+        last = program.last_save(self._out)
         was_alive = run.signal(sent)
         exit_code = run.end(_STOP_SECONDS)
-        outcome = processes.judge(run, exit_code, sent if was_alive else None)
-        detail = f"{sent.name} after {moment:.2f} s, kill {number}: {outcome.detail}"
-        in_a_save &= was_alive
-        return was_alive, in_a_save, dataclasses.replace(outcome, detail=detail)
+        outcome = processes.judge(run, exit_code, sent if was_alive else None).of_intact()
+        detail = f"{sent.name} after save {last}, kill {number}: {outcome.detail}"
+        place = _AFTER if last else _BEFORE
+        if sent == signal.SIGKILL and program.saving and program.is_saving(self._out):
+            place = _INSIDE
+        return place if was_alive else "", dataclasses.replace(outcome, detail=detail)
 
     def _check_whole(self) -> Outcome | None:
         """Checks a run that is over, or can't resume: it must leave all its output, or none."""
@@ -157,10 +179,9 @@ class _Life:
 
     def _finish(self) -> Outcome:
         run = self._start()
-        outcome = processes.judge(run, run.end())
+        outcome = processes.judge(run, run.end()).of_intact()
         if outcome.what != outcomes.FINISHED:
-            what = outcome.what if outcome.what in outcomes.DEFECTS else outcomes.WRONG
-            return Outcome(what, f"the last run ended with {outcome.detail}")
+            return dataclasses.replace(outcome, detail=f"the last run: {outcome.detail}")
         left = processes.left_behind(self._out)
         if left:
             return Outcome(outcomes.WRONG, f"left behind: {', '.join(left)}")
@@ -175,10 +196,7 @@ class _Life:
         names = sorted(results.keys() ^ expected.keys())
         names += [name for name in results if results[name] != expected.get(name)]
         if names:
-            return Outcome(
-                outcomes.WRONG,
-                f"results differ from those of an undisturbed run: {', '.join(names)[:200]}",
-            )
+            return Outcome(outcomes.WRONG, f"not as when undisturbed: {', '.join(names)[:200]}")
         return None
 
 

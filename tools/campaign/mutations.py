@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import pathlib
 import queue
 import re
 import resource
 import shutil
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from multiprocessing.connection import Connection
 
@@ -43,21 +41,19 @@ def run(
     count: int,
     seed: int,
     folder: pathlib.Path,
-    until: float = math.inf,
-) -> int:
-    """Damages `count` files of the named kinds; slow kinds get fewer. Returns how many it did.
-
-    None begins after `until`, by time.monotonic().
-    """
-    batches = _batches(names, count)
-    done = 0
+    is_over: Callable[[], bool] = lambda: False,
+) -> None:
+    """Damages `count` files of the named kinds until it is over; slow kinds get fewer."""
     idle: queue.SimpleQueue[Watched] = queue.SimpleQueue()
 
-    def attempt(batch: tuple[str, range]) -> list[tuple[str, Outcome]]:
+    def attempt(batch: tuple[str, range]) -> None:
         name, numbers = batch
         watched = idle.get()
         try:
-            return [watched.attempt(name, n) for n in numbers if time.monotonic() < until]
+            for number in numbers:
+                if not is_over():
+                    how, outcome = watched.attempt(name, number)
+                    tally.add(name, outcome, f"({how})")
         finally:
             idle.put(watched)
 
@@ -66,11 +62,7 @@ def run(
         for i in range(workers):
             idle.put(processes.enter_context(contextlib.closing(Watched(folder / str(i), seed))))
         with futures.ThreadPoolExecutor(workers) as pool:
-            for (name, _), found in zip(batches, pool.map(attempt, batches), strict=True):
-                done += len(found)
-                for how, outcome in found:
-                    tally.add(name, outcome, f"({how})")
-    return done
+            list(pool.map(attempt, _batches(names, count)))
 
 
 def _batches(names: Sequence[str], count: int) -> list[tuple[str, range]]:

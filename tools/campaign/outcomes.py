@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import threading
 
 # Outcomes that are right.
 ACCEPTED = "accepted"
@@ -27,19 +28,31 @@ class Outcome:
     what: str
     detail: str = ""
 
+    def of_intact(self) -> Outcome:
+        """The outcome of an intact input: to refuse it is wrong."""
+        return self if self.what != REFUSED else Outcome(WRONG, self.detail)
+
 
 class Tally:
-    """Outcomes by subject, as a table, and the defects among them."""
+    """Outcomes by subject, as a table, and the defects among them; any thread may add to it.
+
+    When `closed` it counts no more: who stops the campaign may have stopped its processes, too.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[str, collections.Counter[str]] = {}
+        self._adding = threading.Lock()
         self.defects: list[str] = []
+        self.closed = False
 
     def add(self, subject: str, outcome: Outcome, attempt: str = "") -> None:
         """Counts an outcome; a defect is kept with what is needed to reproduce it."""
-        self._counts.setdefault(subject, collections.Counter())[outcome.what] += 1
-        if outcome.what in DEFECTS:
-            self.defects.append(f"{outcome.what}: {subject} {attempt}: {outcome.detail}")
+        with self._adding:
+            if self.closed:
+                return
+            self._counts.setdefault(subject, collections.Counter())[outcome.what] += 1
+            if outcome.what in DEFECTS:
+                self.defects.append(f"{outcome.what}: {subject} {attempt}: {outcome.detail}")
 
     @property
     def subjects(self) -> set[str]:

@@ -48,7 +48,8 @@ class Program:
       arguments: Makes the command line from the folders of inputs and outputs.
       results: What in the output folder must be bitwise reproducible.
       resumes: Whether it resumes after a kill; else its output is complete or absent.
-      saving: Glob of files that its output folder has only while a checkpoint is written.
+      saved: Glob of what a save leaves for a restart; its name has a number, which grows.
+      saving: Glob of what a save begins with: during one there are more of these than of `saved`.
       environment: Additions to the environment of a Python of its own, for what the server has
         imported otherwise. By default processes are forked from the server.
     """
@@ -59,8 +60,18 @@ class Program:
     arguments: Callable[[pathlib.Path, pathlib.Path], list[str]]
     results: Callable[[pathlib.Path], Mapping[str, bytes]]
     resumes: bool = True
+    saved: str = ""
     saving: str = ""
     environment: Mapping[str, str] | None = None
+
+    def last_save(self, out: pathlib.Path) -> int:
+        """The number of the last save in an output folder; 0 for none."""
+        found = out.glob(self.saved) if self.saved else ()
+        return max((int(re.search(r"\d+", path.name)[0]) for path in found), default=0)
+
+    def is_saving(self, out: pathlib.Path) -> bool:
+        """Whether an output folder has half a save."""
+        return len(list(out.glob(self.saving))) > len(list(out.glob(self.saved)))
 
 
 class Running:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import pathlib
 import tempfile
+import time
+from functools import partial
 from typing import Any
+from unittest import mock
 
 from albert_tf.generator import create
-from albert_tf.generator.settings import GeneratorSettings
-from albert_tf.serving import export as export_script
+from albert_tf.serving import export
+from albert_tf.training.progress import ProgressLog
 from tests import finetune_runs, tiny
 from tests import pretraining_runs as runs
 from tools.campaign.processes import CONTEXT, Program
@@ -35,6 +37,18 @@ def _make_compact_records(folder: pathlib.Path) -> None:
 def _pretraining(folder: pathlib.Path, out: pathlib.Path, **changes: Any) -> list[str]:
     sizes = {"num_train_steps": 24, "save_checkpoints_steps": 4, "keep_checkpoint_max": 2}
     return runs.command(folder, output_dir=out, **sizes, **changes)
+
+
+def _pretrain(arguments: list[str]) -> None:
+    """Rests after each step: those of so small a model would be over before one looks."""
+    report = ProgressLog.report
+
+    def rest(*args: Any, **kwargs: Any) -> None:
+        report(*args, **kwargs)
+        time.sleep(0.05)
+
+    with mock.patch.object(ProgressLog, "report", rest):
+        runs.main(arguments)
 
 
 def _checkpoint(out: pathlib.Path, name: str) -> dict[str, bytes]:
@@ -76,10 +90,6 @@ def _finetuned(out: pathlib.Path) -> dict[str, bytes]:
 
 
 # --- generation -------------------------------------------------------------------------------
-
-
-def _generate(arguments: list[str]) -> None:
-    create.main(tiny.parse(GeneratorSettings, *arguments))
 
 
 def _make_text(folder: pathlib.Path) -> None:
@@ -126,10 +136,6 @@ def _store_model(folder: pathlib.Path) -> None:
     (folder / "30k-clean.model").write_bytes(spm.read_bytes())
 
 
-def _export_main(arguments: list[str]) -> None:
-    tiny.run_main(export_script.main, arguments)
-
-
 def _export(folder: pathlib.Path, out: pathlib.Path) -> list[str]:
     return [f"--model={folder}", "--task=fill_mask", f"--export_dir={out / 'model'}"]
 
@@ -146,14 +152,14 @@ def _pretrained(out: pathlib.Path) -> dict[str, Any]:
     return _checkpoint(out, "model.ckpt-24")
 
 
-_SAVING = "model.ckpt-*.tempstate*"
-PRETRAINING = Program(
-    "pre-training", runs.main, _make_records, _pretraining, _pretrained, saving=_SAVING
-)
-GENERATION = Program("generation", _generate, _make_text, _generation, _shards)
+_SAVES = {"saved": "model.ckpt-[0-9]*.index", "saving": "model.ckpt-[0-9]*.meta"}
+PRETRAINING = Program("pre-training", _pretrain, _make_records, _pretraining, _pretrained, **_SAVES)
+_SHARD = "records-*.unfinished"  # Those before the last one are complete.
+_generate, _export_main = (partial(tiny.run_main, main) for main in (create.main, export.main))
+GENERATION = Program("generation", _generate, _make_text, _generation, _shards, saved=_SHARD)
 FINETUNING = Program(
     *("fine-tuning", finetune_runs.main, _make_finetuning, finetuning_arguments, _finetuned),
-    saving=_SAVING,
+    **_SAVES,
 )
 EXPORT = Program("export", _export_main, _make_trained, _export, _exported, resumes=False)
 PROGRAMS = (
@@ -165,12 +171,12 @@ PROGRAMS = (
         PRETRAINING,
         name="pre-training with dynamic masks",
         make=_make_compact_records,
-        arguments=functools.partial(_pretraining, masking="dynamic"),
+        arguments=partial(_pretraining, masking="dynamic"),
     ),
     dataclasses.replace(
         PRETRAINING,
         name="pre-training on JAX",
-        arguments=functools.partial(_pretraining, backend="jax"),
+        arguments=partial(_pretraining, backend="jax"),
         environment={
             "KERAS_BACKEND": "jax",
             "JAX_PLATFORMS": "cpu",
@@ -183,6 +189,6 @@ PROGRAMS = (
     dataclasses.replace(
         GENERATION,
         name="generation by two processes",
-        arguments=functools.partial(_generation, num_processes=2),
+        arguments=partial(_generation, num_processes=2),
     ),
 )

@@ -107,6 +107,10 @@ def _judge_table(ending: str, evidence: Evidence) -> str | None:
             return "rows with a different number of cells"
         if len(evidence.result) != len(cells) - 1:
             return f"{len(evidence.result)} examples of {len(cells) - 1} rows"
+    if ending == "jsonl":
+        rows = [row for row in evidence.after.decode("utf-8-sig").split("\n") if row.strip()]
+        if len(evidence.result) != len(rows):
+            return f"{len(evidence.result)} examples of {len(rows)} rows"
     return None if all(e.label in (0, 1) for e in evidence.result) else "an unknown label"
 
 
