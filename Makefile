@@ -62,7 +62,7 @@ bench-serving: $(PEERS)
 bench-serving-table: $(PEERS) $(if $(shell command -v npm),$(NODE_PACKAGES))
 	$(BIN)/python benchmarks/serving_table.py $(ARGS)
 
-# albert-serve with ONNX files and a SavedModel, under load.
+# albert-serve with ONNX files and a SavedModel, under load, and beside clients that harm it.
 bench-server: $(PEERS)
 	$(BIN)/python benchmarks/server.py $(ARGS)
 

@@ -16,6 +16,8 @@ from albert_tf.storage import files
 _ARGUMENT = re.compile(r"`((\w+)(?:=[^`]*)?)`")
 # In messages of JAX and TensorFlow, for which a full disk is an exhausted resource, too.
 _OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory", re.IGNORECASE)
+# What a terminal obeys, but tabs and line ends.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # The flags on which memory depends in scripts without batches.
 _TAKE_MEMORY = ("num_processes", "block_megabytes", "input_sentence_size")
 
@@ -81,6 +83,11 @@ def print_to_reader(text: str) -> None:
     except BrokenPipeError:  # At its end Python flushes once more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def tamed(text: str) -> str:
+    """Escapes as JSON does what a terminal would obey; it may come from others' files."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def printable(text: str) -> str:

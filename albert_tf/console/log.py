@@ -17,6 +17,8 @@ import time
 
 from absl import logging as absl_logging
 
+from albert_tf.console import errors
+
 _LABELS = {logging.WARNING: "warning: ", logging.ERROR: "error: ", logging.DEBUG: "debug: "}
 
 
@@ -55,7 +57,7 @@ class _TerminalHandler(logging.StreamHandler):
 
     def format(self, record: logging.LogRecord) -> str:
         label = _LABELS.get(record.levelno, "")
-        return time.strftime("%H:%M:%S ") + label + super().format(record)
+        return time.strftime("%H:%M:%S ") + label + errors.tamed(super().format(record))
 
 
 def command(name: str, *words: str, **flags: str) -> str:

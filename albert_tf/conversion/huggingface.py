@@ -62,6 +62,7 @@ _FIXED = {
     "quantization_config": None,
 }
 _DEFAULT_LABEL = "LABEL_{}"
+MOST_LABELS = 100_000
 # Fixed in the release's code.
 CLASSIFIER_DROPOUT = 0.1
 # Architectures whose config names the classes.
@@ -142,6 +143,8 @@ def read_labels(path: str) -> tuple[str, ...]:
     """Reads a directory's class names by id; () if it has none of its own."""
     file = os.path.join(path, _CONFIG)
     by_id = text_files.read_json_object(file).get("id2label") or {}
+    if isinstance(by_id, dict) and len(by_id) > MOST_LABELS:
+        raise ValueError(f"{file} has {len(by_id):,} labels, more than {MOST_LABELS:,}")
     if not isinstance(by_id, dict) or set(by_id) != {str(i) for i in range(len(by_id))}:
         raise ValueError(f"{file}: id2label must be an object that maps ids from 0 to names")
     labels = tuple(by_id[str(i)] for i in range(len(by_id)))

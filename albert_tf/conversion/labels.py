@@ -30,14 +30,17 @@ def read(directory: str) -> tuple[str, ...]:
         raise FileNotFoundError(
             f"{path} does not exist: it lists the labels that the model was trained on"
         )
-    labels: list[str] = []
-    for number, line in enumerate(files.read_bytes(path).splitlines(), start=1):
+    labels: dict[str, None] = {}
+    lines = files.read_bytes(path, files.SMALL_BYTES).splitlines()
+    if len(lines) > huggingface.MOST_LABELS:
+        raise ValueError(f"{path} has {len(lines):,} labels, more than {huggingface.MOST_LABELS:,}")
+    for number, line in enumerate(lines, start=1):
         label = parse_json(line, f"{path}:{number}")
         if not isinstance(label, str) or label in labels:
             raise ValueError(
                 f"{path}:{number}: expected a label that is not listed before, got {label!r}"
             )
-        labels.append(label)
+        labels[label] = None
     return tuple(labels)
 
 

@@ -23,14 +23,15 @@ class Batcher:
       observe: Is told the size of each batch.
 
     Attributes:
-      queue: Rows that wait, with what awaits their outputs.
+      queue: Rows that wait, by what awaits their outputs.
     """
 
     def __init__(
         self, predictor: Predictor, settings: ServerSettings, observe: Callable[[int], Any]
     ) -> None:
         self._predictor, self._settings, self._observe = predictor, settings, observe
-        self.queue: collections.deque[tuple[Sequence[str], asyncio.Future]] = collections.deque()
+        self.queue: collections.OrderedDict[asyncio.Future, Sequence[str]]
+        self.queue = collections.OrderedDict()
         self._arrived = asyncio.Event()
         self._workers: list[asyncio.Task] = []
 
@@ -42,9 +43,13 @@ class Batcher:
         if not self._workers:
             self._workers = [loop.create_task(self._work()) for _ in range(self._settings.threads)]
         answers = [loop.create_future() for _ in rows]
-        self.queue.extend(zip(rows, answers, strict=True))
+        self.queue.update(zip(answers, rows, strict=True))
         self._arrived.set()
-        return await asyncio.gather(*answers)
+        try:
+            return await asyncio.gather(*answers)
+        finally:  # Of a request that is cancelled, or has a bad row, the others need no answer.
+            for answer in answers:
+                self.queue.pop(answer, None)
 
     async def _work(self) -> None:
         """Answers what waits, batch by batch."""
@@ -58,9 +63,11 @@ class Batcher:
                 self._arrived.clear()
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._arrived.wait(), left)
-            batch = [self.queue.popleft() for _ in range(min(most, len(self.queue)))]
-            found = await loop.run_in_executor(None, self._answer, [row for row, _ in batch])
-            for (_, answer), outputs in zip(batch, found, strict=True):
+            batch = [self.queue.popitem(last=False) for _ in range(min(most, len(self.queue)))]
+            if not batch:  # They have gone while they waited for others.
+                continue
+            found = await loop.run_in_executor(None, self._answer, [row for _, row in batch])
+            for (answer, _), outputs in zip(batch, found, strict=True):
                 if isinstance(outputs, Exception) and not answer.done():
                     answer.set_exception(outputs)
                 elif not answer.done():  # If it is, its client has gone.

@@ -81,7 +81,10 @@ def read_description(directory: str) -> tuple[Kind, AlbertConfig, bool]:
 
 
 def runtime_loader(is_onnx: bool) -> Callable[[bytes], Runner]:
-    """Returns what loads a file's content; of a damaged one it raises what the runtime does."""
+    """Returns what loads a file's content; of a damaged one it raises what the runtime does.
+
+    What loads ONNX takes a path as well; only then may data be in other files, beside that one.
+    """
     if is_onnx:
         with errors.of_extra("serve", "an ONNX file"):
             importlib.import_module("onnxruntime")
@@ -89,12 +92,19 @@ def runtime_loader(is_onnx: bool) -> Callable[[bytes], Runner]:
     return functools.partial(_load_tflite, _interpreter())
 
 
-def _load_onnx(content: bytes) -> Runner:
+def _load_onnx(content: bytes | str) -> Runner:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     # Threads that wait for work leave the cores to others.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # A file may name others that have its data, by the key "location". Only a new version that gets
+    # a path reads none but those beside it.
+    version = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
+    if isinstance(content, bytes) or version < (1, 24):
+        whole = content if isinstance(content, bytes) else files.read_bytes(content)
+        if b"location" in whole:
+            raise ValueError("its data lie in other files: use onnxruntime 1.24 and a local file")
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     outputs = {
         each.name: [size if isinstance(size, int) else None for size in each.shape]
@@ -163,9 +173,10 @@ def load(path: str) -> ExportedFile:
 
 
 def _runner(path: str) -> Runner:
-    load, content = runtime_loader(path.endswith(_ONNX)), files.read_bytes(path)
+    is_onnx = path.endswith(_ONNX)
+    load: Callable[[Any], Runner] = runtime_loader(is_onnx)
     try:
-        runner = load(content)
+        runner = load(path if is_onnx and not files.is_remote(path) else files.read_bytes(path))
     # The runtimes raise many kinds of errors for a damaged file.
     except Exception as error:
         met = str(error).splitlines() or [type(error).__name__]

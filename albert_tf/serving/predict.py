@@ -267,10 +267,12 @@ def load_exported(path: str | os.PathLike[str]) -> Predictor:
     if files.is_file(os.path.join(path, "saved_model.pb")):
         return _load_saved_model(path)
     file = exported_files.find(path)
+    if file is None and not files.exists(path) and not files.exists(f"{path}.index"):
+        raise FileNotFoundError(f"there is no directory {path}")
     if file is None:
         raise ValueError(
             f"{path} is not an exported model (it has no saved_model.pb, .onnx or .tflite file): "
-            "if it is a trained model, set `task`"
+            "if it is a trained model, export it, or give albert-predict its `task`"
         )
     kind, vocabulary, runner = exported_files.load(file)
     find = functools.partial(kind.find, vocabulary.tokenizer, runner.run)
@@ -313,7 +315,7 @@ def _show(texts: list[str], answer: Answer, as_json: bool) -> None:
     line = answer.said
     if as_json:
         line = json.dumps({"input": texts, **answer}, ensure_ascii=False)
-    errors.print_to_reader(line)
+    errors.print_to_reader(errors.tamed(line) if sys.stdout.isatty() else line)
 
 
 def main(settings: PredictionSettings) -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import dataclasses
 import datetime
 import functools
+import http
 import importlib.resources
 import json
 import os
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 import prometheus_client as prometheus
-from fastapi import FastAPI, HTTPException, Request, Response
-from starlette.exceptions import HTTPException as StarletteException
-from starlette.requests import ClientDisconnect
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from albert_tf.serving import rest_forms
 from albert_tf.serving.batching import Batcher
@@ -31,40 +37,44 @@ _POLICY = (
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+# What no page elsewhere can call itself.
+_OWN_HOST = re.compile(r"([\d.]*|\[[\da-f:.]*\]|localhost)(:\d*)?")
+# What is read of a body at most. Many clients send all before they read that it is refused.
+_REFUSED_BYTES = 64 << 20
 
 
 def create_app(
     predictors: Mapping[str, Mapping[str, Predictor]], settings: ServerSettings
-) -> FastAPI:
+) -> Starlette:
     """Returns an application; while its `state.is_ending`, clients are asked to go elsewhere.
 
     Args:
       predictors: Models by name and version; the last version is the default.
       settings: See there.
     """
-    app = FastAPI(openapi_url=None)  # Its pages of documentation load scripts from elsewhere.
-    app.state.is_ending = False
     metrics = _Metrics()
     models = _Models(predictors, settings, metrics)
-    _add_page(app)
-    _add_health(app, metrics)
-    _add_models(app, models, settings)
 
-    # Errors in TensorFlow Serving's shape. Of the last kind the server logs the traceback.
-    def malformed(request: Request, error: StarletteException) -> Response:
-        message = f"Malformed request: {request.method} {request.url.path[:200]}"
-        return _json({"error": message}, error.status_code)
+    # Errors in TensorFlow Serving's shape. What is not async would run in a thread.
+    async def refused(request: Request, error: HTTPException) -> Response:
+        message = error.detail
+        if message == http.HTTPStatus(error.status_code).phrase:  # Starlette's.
+            message = f"Malformed request: {request.method} {request.url.path[:200]}"
+        return _json({"error": message}, error.status_code, error.headers)
 
-    handlers: dict[Any, Any] = {
-        HTTPException: lambda _, error: _json({"error": error.detail}, error.status_code),
-        StarletteException: malformed,
-        ClientDisconnect: lambda *_: Response(status_code=499),
-        Exception: lambda _, error: _json({"error": str(error)}, 500),
-    }
-    for kind, handler in handlers.items():
-        app.add_exception_handler(kind, handler)
+    async def left(request: Request, error: ClientDisconnect) -> Response:
+        return Response(status_code=499)
+
+    async def failed(request: Request, error: Exception) -> Response:
+        return _json({"error": str(error)}, 500)  # The server logs the traceback.
+
+    handlers: Any = {HTTPException: refused, ClientDisconnect: left, Exception: failed}
+    routes = [*_page(), *_health(metrics), *_models(models, settings)]
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    app.state.is_ending = False
     app.add_middleware(
-        _Observer, state=app.state, models=models, metrics=metrics, log=settings.access_log
+        _Observer, state=app.state, models=models, metrics=metrics, settings=settings
     )
     return app
 
@@ -114,7 +124,7 @@ class _Models(dict[str, dict[str, _Model]]):
                 metadata = rest_forms.metadata(name, version, predictor)
                 self[name][version] = _Model(predictor, batcher, metadata)
 
-    def find(self, name: str, version: str | None) -> _Model:
+    def find(self, name: str, version: str | None = None) -> _Model:
         versions = self.get(name, {})
         found = version or ["", *versions][-1]
         if found not in versions:
@@ -124,8 +134,8 @@ class _Models(dict[str, dict[str, _Model]]):
         return versions[found]
 
 
-def _add_page(app: FastAPI) -> None:
-    """Adds the page that `format=web` writes, too; its page.json names this server."""
+def _page() -> list[Route]:
+    """Returns the page that `format=web` writes, too; its page.json names this server."""
     answers = {"page.json": _json(_PAGE)}
     for file in importlib.resources.files("albert_tf.serving").joinpath("web").iterdir():
         name = "" if file.name == "index.html" else file.name
@@ -134,70 +144,112 @@ def _add_page(app: FastAPI) -> None:
             headers={"Content-Security-Policy": _POLICY},
             media_type=_TYPES[os.path.splitext(file.name)[1]],
         )
-    for name, answer in answers.items():
-        app.add_route(f"/{name}", answer, methods=["GET"])  # It is an application itself.
+    # A response is an application itself.
+    return [Route(f"/{name}", answer, methods=["GET"]) for name, answer in answers.items()]
 
 
-def _add_health(app: FastAPI, metrics: _Metrics) -> None:
-    @app.get("/healthz")
-    async def health() -> Response:
+def _health(metrics: _Metrics) -> list[Route]:
+    async def health(request: Request) -> Response:
         return _json({"status": "alive"})
 
-    @app.get("/readyz")
-    async def readiness() -> Response:
-        is_ending = app.state.is_ending
+    async def readiness(request: Request) -> Response:
+        is_ending = request.app.state.is_ending
         return _json({"status": "ending"}, 503) if is_ending else _json({"status": "ready"})
 
-    @app.get("/metrics")
-    async def show_metrics() -> Response:
+    async def show_metrics(request: Request) -> Response:
         text = prometheus.generate_latest(metrics.registry)
         return Response(text, media_type=prometheus.CONTENT_TYPE_LATEST)
 
+    endpoints = {"/healthz": health, "/readyz": readiness, "/metrics": show_metrics}
+    return [Route(path, endpoint) for path, endpoint in endpoints.items()]
 
-def _add_models(app: FastAPI, models: _Models, settings: ServerSettings) -> None:
-    @app.get("/v1/models")
-    async def names() -> Response:
+
+def _models(models: _Models, settings: ServerSettings) -> list[Route]:
+    async def names(request: Request) -> Response:
         return _json({"models": {name: [*versions] for name, versions in models.items()}})
 
+    async def status(request: Request) -> Response:
+        models.find(**request.path_params)
+        version = request.path_params.get("version")
+        versions = [version] if version else [*models[request.path_params["name"]]]
+        return _json(rest_forms.status(versions))
+
+    async def describe(request: Request) -> Response:
+        return _json(models.find(**request.path_params).metadata)
+
+    async def predict(request: Request) -> Response:
+        if request.method != "POST":
+            raise HTTPException(405, "use POST", {"Allow": "POST"})
+        model = models.find(**request.path_params)
+        body, most = bytearray(), settings.max_body_bytes
+        too_large = HTTPException(413, f"a request may have at most {most} bytes")
+        async for part in request.stream():
+            body += part
+            if len(body) > most:
+                raise too_large
+        coding = request.headers.get("content-encoding", "identity").lower()
+        if coding not in rest_forms.CODINGS:
+            raise HTTPException(
+                415, f"Content-Encoding must be gzip or deflate, not {coding[:80]!r}"
+            )
+        try:
+            content = rest_forms.unpacked(body, coding, most + 1)
+            if len(content) > most:
+                raise too_large
+            rows, in_columns = rest_forms.read_request(content, model.predictor, settings)
+        except ValueError as error:
+            raise HTTPException(400, str(error)) from None
+        request.scope["instances"] = len(rows)
+        outputs = await _in_time(request, model.batcher(rows), settings.timeout_seconds)
+        if outputs is None:
+            raise HTTPException(503, "too many texts wait: ask again later")
+        return _json(rest_forms.answer(outputs, in_columns))
+
+    routes = [Route("/v1/models", names)]
     for path in ("/v1/models/{name}", "/v1/models/{name}/versions/{version}"):
+        # GET as well: it would ask for the status of a model of that name.
+        routes.append(Route(f"{path}:predict", predict, methods=["GET", "POST"]))
+        routes += [Route(path, status), Route(f"{path}/metadata", describe)]
+    return routes
 
-        @app.get(path)
-        async def status(name: str, version: str | None = None) -> Response:
-            models.find(name, version)
-            return _json(rest_forms.status([version] if version else [*models[name]]))
 
-        @app.get(f"{path}/metadata")
-        async def describe(name: str, version: str | None = None) -> Response:
-            return _json(models.find(name, version).metadata)
-
-        @app.post(f"{path}:predict")
-        async def predict(request: Request, name: str, version: str | None = None) -> Response:
-            model = models.find(name, version)
-            body, most = bytearray(), settings.max_body_bytes
-            async for part in request.stream():
-                body += part
-                if len(body) > most:
-                    raise HTTPException(413, f"a request may have at most {most} bytes")
-            try:
-                rows, in_columns = rest_forms.read_request(body, model.predictor, settings)
-            except ValueError as error:
-                raise HTTPException(400, str(error)) from None
-            request.scope["instances"] = len(rows)
-            outputs = await model.batcher(rows)
-            if outputs is None:
-                raise HTTPException(503, "too many texts wait: ask again later")
-            return _json(rest_forms.answer(outputs, in_columns))
+async def _in_time(request: Request, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
+    """Returns what a coroutine does, or cancels it: after some time, or when its client leaves."""
+    # After the body the next message is that the client has left.
+    answer, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait([answer, gone], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            return answer.result()
+        if gone.done():
+            raise ClientDisconnect
+        raise HTTPException(504, f"no answer within {seconds:g} s: ask again later")
+    finally:
+        answer.cancel()
+        gone.cancel()
 
 
 class _Observer:
-    """Counts, times and logs each request."""
+    """Counts, times and logs each request; answers those to other hosts, or at the very end."""
 
-    def __init__(self, app: Any, state: Any, models: _Models, metrics: _Metrics, log: bool) -> None:
+    def __init__(
+        self, app: Any, state: Any, models: _Models, metrics: _Metrics, settings: ServerSettings
+    ) -> None:
         self._app, self._state, self._models = app, state, models
-        self._metrics, self._log = metrics, log
+        self._metrics, self._log = metrics, settings.access_log
+        local = settings.host in ("localhost", "::1") or settings.host.startswith("127.")
+        self._hosts = {*map(str.lower, settings.allowed_hosts)} or {settings.host if local else "*"}
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        start, status, size = time.perf_counter(), 500, 0
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        start, status, size, unread = time.perf_counter(), 500, 0, _REFUSED_BYTES
+
+        async def take() -> dict[str, Any]:
+            nonlocal unread
+            message = await receive()
+            unread = unread - len(message["body"]) if message.get("more_body") else 0
+            return message
 
         async def observe(message: dict[str, Any]) -> None:
             nonlocal status, size
@@ -205,11 +257,18 @@ class _Observer:
                 status = message["status"]
                 if self._state.is_ending:
                     message["headers"] = [*message["headers"], (b"connection", b"close")]
+                while unread > 0 and not self._state.is_ending:
+                    await take()
             size += len(message.get("body", b""))
             await send(message)
 
+        app, host = self._app, dict(scope["headers"]).get(b"host", b"").decode("latin-1").lower()
+        if not {"*", host.partition(":")[0]} & self._hosts and not _OWN_HOST.fullmatch(host):
+            app = _json({"error": f"no host {host[:80]!r} here: add it to `allowed_hosts`"}, 400)
         try:
-            await self._app(scope, receive, observe)
+            await app(scope, take, observe)
+        except asyncio.CancelledError:  # There is no time left, says the server.
+            await _json({"error": "the server ends: ask again later"}, 503)(scope, take, observe)
         finally:
             seconds = time.perf_counter() - start
             name = scope.get("path_params", {}).get("name")
@@ -229,9 +288,10 @@ class _Observer:
                 "instances": scope.get("instances", 0),
             }
             if self._log:
-                print(json.dumps(line), flush=True)
+                with contextlib.suppress(OSError):  # A full disk, or nobody reads on.
+                    print(json.dumps(line), flush=True)
 
 
-def _json(value: Any, status: int = 200) -> Response:
+def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return Response(body, status, media_type="application/json")
+    return Response(body, status, headers, media_type="application/json")

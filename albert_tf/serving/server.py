@@ -11,6 +11,7 @@ the same.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import os
 import re
@@ -27,12 +28,14 @@ from albert_tf.serving.settings import ServerSettings
 from albert_tf.storage import files
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
 
 # Time to answer as before after a signal, until load balancers have seen that /readyz has changed.
 _DRAIN_SECONDS = 2
 # Load balancers keep theirs for a minute.
 _KEEP_ALIVE_SECONDS = 75
+# What the system keeps of a connection, and so the most that is read of it at once.
+_RECEIVED_BYTES = 65_536
 
 
 def find(models: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -44,17 +47,21 @@ def find(models: Sequence[str]) -> dict[str, dict[str, str]]:
     """
     found: dict[str, dict[str, str]] = {}
     for given in models:
-        name, _, path = given.rpartition("=")
+        # A directory may have "=" in its name.
+        name, mark, path = given.partition("=")
+        if not mark or os.path.dirname(name) or os.path.exists(given):
+            name, path = "", given
         parent, last = os.path.split(os.path.abspath(path))
         versions = {last: path} if last.isdecimal() else {}
         if not versions and os.path.isdir(path):
             numbers = sorted(filter(str.isdecimal, os.listdir(path)), key=int)
             versions = {number: os.path.join(path, number) for number in numbers}
         name = name or (os.path.basename(parent) if last.isdecimal() else last)
-        if not re.fullmatch(r"[\w.-]+", name) or name in found:
+        # A client takes dots alone for a folder.
+        if not re.fullmatch(r"\.*[\w-][\w.-]*", name) or name in found:
             raise ValueError(
                 f"`model={given}`: {name!r} is another model's name, or not made of letters, "
-                "digits, dots, hyphens and underscores: give NAME=DIR"
+                "digits, dots, hyphens and underscores, or of dots alone: give NAME=DIR"
             )
         found[name] = versions or {"1": path}
     return found
@@ -69,9 +76,16 @@ def main(settings: ServerSettings) -> None:
             from albert_tf.serving import rest_api
 
         # The port is taken first, but clients are let in once the models are loaded.
-        listener = socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET)
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((settings.host, settings.port))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
+        try:
+            listener.bind((settings.host, settings.port))
+        except OSError as error:
+            listener.close()
+            where = f"{settings.host}, port {settings.port}"
+            raise OSError(f"can't listen at {where}: {error.strerror}") from None
         predictors: dict[str, dict[str, predict.Predictor]] = {}
         for name, versions in find(settings.model).items():
             for version, path in versions.items():
@@ -86,9 +100,17 @@ def main(settings: ServerSettings) -> None:
         _serve(app, listener, settings.shutdown_seconds, ready)
 
 
-def _serve(app: FastAPI, listener: socket.socket, seconds: int, ready: str) -> None:
+def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) -> None:
     import uvicorn
 
+    from albert_tf.serving.connection import Connection
+
+    # Connections are files, of which a process often may have 1,024, but more if it asks.
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     drain_seconds = min(_DRAIN_SECONDS, seconds)
 
     class Server(uvicorn.Server):
@@ -104,8 +126,10 @@ def _serve(app: FastAPI, listener: socket.socket, seconds: int, ready: str) -> N
 
     config = uvicorn.Config(
         app,
+        http=Connection,
+        headers=[("X-Content-Type-Options", "nosniff")],
         log_config=None,
-        log_level="warning",
+        log_level="error",  # Not for each request that is no HTTP.
         access_log=False,
         server_header=False,
         lifespan="off",

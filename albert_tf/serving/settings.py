@@ -131,6 +131,12 @@ class ServerSettings(Settings):
     )
     host: str = _server("127.0.0.1", "Address to listen at; 0.0.0.0 lets other machines ask.")
     port: int = _server(8501, "Port to listen at; 0 takes a free one.", interval="[0, 65535]")
+    allowed_hosts: tuple[str, ...] = _server(
+        (),
+        "Names by which clients may call the server, beside localhost and addresses; * is any, "
+        "the default where other machines can ask. At 127.0.0.1 it is none, so that no page in a "
+        "browser can give its own name to this machine and ask.",
+    )
     access_log: bool = _server(True, "Print a line of JSON for each request.")
     max_batch_size: int = _bounds(32, "Texts that a model reads at once.")
     max_wait_ms: float = _bounds(
@@ -141,7 +147,10 @@ class ServerSettings(Settings):
     )
     threads: int = _bounds(1, "Batches of a model at the same time.")
     max_queue: int = _bounds(1024, "Texts that may wait; a request for more gets status 503.")
-    max_body_bytes: int = _bounds(4_194_304, "Size of a request; a larger one gets status 413.")
+    timeout_seconds: float = _bounds(30.0, "Time to wait for an answer; then it is status 504.")
+    max_body_bytes: int = _bounds(
+        4_194_304, "Size of a request, also once unpacked; a larger one gets status 413."
+    )
     max_instances: int = _bounds(256, "Rows of a request, and endings of a row.")
     max_text_length: int = _bounds(100_000, "Characters of a text.")
     shutdown_seconds: int = _bounds(

@@ -307,8 +307,10 @@ def whole_directory(path: str) -> Iterator[str]:
         os.umask(umask)
         os.chmod(temporary, 0o777 & ~umask)
         os.rename(temporary, path)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            error.filename = error.filename or path  # Python doesn't say where it wrote.
         raise
 
 

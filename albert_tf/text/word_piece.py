@@ -18,6 +18,8 @@ from albert_tf.text.words import CONTINUATION_MARK
 # A longer word is unknown.
 MAX_WORD_CHARS = 200
 UNKNOWN = "[UNK]"
+# Twice that of the largest vocabularies.
+_MOST_PIECES = 1_000_000
 
 
 class WordPiece:
@@ -35,6 +37,8 @@ class WordPiece:
 
     def __init__(self, content: bytes, path: str, do_lower_case: bool, keep_accents: bool):
         self._lower, self._strips = do_lower_case, do_lower_case and not keep_accents
+        if (count := content.count(b"\n")) > _MOST_PIECES:
+            raise ValueError(f"{path} has {count:,} pieces, more than {_MOST_PIECES:,}")
         try:
             lines = content.decode("utf-8-sig").removesuffix("\n").split("\n")
         except UnicodeDecodeError as error:

@@ -116,7 +116,7 @@ def main(_):
     with tqdm(total=3, leave=False, ncols=50, nrows=9, disable=not log.on_terminal()) as bar:
         absl_logging.info("one")
         bar.update()
-        logging.getLogger("others").warning("two %d", 2)
+        logging.getLogger("others").warning("two %d\\x1b[2J\\x9b", 2)
 app.run(main)
 """
 
@@ -129,7 +129,7 @@ def test_on_a_terminal_a_line_has_the_time_and_stands_above_the_bar():
     # What is after the last carriage return of a line is what stays.
     lines = [line.rpartition("\r")[2] for line in written.split("\r\n")]
     assert re.fullmatch(r"\d\d:\d\d:\d\d one", lines[0])
-    assert re.fullmatch(r"\d\d:\d\d:\d\d warning: two 2", lines[1])
+    assert re.fullmatch(r"\d\d:\d\d:\d\d warning: two 2\\u001b\[2J\\u009b", lines[1])
     assert "33%" in written and not lines[2].strip()
 
 

@@ -72,6 +72,11 @@ def test_those_of_another_model_are_refused(trained, tmp_path):
         (b'"a"\n1\n', "labels.jsonl:2: expected a label that is not listed before, got 1"),
         (b'"a"\n"a"\n', "labels.jsonl:2: expected a label that is not listed before, got 'a'"),
         (b'"\xff"\n', "labels.jsonl:1: not UTF-8 text"),
+        (
+            b"".join(b'"%d"\n' % i for i in range(1_000_000)),
+            "has 1,000,000 labels, more than 100,000",
+        ),
+        (b"".join(b'"%d"\n' % i for i in range(100_000)), "expected 2 labels .* got 100000"),
     ],
 )
 def test_damaged_names_are_refused(content, message, tmp_path):
@@ -86,10 +91,15 @@ def test_a_run_without_names_is_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "by_id", [5, True, "ab", ["a", "b"], {"0": "a", "2": "b"}, {"0": "a", "1": "a"}]
+    "by_id",
+    [
+        *(5, True, "ab", ["a", "b"], {"0": "a", "2": "b"}, {"0": "a", "1": "a"}),
+        dict.fromkeys(range(100_001), "a"),
+    ],
+    ids=lambda by_id: str(by_id)[:20],
 )
 def test_damaged_names_of_hugging_face_are_refused(by_id, tmp_path):
     config = {"model_type": "albert", "id2label": by_id}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="config.json: id2label must "):
+    with pytest.raises(ValueError, match="config.json(: id2label must | has 100,001 labels, more)"):
         labels.find(str(tmp_path), 2)

@@ -107,6 +107,32 @@ def test_answers_are_the_saved_models(models, address, task):
         assert_same_outputs([arrays], [right])
 
 
+@pytest.mark.parametrize(
+    "place", ["model.data", "more/model.data", "../data", "/data", "link", "data"]
+)
+def test_data_of_an_onnx_file_lie_beside_it(models, tmp_path, monkeypatch, place):
+    onnx = pytest.importorskip("onnx")
+    directory = tmp_path / "model"
+    shutil.copytree(models[0] / "labels", directory)
+    (directory / "more").mkdir()
+    (directory / "link").symlink_to(tmp_path / "data")
+    # The largest tensor goes to a file, which another directory has, too, and the current one.
+    model = onnx.load(directory / "model.onnx")
+    tensor = max(model.graph.initializer, key=lambda each: len(each.raw_data))
+    for path in (directory / "model.data", directory / "more/model.data", tmp_path / "data"):
+        path.write_bytes(tensor.raw_data)
+    place = f"{tmp_path}{place}" if place[0] == "/" else place
+    onnx.external_data_helper.set_external_data(tensor, place)
+    tensor.ClearField("raw_data")
+    (directory / "model.onnx").write_bytes(model.SerializeToString())
+    monkeypatch.chdir(tmp_path)
+    if "model.data" in place:
+        assert predict.load_exported(directory)(["a"])[0]["probabilities"]
+    else:
+        with pytest.raises(ValueError, match="model.onnx can't be loaded"):
+            predict.load_exported(directory)
+
+
 def test_the_page_shows_each_task(models, address):
     questions = [{"at": at, "texts": texts} for at, texts, _, _ in PAGES]
     answers = show_page(f"{address}/", *questions)

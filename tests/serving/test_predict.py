@@ -98,6 +98,18 @@ def test_tabs_of_a_single_text_are_white_space(trained, monkeypatch, capsys):
     assert tabs == spaces and len(tabs["words"]) == 3
 
 
+@pytest.mark.parametrize("is_typed", [True, False])
+def test_a_terminal_gets_no_controls_of_others(is_typed, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_typed)
+    answer = predict.Answer("x\x1b[2J\x9b\tà", {"label": "x\x1b[2J\x9b\tà"})
+    predict._show(["\x7f"], answer, as_json=False)
+    predict._show(["\x7f"], answer, as_json=True)
+    said, as_json = capsys.readouterr().out.splitlines()
+    assert said == ("x\\u001b[2J\\u009b\tà" if is_typed else answer.said)
+    assert json.loads(as_json) == {"input": ["\x7f"], **answer}
+    assert is_typed == (not {"\x7f", "\x9b"} & {*as_json})
+
+
 def test_inputs_are_lines_or_rows_in_batches(vocabulary):
     answers = predict.from_model(make("choose", vocabulary))
     with pytest.raises(TypeError, match="only what load_exported loads can be pickled: export"):
@@ -221,7 +233,8 @@ def test_a_named_config_replaces_a_damaged_one(vocabulary, monkeypatch, capsys, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "is not an exported model .*: .* set --task"),
+        ((), "is not an exported model .*: .* give albert-predict its --task"),
+        (("--model", "no/where"), "error: there is no directory no/where$"),
         (("--task", "choose"), "is trained for classify, not for choose: set --task to classify"),
         (
             ("--task", "classify", "--spm_model_file", "a", "--vocab_file", "b"),

@@ -4,15 +4,21 @@ tests/peers/test_albert_serve.py has exported models, the page, load and the ima
 """
 
 import asyncio
+import contextlib
+import gzip
 import http.client
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 import types
+import urllib.error
+import urllib.request
+import zlib
 
 import numpy as np
 import pytest
@@ -26,7 +32,7 @@ from tests.model.test_backends import ROOT
 from tests.served_tasks import assert_same_outputs
 
 # Main's environment may be older than the lock.
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 testclient = pytest.importorskip("starlette.testclient")
 prometheus = pytest.importorskip("prometheus_client.parser")
 
@@ -88,7 +94,8 @@ def client():
     }
     limits = {"max_body_bytes": 5000, "max_text_length": 300, "max_instances": 4}
     app = create_app(models, settings_of(**limits, max_batch_size=3))
-    with testclient.TestClient(app, raise_server_exceptions=False) as client:
+    options = {"base_url": "http://localhost", "raise_server_exceptions": False}
+    with testclient.TestClient(app, **options) as client:
         yield client
 
 
@@ -99,6 +106,7 @@ def ask(client, name, content):
 
 
 ANNA = {"entities": ["Anna", "Rome"], "probabilities": [0.5, 0.5], "length": 12}
+ROME = {**ANNA, "length": 13}
 NOBODY = {"entities": ["", ""], "probabilities": [0, 0], "length": 0}
 PAIR, SWAPPED = {"text_a": "a", "text_b": "bc"}, {"text_b": "", "text_a": ""}
 CHOICE = {"context": "c", "endings": ["one", "three"]}
@@ -109,7 +117,12 @@ CHOICE = {"context": "c", "endings": ["one", "three"]}
     [
         ("capitals", {"instances": ["Anna in Rome", ""]}, {"predictions": [ANNA, NOBODY]}),
         ("capitals", {"instances": [{"text": "Anna in Rome"}]}, {"predictions": [ANNA]}),
-        ("capitals", {"instances": [{"b64": "QW5uYSBpbiBSb21l"}]}, {"predictions": [ANNA]}),
+        (
+            "capitals",
+            {"instances": [{"b64": "QW5u\r\n YSBpbiBSb21lIA\t"}]},
+            {"predictions": [ROME]},
+        ),
+        ("capitals", {"instances": [{"b64": "QW5uYSBpbiBSb21lIA.="}]}, {"predictions": [ROME]}),
         (
             "capitals",
             {"instances": [""]},
@@ -184,6 +197,8 @@ def test_status_and_metadata(client):
         ("capitals", {"instances": [["a"]]}, 400, "got a list of 1"),
         ("capitals", {"instances": [{"txt": "a"}]}, 400, r"an object of \['txt'\]"),
         ("capitals", {"instances": [{"b64": "/w=="}]}, 400, "must be a text in UTF-8"),
+        ("capitals", {"instances": [{"b64": "QQ="}]}, 400, "must be a text in UTF-8: .*padding"),
+        ("capitals", {"instances": [{"b64": 1}]}, 400, "an object of"),
         ("capitals", {"instances": ["a\ud800"]}, 400, "surrogates"),
         ("capitals", {"instances": ["a" * 301]}, 400, "at most 300 characters, got 301"),
         ("capitals", {"instances": ["a"], "signature_name": "features"}, 400, "not found in sig"),
@@ -204,10 +219,56 @@ def test_wrong_requests(client, name, content, status, message):
     assert list(answer) == ["error"] and re.search(message, answer["error"])
 
 
+def asked(text):
+    return json.dumps({"instances": [text]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("coding", "content", "status", "message"),
+    [
+        ("GZIP", gzip.compress(asked("Anna in Rome")), 200, ""),
+        ("deflate", zlib.compress(asked("Anna in Rome")), 200, ""),
+        ("identity", asked("Anna in Rome"), 200, ""),
+        ("gzip", gzip.compress(asked("a" * 5000)), 413, "at most 5000 bytes"),
+        ("gzip", gzip.compress(b"0" * 50_000_000)[:4000], 413, "at most 5000 bytes"),
+        ("gzip", asked("a"), 400, "not gzip"),
+        ("gzip", gzip.compress(asked("a"))[:-9], 400, "ends early"),
+        ("gzip", gzip.compress(b"") * 20, 400, "something follows"),
+        ("deflate", gzip.compress(asked("a")), 400, "not deflate"),
+        ("br", asked("a"), 415, "gzip or deflate, not 'br'"),
+    ],
+)
+def test_packed_requests(client, coding, content, status, message):
+    headers = {"Content-Encoding": coding}
+    answer = client.post("/v1/models/capitals:predict", content=content, headers=headers)
+    assert answer.status_code == status
+    assert message in answer.json()["error"] if message else answer.json()["predictions"] == [ANNA]
+
+
+def test_other_hosts_are_refused():
+    def status(host, header, *allowed):
+        app = create_app({}, settings_of(host=host, allowed_hosts=allowed))
+        with testclient.TestClient(app) as client:
+            return client.get("/healthz", headers={"Host": header}).status_code
+
+    assert {status("127.0.0.1", h) for h in ("localhost:80", "127.0.0.1", "[::1]:8501", "")} == {
+        200
+    }
+    assert {status("::1", host) for host in ("evil.example", "localhost.evil.example:80")} == {400}
+    assert status("0.0.0.0", "albert.svc") == 200
+    assert status("127.0.0.1", "albert.svc:80", "Albert.svc") == 200
+    assert status("0.0.0.0", "evil.example", "albert.svc") == 400
+
+
 def test_other_paths_and_methods(client):
-    for answer in (client.get("/v2"), client.post("/v1/models/capitals:classify")):
+    paths = "/v2", "/v1/models/capitals:classify", "/healthz/"
+    for answer in (client.get(paths[0]), client.post(paths[1]), client.get(paths[2])):
         assert answer.status_code in (404, 405)
         assert answer.json()["error"].startswith("Malformed request: ")
+    answer = client.get("/v1/models/capitals:predict")
+    assert (answer.status_code, answer.json()) == (405, {"error": "use POST"})
+    for path in ("/", "/app.js", "/healthz", "/metrics", "/v1/models", "/v1/models/two/metadata"):
+        assert client.head(path).status_code == 200
     assert client.get("/healthz").json() == {"status": "alive"}
     assert client.get("/readyz").status_code == 200
     page = client.get("/")
@@ -290,7 +351,7 @@ def test_a_full_queue_refuses():
 
 def test_a_request_for_more_than_a_queue_holds_is_to_come_again():
     app = create_app({"score": {"1": Predictor(*SCORE)}}, settings_of(max_queue=1))
-    with testclient.TestClient(app) as client:
+    with testclient.TestClient(app, "http://localhost") as client:
         status, answer = ask(client, "score", {"instances": [PAIR] * 2})
     assert (status, answer) == (503, {"error": "too many texts wait: ask again later"})
 
@@ -308,9 +369,20 @@ def test_models_are_found(tmp_path):
         "y": ["9"],
     }
     assert found["mood"]["10"] == os.path.join(mood, "10") and found["x"]["1"] == one
-    for wrong in ([one, f"{one}/"], [f"a b={one}"]):
+    equals = str(tmp_path / "lr=3e-5" / "export")
+    tiny.write(tmp_path / "lr=3e-5" / "export" / "model.onnx", b"")
+    assert server.find([f"x={equals}", equals]) == {"x": {"1": equals}, "export": {"1": equals}}
+    for wrong in ([one, f"{one}/"], [f"a b={one}"], [f"..={one}"]):
         with pytest.raises(ValueError, match="give NAME=DIR"):
             server.find(wrong)
+
+
+def test_a_port_that_is_taken_is_named(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SystemExit) as error:
+        port = taken.getsockname()[1]
+        server.main(settings_of(port=port))
+    message = f"error: can't listen at 127.0.0.1, port {port}: Address already in use"
+    assert str(error.value) == message
 
 
 def test_the_flag_for_models_is_repeated():
@@ -318,59 +390,154 @@ def test_the_flag_for_models_is_repeated():
     assert settings.parse(ServerSettings, argv).model == ("a,b", "c=d")
 
 
-# Without TensorFlow and Keras. A text takes half a second.
+# Without TensorFlow and Keras. A text is the time that it takes.
 SLOW = """
-import sys, time
+import json, sys, time
 sys.modules["tensorflow"] = sys.modules["keras"] = None
 import numpy as np
 from albert_tf.answers.classify import Classify
-from albert_tf.serving import predict, server
+from albert_tf.serving import connection, predict, server
 from albert_tf.serving.settings import ServerSettings
 
 def slow(inputs):
-    time.sleep(0.5)
+    time.sleep(max(float(text) if text != "word" else 0 for text, in inputs))
     return [{"score": np.float32(len(text))} for text, in inputs]
 
+connection._HEADER_SECONDS = connection._BODY_SECONDS = 1
 predict.load_exported = lambda path: predict.Predictor(Classify(), slow)
-server.main(ServerSettings.of(model=("slow",), port=0))
+server.main(ServerSettings.of(model=("slow",), port=0, **json.loads(sys.argv[1])))
 """
+PREDICT = "/v1/models/slow:predict"
+
+
+@contextlib.contextmanager
+def serving(**values):
+    """Yields a process with the model `slow`, and its port."""
+    command = [sys.executable, "-c", SLOW, json.dumps(values)]
+    more = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, **more) as process:
+        try:
+            yield process, int(re.search(r":(\d+) has slow", process.stderr.readline())[1])
+        finally:
+            process.kill()
+
+
+def connect(port):
+    return http.client.HTTPConnection("127.0.0.1", port, timeout=20)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM")
 def test_a_signal_ends_it_after_what_it_has_accepted():
-    with subprocess.Popen(
-        [sys.executable, "-c", SLOW],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            port = int(re.search(r":(\d+) has slow", process.stderr.readline())[1])
-            busy, idle, late = (
-                http.client.HTTPConnection("127.0.0.1", port, timeout=20) for _ in "abc"
-            )
+    with serving() as (process, port):
+        busy, idle, late = map(connect, [port] * 3)
+        idle.request("GET", "/readyz")
+        assert idle.getresponse().read() == b'{"status":"ready"}'
+        busy.request("POST", PREDICT, asked("0.5"))
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGTERM)
+        # A connection that was open is answered, and told to end.
+        while True:
             idle.request("GET", "/readyz")
-            assert idle.getresponse().read() == b'{"status":"ready"}'
-            busy.request("POST", "/v1/models/slow:predict", b'{"instances": ["abc"]}')
+            answer = idle.getresponse()
+            answer.read()
+            if answer.status == 503:
+                break
+            time.sleep(0.01)  # The pipe holds few lines of the log.
+        assert answer.headers["connection"] == "close"
+        # So is one that begins now: not all clients have seen yet that it ends.
+        late.request("POST", PREDICT, asked("0.50"))
+        for connection, score in (busy, b"3.0"), (late, b"4.0"):
+            answer = connection.getresponse()
+            assert (answer.status, answer.read()) == (200, b'{"predictions":[%s]}' % score)
+        out, err = process.communicate(timeout=20)
+        assert process.returncode == 0, err
+    assert json.loads(out.splitlines()[-1])["path"] == PREDICT
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM")
+@pytest.mark.parametrize(
+    ("bounds", "status", "message"),
+    [
+        ({"timeout_seconds": 0.5}, 504, "no answer within 0.5 s: ask again later"),
+        ({"shutdown_seconds": 1}, 503, "the server ends: ask again later"),
+    ],
+)
+def test_what_takes_too_long_is_sent_elsewhere(bounds, status, message):
+    with serving(**bounds) as (process, port):
+        with contextlib.closing(connect(port)) as connection:
+            connection.request("POST", PREDICT, asked("2.5"))
+            time.sleep(0.2)
             process.send_signal(signal.SIGTERM)
-            process.send_signal(signal.SIGTERM)
-            # A connection that was open is answered, and told to end.
-            while True:
-                idle.request("GET", "/readyz")
-                answer = idle.getresponse()
-                answer.read()
-                if answer.status == 503:
-                    break
-                time.sleep(0.01)  # The pipe holds few lines of the log.
-            assert answer.headers["connection"] == "close"
-            # So is one that begins now: not all clients have seen yet that it ends.
-            late.request("POST", "/v1/models/slow:predict", b'{"instances": ["abcd"]}')
-            for connection, score in (busy, b"3.0"), (late, b"4.0"):
-                answer = connection.getresponse()
-                assert (answer.status, answer.read()) == (200, b'{"predictions":[%s]}' % score)
-            out, err = process.communicate(timeout=20)
-        finally:
-            process.kill()
-    assert process.returncode == 0, err
-    assert json.loads(out.splitlines()[-1])["path"] == "/v1/models/slow:predict"
+            answer = connection.getresponse()
+            assert (answer.status, json.load(answer)) == (status, {"error": message})
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == 0 and "Traceback" not in err
+
+
+def number(port, name):
+    """Returns what /metrics says."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        samples = [line.split() for line in answer.read().decode().splitlines()]
+    return sum(float(each[1]) for each in samples if each[0].partition("{")[0] == name)
+
+
+@pytest.fixture(scope="module")
+def port():
+    with serving(max_batch_size=1, access_log=False) as (_, port):
+        yield port
+
+
+def test_who_has_left_is_not_answered(port):
+    before = number(port, "albert_batch_size_count")
+    gone = [connect(port) for _ in range(20)]
+    for each in gone:
+        each.request("POST", PREDICT, asked("0.5"))
+    time.sleep(0.2)
+    for each in gone:
+        each.close()
+    time.sleep(1)  # The first is being computed.
+    assert number(port, "albert_queue") == 0
+    assert number(port, "albert_batch_size_count") == before + 1
+
+
+@pytest.mark.parametrize(
+    ("head", "more"),
+    [
+        ("", ""),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nX: ", ""),
+        (f"POST {PREDICT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n[", ""),
+        ("GET / HTTP/1.1\r\nHost: localhost\r\nX: ", "x"),
+        ("", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+    ],
+)
+def test_who_is_silent_or_sends_without_end_is_left(port, head, more):
+    client = socket.create_connection(("127.0.0.1", port), timeout=10)
+    with client, contextlib.suppress(ConnectionError):
+        client.sendall((head + more * 10_000_000)[:10_000_000].encode())
+        while client.recv(65_536):  # Until it ends; a TimeoutError after ten seconds.
+            pass
+
+
+def test_a_refusal_is_heard_by_who_reads_after_it_has_sent(port):
+    address = f"http://127.0.0.1:{port}"
+    for path, status in (PREDICT, 413), ("/v2", 404):
+        with pytest.raises(urllib.error.HTTPError, match=str(status)) as error:
+            urllib.request.urlopen(address + path, b"0" * 10_000_000, timeout=20)
+        with error.value as answer:
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="its clients need many descriptors")
+def test_no_client_stops_it_for_others(port):
+    before, seconds = number(port, "process_resident_memory_bytes"), []
+    command = [sys.executable, "benchmarks/abuse.py", str(port), PREDICT, asked("0").decode()]
+    command += ["--header_bytes=30000000", "--pipelined_bytes=1000000", "--seconds=1"]
+    with subprocess.Popen([*command, "--half_bodies=300", "--vanishing=100"], cwd=ROOT) as abuse:
+        while abuse.poll() is None:
+            start = time.perf_counter()
+            with contextlib.closing(connect(port)) as connection:
+                connection.request("GET", "/healthz")
+                assert connection.getresponse().read() == b'{"status":"alive"}'
+            seconds.append(time.perf_counter() - start)
+    assert abuse.returncode == 0 and max(seconds) < 2
+    assert number(port, "process_resident_memory_bytes") < before + 50e6

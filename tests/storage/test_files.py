@@ -59,6 +59,15 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one_and_nothing_else(tmp_p
     assert os.listdir(tmp_path) == ["file"] and files.read_bytes(path) == b"two"
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="only Linux has a full device")
+def test_a_full_disk_is_named(tmp_path):
+    path = str(tmp_path / "new")
+    is_named = pytest.raises(OSError, match=f"No space left on device: '{path}'")
+    with is_named, files.whole_directory(path), open("/dev/full", "wb", 0) as file:
+        file.write(b"one")
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_file_has_at_most_so_many_bytes(tmp_path):
     (tmp_path / "file").write_bytes(b"12345")
     assert files.read_bytes(tmp_path / "file", 5) == files.read_bytes(tmp_path / "file")

@@ -352,6 +352,9 @@ def test_file_of_the_other_kind(golden, tmp_path):
         Tokenizer(spm_model_file=vocabulary)
     with pytest.raises(ValueError, match="is not UTF-8 text: give a SentencePiece model as"):
         Tokenizer(vocab_file=golden / "spm" / "en_small.model")
+    vocabulary.write_bytes(b"w\n" * 5_000_000)
+    with pytest.raises(ValueError, match="vocab.txt has 5,000,000 pieces, more than 1,000,000"):
+        Tokenizer(vocab_file=vocabulary)
 
 
 def test_sentencepiece_model_with_a_damaged_piece(golden, tmp_path):
