@@ -10,7 +10,7 @@ from albert_tf.storage.text_files import read_json_object
 from albert_tf.text.sentence_piece import USER_DEFINED, read_pieces
 from albert_tf.text.tokenization import Tokenizer
 
-# Where tokenizers of all ages keep them; of the last file each key is one.
+# Where tokenizers of all ages keep them; the keys of the last file are tokens.
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _DECODER = "added_tokens_decoder"
 _KEYS = ("added_tokens", _DECODER, "additional_special_tokens", "extra_special_tokens")
@@ -25,13 +25,13 @@ def find(path: str, is_word_piece: bool, tokenizer: Tokenizer) -> tuple[str, ...
 
     Those that SentencePiece finds in normalised text are left to it.
     """
-    pieces = [] if is_word_piece else read_pieces(tokenizer.content)
+    directory, found = files.directory_of(path), dict[str, None]()
+    stored = {file: _tokens(file) for file in (os.path.join(directory, name) for name in _FILES)}
+    pieces = read_pieces(tokenizer.content) if any(stored.values()) and not is_word_piece else []
     its_own = {piece.text for piece in pieces if piece.kind == USER_DEFINED}
-    found = dict[str, None]()
-    for name in _FILES:
-        file = os.path.join(files.directory_of(path), name)
+    for file, tokens in stored.items():
         odd = []
-        for text, flags in _tokens(file).items():
+        for text, flags in tokens.items():
             if text in _PLAIN or (text in its_own and tokenizer.preprocess(text) == text):
                 continue
             found[text] = None

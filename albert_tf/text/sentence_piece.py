@@ -109,12 +109,12 @@ def without_digit_commas(content: bytes) -> bytes:
 
     The pieces keep their ids. Other programs, which know no such rule, then split as it does.
     """
-    changed = b""
+    changed = []
     for number, value in protobuf.fields(content):
         if number == PIECES and ends_in_digit_comma(dict(protobuf.fields(value))[1].decode()):
             value += protobuf.field(3, UNUSED)  # A later value replaces an earlier one.
-        changed += protobuf.field(number, value)
-    return changed
+        changed.append(protobuf.field(number, value))
+    return b"".join(changed)
 
 
 def pieces_split_again(content: bytes) -> list[str]:

@@ -86,7 +86,7 @@ class Tokenizer:
         path = os.fspath(spm_model_file or vocab_file)
         self.content = read_file(path) if content is None else content
         form = bytes([do_lower_case, *[True] * self.keep_accents])
-        form += "".join(sorted(added_tokens)).encode()
+        form += "\0".join(sorted(added_tokens)).encode()
         self.digest = hashlib.sha256(self.content + form).hexdigest()
         self._vocabulary = vocabulary_class(self.content, path, do_lower_case, self.keep_accents)
         # The longest that fits.

@@ -65,7 +65,7 @@ class Vocabulary:
         return self.tokenizer.do_lower_case, self.tokenizer.keep_accents
 
     def check_plain(self, what: str) -> None:
-        """Checks that text can be read without this Python: `what` knows no added tokens."""
+        """Refuses added tokens, of which `what` knows nothing."""
         if added := self.tokenizer.added_tokens:
             raise ValueError(
                 f"{what} doesn't know tokens that were added to the tokenizer beside {self.path} "
