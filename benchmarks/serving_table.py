@@ -181,7 +181,7 @@ WAYS = (
         "`albert-export --format=onnx_int8`, then [albert-serve](#a-server-albert-serve)",
         "onnx_int8",
         _SERVER,
-        ("starlette", "uvicorn", "uvloop", "prometheus-client", "onnxruntime", *_OURS),
+        ("starlette", "uvicorn", "prometheus-client", "onnxruntime", *_OURS),
     ),
     Way(
         "a page on any static host, int8",

@@ -39,7 +39,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 # What no page elsewhere can call itself.
 _OWN_HOST = re.compile(r"([\d.]*|\[[\da-f:.]*\]|localhost)(:\d*)?")
-# What is read of a body at most. Many clients send all before they read that it is refused.
+# What is read of a body beyond its bound, until it is refused.
 _REFUSED_BYTES = 64 << 20
 
 
@@ -181,12 +181,10 @@ def _models(models: _Models, settings: ServerSettings) -> list[Route]:
         if request.method != "POST":
             raise HTTPException(405, "use POST", {"Allow": "POST"})
         model = models.find(**request.path_params)
-        body, most = bytearray(), settings.max_body_bytes
+        body, most = await request.body(), settings.max_body_bytes
         too_large = HTTPException(413, f"a request may have at most {most} bytes")
-        async for part in request.stream():
-            body += part
-            if len(body) > most:
-                raise too_large
+        if len(body) > most:
+            raise too_large
         coding = request.headers.get("content-encoding", "identity").lower()
         if coding not in rest_forms.CODINGS:
             raise HTTPException(
@@ -237,19 +235,21 @@ class _Observer:
     ) -> None:
         self._app, self._state, self._models = app, state, models
         self._metrics, self._log = metrics, settings.access_log
+        self._most = settings.max_body_bytes
         local = settings.host in ("localhost", "::1") or settings.host.startswith("127.")
         self._hosts = {*map(str.lower, settings.allowed_hosts)} or {settings.host if local else "*"}
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        start, status, size, unread = time.perf_counter(), 500, 0, _REFUSED_BYTES
+        start, status, size = time.perf_counter(), 500, 0
+        message: dict[str, Any] = {"more_body": True}
+        body, read = bytearray(), 0
 
         async def take() -> dict[str, Any]:
-            nonlocal unread
-            message = await receive()
-            unread = unread - len(message["body"]) if message.get("more_body") else 0
-            return message
+            nonlocal message
+            taken, message = message, {}
+            return taken or await receive()
 
         async def observe(message: dict[str, Any]) -> None:
             nonlocal status, size
@@ -257,8 +257,6 @@ class _Observer:
                 status = message["status"]
                 if self._state.is_ending:
                     message["headers"] = [*message["headers"], (b"connection", b"close")]
-                while unread > 0 and not self._state.is_ending:
-                    await take()
             size += len(message.get("body", b""))
             await send(message)
 
@@ -266,6 +264,15 @@ class _Observer:
         if not {"*", host.partition(":")[0]} & self._hosts and not _OWN_HOST.fullmatch(host):
             app = _json({"error": f"no host {host[:80]!r} here: add it to `allowed_hosts`"}, 400)
         try:
+            # First the whole body: many clients send it all before they read that it is refused.
+            while message.get("more_body") and read < self._most + _REFUSED_BYTES:
+                message = await receive()
+                read += len(part := message.get("body", b""))
+                body += part[: self._most + 1 - len(body)]
+            if message["type"] == "http.disconnect":
+                status = 499
+                return
+            message = {"type": "http.request", "body": bytes(body)}
             await app(scope, take, observe)
         except asyncio.CancelledError:  # There is no time left, says the server.
             await _json({"error": "the server ends: ask again later"}, 503)(scope, take, observe)

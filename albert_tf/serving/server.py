@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from albert_tf.console import errors, quiet
 from albert_tf.console import settings as flags
@@ -112,9 +112,17 @@ def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) ->
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     drain_seconds = min(_DRAIN_SECONDS, seconds)
+    said: dict[str, float] = {}
+
+    def say(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Logs an error once in a second: when files run out, asyncio repeats it 2,000 times."""
+        if loop.time() >= said.get(context["message"], 0) + 1:
+            said[context["message"]] = loop.time()
+            loop.default_exception_handler(context)
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            asyncio.get_running_loop().set_exception_handler(say)
             await super().startup(sockets)
             print(ready, file=sys.stderr, flush=True)
 
@@ -127,6 +135,7 @@ def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) ->
     config = uvicorn.Config(
         app,
         http=Connection,
+        loop="asyncio",  # Uvloop accepts one connection at a time: behind 2,000 others one waits.
         headers=[("X-Content-Type-Options", "nosniff")],
         log_config=None,
         log_level="error",  # Not for each request that is no HTTP.

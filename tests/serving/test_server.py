@@ -518,6 +518,17 @@ def test_who_is_silent_or_sends_without_end_is_left(port, head, more):
             pass
 
 
+def test_a_slow_body_is_awaited(port):
+    with contextlib.closing(connect(port)) as connection:
+        connection.putrequest("POST", PREDICT)
+        connection.putheader("Content-Length", len(asked("0")))
+        connection.endheaders()
+        for part in asked("0")[:5], asked("0")[5:9], asked("0")[9:]:
+            time.sleep(0.6)  # The bound is one second.
+            connection.send(part)
+        assert connection.getresponse().status == 200
+
+
 def test_a_refusal_is_heard_by_who_reads_after_it_has_sent(port):
     address = f"http://127.0.0.1:{port}"
     for path, status in (PREDICT, 413), ("/v2", 404):
@@ -525,6 +536,24 @@ def test_a_refusal_is_heard_by_who_reads_after_it_has_sent(port):
             urllib.request.urlopen(address + path, b"0" * 10_000_000, timeout=20)
         with error.value as answer:
             assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits another process")
+def test_a_lack_of_descriptors_is_logged_in_few_lines():
+    import resource
+
+    with serving() as (process, port):
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (40, 40))
+        with contextlib.ExitStack() as open_ones:
+            for _ in range(60):
+                open_ones.enter_context(socket.create_connection(("127.0.0.1", port)))
+            time.sleep(0.5)
+        with contextlib.closing(connect(port)) as connection:
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().status == 200
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=20)
+    assert 1 <= err.count("Too many open files") <= 5
 
 
 @pytest.mark.skipif(os.name == "nt", reason="its clients need many descriptors")
