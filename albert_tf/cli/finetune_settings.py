@@ -226,6 +226,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         8,
         "Number of examples per prediction step, over all devices. 8 is the release's.",
         interval=POSITIVE,
+        rare=True,
     )
     ensemble_dirs: tuple[str, ...] = _evaluation(
         (),

@@ -257,13 +257,14 @@ def write_shard(plan: Plan, shard: int, records: str, path: str) -> int:
     Source: create_pretraining_data.py, create_training_instances.
     Differs: each shard is shuffled by itself.
     """
+    size = os.path.getsize(records)
     with open(records, "rb") as file, tf.io.gfile.GFile(path, "wb") as output:
-        if plan.settings.keep_order or not os.path.getsize(records):
+        if plan.settings.keep_order or not size:
             shutil.copyfileobj(file, output)
         else:
             for content in _shuffled(file.fileno(), plan.settings.random_seed, shard):
                 output.write(content)
-        return output.tell()
+    return size
 
 
 def _shuffled(file: int, seed: int, shard: int) -> Iterator[bytes]:

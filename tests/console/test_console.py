@@ -32,7 +32,6 @@ _LOWER = "lower the batch size or --max_seq_length"
         (ValueError("12 expected"), "error: 12 expected"),
         (FileNotFoundError("no such file"), "error: no such file"),
         (OurOwnError("stopped"), "error: stopped"),
-        (ValueError("é \x1b[2Jw\n\udc80"), r"error: é \x1b[2Jw\n\udc80"),
         (
             UnicodeEncodeError("utf-8", "x\udcff.txt", 1, 2, "not allowed"),
             r"error: 'x\udcff.txt' has a character that UTF-8 does not have (not allowed)",
@@ -137,6 +136,12 @@ def test_elsewhere_a_line_is_absls():
     command = [sys.executable, "-c", _TALKS]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert re.search(r"^I\d{4} \d\d:\d\d:\d\d\.\d+ \d+ <string>:\d+\] one$", done.stderr, re.M)
+
+
+def test_control_characters_are_escaped():
+    with pytest.raises(SystemExit) as ended, errors.in_one_line():
+        raise ValueError("é \x1b[2Jw\n\udc80")
+    assert ended.value.code == r"error: é \x1b[2Jw\n\udc80"
 
 
 def test_ctrl_c_is_one_line():

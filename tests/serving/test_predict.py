@@ -234,7 +234,7 @@ def test_a_named_config_replaces_a_damaged_one(vocabulary, monkeypatch, capsys, 
     ("arguments", "message"),
     [
         ((), "is not an exported model .*: .* give albert-predict its --task"),
-        (("--model", "no/where"), "error: there is no directory no/where$"),
+        (("--model", "no/where"), "there is no directory no/where$"),
         (("--task", "choose"), "is trained for classify, not for choose: set --task to classify"),
         (
             ("--task", "classify", "--spm_model_file", "a", "--vocab_file", "b"),
