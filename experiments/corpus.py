@@ -26,6 +26,7 @@ from albert_tf.generator import create, examples, workers
 from albert_tf.generator.documents import Place, TextBlock
 from albert_tf.generator.examples import TokenBlock
 from albert_tf.generator.settings import GeneratorSettings
+from albert_tf.generator.shards import record_order
 from albert_tf.storage import files
 
 _corpus = functools.partial(setting, None, group="Corpus")
@@ -48,13 +49,19 @@ def _tokenized(plan: workers.Plan) -> Iterator[tuple[TextBlock, TokenBlock]]:
 
 def documents_of_records(plan: workers.Plan) -> list[int]:
     """Returns the number of the document that each record's first segment is from."""
-    found = []
-    for _, tokens in _tokenized(plan):
+    found: dict[int, list[np.ndarray]] = {}
+    for block, tokens in _tokenized(plan):
         if tokens.documents:
             first_tokens = examples.draw_instances(tokens, plan.settings).pairs[:, 0]
             ends = [bounds[-1] for bounds in tokens.documents]
-            found.append(tokens.numbers[np.searchsorted(ends, first_tokens, side="right")])
-    return np.concatenate(found).tolist()
+            documents = tokens.numbers[np.searchsorted(ends, first_tokens, side="right")]
+            found.setdefault(block.shard, []).append(documents)
+    in_shards = {shard: np.concatenate(parts) for shard, parts in found.items()}
+    return [
+        number
+        for shard, numbers in in_shards.items()
+        for number in numbers[record_order(plan, shard, len(numbers))].tolist()
+    ]
 
 
 def count_words(plan: workers.Plan) -> dict[str, int]:

@@ -262,18 +262,26 @@ def write_shard(plan: Plan, shard: int, records: str, path: str) -> int:
         if plan.settings.keep_order or not size:
             shutil.copyfileobj(file, output)
         else:
-            for content in _shuffled(file.fileno(), plan.settings.random_seed, shard):
+            for content in _shuffled(file.fileno(), plan, shard):
                 output.write(content)
     return size
 
 
-def _shuffled(file: int, seed: int, shard: int) -> Iterator[bytes]:
+def record_order(plan: Plan, shard: int, count: int) -> np.ndarray:
+    """Returns which of a shard's records, in the order of the text, stands at each place."""
+    numbers = np.arange(count)
+    if plan.settings.keep_order:
+        return numbers
+    keys = derive_seeds(plan.settings.random_seed, shard, numbers, _SHUFFLING)
+    return np.argsort(keys, kind="stable")
+
+
+def _shuffled(file: int, plan: Plan, shard: int) -> Iterator[bytes]:
     """Yields the framed records of an open file in their new order, some at a time."""
     # Mapped, not read: a shard of any size takes little memory.
     with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as content:
         bounds = find_frames(content)
-        numbers = np.arange(len(bounds) - 1)
-        order = np.argsort(derive_seeds(seed, shard, numbers, _SHUFFLING), kind="stable")
+        order = record_order(plan, shard, len(bounds) - 1)
         for begin in range(0, len(order), _RECORDS_AT_ONCE):
             chosen = order[begin : begin + _RECORDS_AT_ONCE]
             spans = zip(bounds[chosen].tolist(), bounds[chosen + 1].tolist(), strict=True)
