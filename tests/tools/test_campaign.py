@@ -176,7 +176,7 @@ class Simulated:
 
     def __init__(self, program, arguments, log_file):
         (self.out,), self.seconds, self.code = arguments, 0, None
-        self.start = program.last_save(self.out)
+        self.start = max(0, program.last_save(self.out) - 1)
         path = self.out / f"{self.start}.saved"
         self.text = path.read_text() if path.exists() and not self.forgets else ""
         for path in self.out.glob(f"{self.start + 1}.begun"):

@@ -165,10 +165,10 @@ class _Life:
         was_alive = run.signal(sent)
         exit_code = run.end(_STOP_SECONDS)
         outcome = processes.judge(run, exit_code, sent if was_alive else None).of_intact()
-        detail = f"{sent.name} after save {last}, kill {number}: {outcome.detail}"
         place = _AFTER if last else _BEFORE
         if sent == signal.SIGKILL and program.saving and program.is_saving(self._out):
             place = _INSIDE
+        detail = f"{sent.name} {place}, kill {number}: {outcome.detail}"
         return place if was_alive else "", dataclasses.replace(outcome, detail=detail)
 
     def _check_whole(self) -> Outcome | None:

@@ -65,9 +65,9 @@ class Program:
     environment: Mapping[str, str] | None = None
 
     def last_save(self, out: pathlib.Path) -> int:
-        """The number of the last save in an output folder; 0 for none."""
+        """One more than the number of the last save in an output folder; 0 for none."""
         found = out.glob(self.saved) if self.saved else ()
-        return max((int(re.search(r"\d+", path.name)[0]) for path in found), default=0)
+        return max((1 + int(re.search(r"\d+", path.name)[0]) for path in found), default=0)
 
     def is_saving(self, out: pathlib.Path) -> bool:
         """Whether an output folder has half a save."""

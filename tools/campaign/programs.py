@@ -154,7 +154,7 @@ def _pretrained(out: pathlib.Path) -> dict[str, Any]:
 
 _SAVES = {"saved": "model.ckpt-[0-9]*.index", "saving": "model.ckpt-[0-9]*.meta"}
 PRETRAINING = Program("pre-training", _pretrain, _make_records, _pretraining, _pretrained, **_SAVES)
-_SHARD = "records-*.unfinished"  # Those before the last one are complete.
+_SHARD = "records-*.unfinished"
 _generate, _export_main = (partial(tiny.run_main, main) for main in (create.main, export.main))
 GENERATION = Program("generation", _generate, _make_text, _generation, _shards, saved=_SHARD)
 FINETUNING = Program(
