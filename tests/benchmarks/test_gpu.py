@@ -130,9 +130,7 @@ def test_each_line_of_ours_lowers_for_cuda(tmp_path):
         pieces.pieces.add(piece=f"unused{number}", score=-99.0)
     vocabulary = tmp_path / "30k.model"
     vocabulary.write_bytes(pieces.SerializeToString())
-    # Without dropout, with, and of the largest width; the other shapes are of the same kernels.
-    models = ["--models", "base_v2", "base_v1", "xxlarge_v2", "--shapes", "64x512x77"]
-    arguments = ["--rehearse", "--steps=2", "--minutes=60", *models, f"--input_file={text}"]
+    arguments = ["--rehearse", "--steps=2", "--minutes=60", f"--input_file={text}"]
     run = subprocess.run(
         [sys.executable, "gpu.py", *arguments, f"--spm_model_file={vocabulary}"],
         cwd=FOLDER,
@@ -144,7 +142,7 @@ def test_each_line_of_ours_lowers_for_cuda(tmp_path):
     assert run.returncode == 0, run.stderr
     rows = [line.strip("| ").split(" | ") for line in run.stdout.splitlines()]
     table = [row for row in rows if len(row) == 8][2:]
-    assert len(table) == 27  # 7 facts, 2 beside the CPU, 3 scripts, 5 for each model.
+    assert len(table) > 30
     kernels = "__cudnn$fmha, add_and_norm, biased_gelu"
     for name, model, size, *_, note in table:
         if name.startswith("Hugging Face"):
