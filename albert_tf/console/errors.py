@@ -86,10 +86,10 @@ def print_to_reader(text: str) -> None:
 
 
 def tamed(text: str) -> str:
-    """Escapes as JSON does what a terminal would obey; it may come from others' files."""
+    """Escapes, as JSON does, what a terminal would obey; for text of several lines."""
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def printable(text: str) -> str:
-    """Escapes a text's control characters, which may come from others' files."""
+    """Escapes all that doesn't print, line ends included; for a message, which is one line."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

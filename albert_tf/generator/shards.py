@@ -32,7 +32,8 @@ from albert_tf.records.example_encoding import find_frames
 from albert_tf.records.masking import derive_seeds
 from albert_tf.storage import files
 
-_SHUFFLING = 2  # What a seed is used for; those in examples.py are others.
+# The purpose of a seed; part of the hash, as those in examples.py are.
+_SHUFFLING = 2
 _RECORDS_AT_ONCE = 128
 
 

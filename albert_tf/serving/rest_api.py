@@ -39,7 +39,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 # What no page elsewhere can call itself.
 _OWN_HOST = re.compile(r"([\d.]*|\[[\da-f:.]*\]|localhost)(:\d*)?")
-# What is read of a body beyond its bound, until it is refused.
+# What is read of a body beyond its bound.
 _REFUSED_BYTES = 64 << 20
 
 
@@ -227,6 +227,22 @@ async def _in_time(request: Request, work: Coroutine[Any, Any, Any], seconds: fl
         gone.cancel()
 
 
+async def _read_body(receive: Any, most: int) -> bytes | None:
+    """Reads a body to its end, of which one byte more than the bound is kept.
+
+    Many clients send all of it before they read that it is refused. None if the client leaves.
+    """
+    body, read, is_whole = bytearray(), 0, False
+    while not is_whole and read < most + _REFUSED_BYTES:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        part, is_whole = message.get("body", b""), not message.get("more_body")
+        read += len(part)
+        body += part[: most + 1 - len(body)]
+    return bytes(body)
+
+
 class _Observer:
     """Counts, times and logs each request; answers those to other hosts, or at the very end."""
 
@@ -243,13 +259,10 @@ class _Observer:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         start, status, size = time.perf_counter(), 500, 0
-        message: dict[str, Any] = {"more_body": True}
-        body, read = bytearray(), 0
+        unread: list[dict[str, Any]] = []
 
         async def take() -> dict[str, Any]:
-            nonlocal message
-            taken, message = message, {}
-            return taken or await receive()
+            return unread.pop() if unread else await receive()
 
         async def observe(message: dict[str, Any]) -> None:
             nonlocal status, size
@@ -264,15 +277,11 @@ class _Observer:
         if not {"*", host.partition(":")[0]} & self._hosts and not _OWN_HOST.fullmatch(host):
             app = _json({"error": f"no host {host[:80]!r} here: add it to `allowed_hosts`"}, 400)
         try:
-            # First the whole body: many clients send it all before they read that it is refused.
-            while message.get("more_body") and read < self._most + _REFUSED_BYTES:
-                message = await receive()
-                read += len(part := message.get("body", b""))
-                body += part[: self._most + 1 - len(body)]
-            if message["type"] == "http.disconnect":
+            body = await _read_body(receive, self._most)
+            if body is None:
                 status = 499
                 return
-            message = {"type": "http.request", "body": bytes(body)}
+            unread.append({"type": "http.request", "body": body})
             await app(scope, take, observe)
         except asyncio.CancelledError:  # There is no time left, says the server.
             await _json({"error": "the server ends: ask again later"}, 503)(scope, take, observe)

@@ -100,7 +100,9 @@ def are_two(first: str, second: str) -> bool:
 
 
 def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> list[TextExample]:
-    """Reads a split of a task, "train", "dev" or "test", from a folder with one for each task.
+    """Reads a split, "train", "dev" or "test", of a task in GLUE_TASKS.
+
+    `data_dir` is the folder of GLUE, which holds a folder for each task.
 
     Source: classifier_utils.py, DataProcessor.
     """

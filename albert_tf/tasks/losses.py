@@ -34,7 +34,7 @@ class Distillation:
     temperature: float
 
     def mix(self, loss: Array, probabilities: Array, logits: Array) -> Array:
-        """Returns the student's loss `<float32>[...]`, of that on the labels.
+        """Returns the student's loss: that on the labels, `<float32>[...]`, and the teacher's part.
 
         The probabilities `<float32>[..., C]` are the teacher's, the logits the student's.
         """
@@ -53,7 +53,7 @@ def classification_loss(labels: Array, logits: Array) -> Array:
 def multilabel_loss(targets: Array, logits: Array) -> Array:
     """Returns the binary cross entropy `<float32>[B]`, the mean over C classes.
 
-    In the targets `<float32>[B, C]`, 1 = the example has the label; logits are `[B, C]`.
+    Targets and logits are `<float32>[B, C]`; a target of 1 = the example has the label.
     """
     return ops.mean(ops.binary_crossentropy(targets, logits, from_logits=True), axis=-1)
 
@@ -78,8 +78,9 @@ def position_loss(positions: Array, log_probs: Array) -> Array:
 def span_losses(outputs: dict[str, Array], features: Features) -> dict[str, Array]:
     """Returns the two losses of a span, each halved: their sum is the loss that is minimised.
 
-    They are `<float32>[B]`, of outputs of AlbertForQuestionAnswering, or of
-    AlbertForQuestionAnsweringV2 given the true starts.
+    They are `<float32>[B]`. The outputs are those of AlbertForQuestionAnswering, or of
+    AlbertForQuestionAnsweringV2 given the true starts; the features, `start_positions` and
+    `end_positions` `<int32>[B]`.
     """
     losses = {}
     for side in ("start", "end"):
@@ -93,7 +94,8 @@ def span_losses(outputs: dict[str, Array], features: Features) -> dict[str, Arra
 def answerability_loss(outputs: dict[str, Array], features: Features) -> Array:
     """Returns half the cross entropy `<float32>[B]` of `cls_logits` and `is_impossible`.
 
-    The outputs are AlbertForQuestionAnsweringV2's; 1 = the question has no answer.
+    The outputs are AlbertForQuestionAnsweringV2's; of the feature `is_impossible` `<int32>[B]`, 1 =
+    the question has no answer.
 
     Source: run_squad_v2.py, model_fn.
     """

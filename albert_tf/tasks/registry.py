@@ -283,8 +283,8 @@ _race = functools.partial(setting, False, group=TASK, rare=True)
 def _option(kind: type[Kind], name: str, more: str, group: str = SQUAD, rare: bool = True) -> Any:
     """Returns the setting of a kind's option, a length or a number; `more` ends its help text."""
     field = kind.option_fields()[name]
-    help = f"{field.metadata['help']} {more}"
-    return setting(field.default, help, group=group, interval=POSITIVE, rare=rare)
+    text = f"{field.metadata['help']} {more}"
+    return setting(field.default, text, group=group, interval=POSITIVE, rare=rare)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -33,9 +33,10 @@ class Split:
 
 
 class SupervisedRun:
-    """Trains, evaluates and predicts a task on its splits, which are to be set before, by name.
+    """Trains, evaluates and predicts a task with the model that the trainer holds.
 
-    The weights are those of the trainer's output_dir or, if it has none, `initial_weights`.
+    Its weights are those of the trainer's output_dir or, if it has none, `initial_weights`. Set
+    `splits`, by name, before anything else.
     """
 
     def __init__(
