@@ -67,6 +67,12 @@ def store(
     return str(folder / name)
 
 
+def checkpoint_files(*steps: int | str) -> set[str]:
+    """Returns the names of the files of a run's checkpoints."""
+    ends = ("meta", "data-00000-of-00001", "index")
+    return {f"model.ckpt-{step}.{end}" for step in steps for end in ends}
+
+
 def fine_tuned(
     name: str, problem_type: str = "", reading: Mapping[str, Any] | None = None, **settings: Any
 ) -> RunRecord:
