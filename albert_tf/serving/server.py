@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _DRAIN_SECONDS = 2
 # Load balancers keep theirs for a minute.
 _KEEP_ALIVE_SECONDS = 75
+# Connections that may wait, and how many are accepted before any is served: each takes memory.
+_WAITING, _ACCEPTED = 2048, 128
 # What the system keeps of a connection, and so the most that is read of it at once.
 _RECEIVED_BYTES = 65_536
 
@@ -124,6 +126,7 @@ def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) ->
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             asyncio.get_running_loop().set_exception_handler(say)
             await super().startup(sockets)
+            listener.listen(_WAITING)  # Asyncio would accept as many as may wait.
             print(ready, file=sys.stderr, flush=True)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -135,6 +138,7 @@ def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) ->
     config = uvicorn.Config(
         app,
         http=Connection,
+        backlog=_ACCEPTED,
         loop="asyncio",  # Uvloop accepts one connection at a time: behind 2,000 others one waits.
         headers=[("X-Content-Type-Options", "nosniff")],
         log_config=None,
