@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 from record_statistics import read_records
 
-from albert_tf.generator import create, workers
+from albert_tf.generator import create, shards, workers
 from albert_tf.generator.report import WrongVocabularyError
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.storage import files
@@ -103,6 +103,16 @@ def test_shards_are_regions_of_the_text(run, tmp_path):
     assert sorted(contents) == _names()
     sizes = [len(read_records([tmp_path / "run" / name])["input_ids"]) for name in _names()]
     assert max(sizes) < 1.5 * min(sizes)
+
+
+def test_the_order_is_the_seeds_and_the_shards():
+    def order(seed, shard):
+        settings = parse(GeneratorSettings, input_file="a", output_file="b", random_seed=seed)
+        return tuple(shards.record_order(workers.Plan(None, None, settings, ["b"]), shard, 500))
+
+    orders = {(seed, shard): order(seed, shard) for seed in (1, 2) for shard in (0, 1)}
+    assert len({*orders.values()}) == 4 and orders[1, 0] == order(1, 0)
+    assert all(sorted(each) == list(range(500)) for each in orders.values())
 
 
 def test_names_may_be_listed(run, tmp_path):

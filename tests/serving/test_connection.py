@@ -189,6 +189,20 @@ def test_a_lack_of_descriptors_is_logged_in_few_lines():
     assert 1 <= err.count("Too many open files") <= 5
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems let fewer wait")
+def test_many_connections_may_wait():
+    """More than are accepted at a time."""
+    with serving() as (process, port), contextlib.ExitStack() as open_ones:
+        process.send_signal(signal.SIGSTOP)
+        clients = [
+            open_ones.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
+            for _ in range(300)
+        ]
+        process.send_signal(signal.SIGCONT)
+        clients[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert clients[-1].recv(15) == b"HTTP/1.1 200 OK"
+
+
 @pytest.mark.skipif(os.name == "nt", reason="its clients need many descriptors")
 def test_no_client_stops_it_for_others(port):
     before, seconds = number(port, "process_resident_memory_bytes"), []
