@@ -13,6 +13,7 @@ import numpy as np
 from albert_tf.cli import run_directory
 from albert_tf.conversion import labels
 from albert_tf.generator import documents, report, shards, workers
+from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.records import input_files
 from albert_tf.storage import checkpoint, eval_results
 from albert_tf.tasks import feature_table
@@ -158,7 +159,9 @@ def _make_unfinished(folder: pathlib.Path) -> None:
 
 
 def _open(folder: pathlib.Path) -> Any:
-    return shards.open_run([str(folder / f"{i}.tfrecord") for i in range(3)], _SETTINGS)
+    settings = GeneratorSettings(input_file="", output_file="", keep_order=True)
+    paths = [str(folder / f"{i}.tfrecord") for i in range(3)]
+    return shards.open_run(workers.Plan(None, None, settings, paths), _SETTINGS)
 
 
 def _read_unfinished(folder: pathlib.Path) -> Any:
