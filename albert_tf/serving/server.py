@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib.util
 import os
 import re
@@ -97,6 +98,9 @@ def main(settings: ServerSettings) -> None:
                     quiet.import_tensorflow()
                 predictors.setdefault(name, {})[version] = predict.load_exported(path)
         app = rest_api.create_app(predictors, settings)
+        # What is here now stays. To look through it for garbage would stop all clients for 0.2 s.
+        gc.collect()
+        gc.freeze()
         host, port = listener.getsockname()[:2]
         ready = f"albert-serve: http://{host}:{port} has {', '.join(predictors)}"
         _serve(app, listener, settings.shutdown_seconds, ready)
