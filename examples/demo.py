@@ -246,20 +246,18 @@ def chance_baselines(records: str, vocabulary: str) -> tuple[float, str, float, 
     quiet.import_tensorflow()
     import tensorflow as tf
 
+    from albert_tf.records import frequencies
     from albert_tf.records.input_files import untuned
     from albert_tf.records.spec import pretraining_spec
 
     spec = pretraining_spec(MAX_SEQ_LENGTH, MAX_PREDICTIONS)
-    pieces, orders = [], []
-    for batch in untuned(tf.data.TFRecordDataset(records).batch(1024).map(spec.parse)):
-        pieces.append(batch["masked_lm_ids"].numpy()[batch["masked_lm_weights"].numpy() > 0])
-        orders.append(batch["sentence_order_labels"].numpy())
-    counts = np.bincount(np.concatenate(pieces))
-    shares = counts[counts > 0] / counts.sum()
-    unigram_loss = -float(np.sum(shares * np.log(shares)))
-    swapped = np.concatenate(orders).mean()
+    rows = untuned(tf.data.TFRecordDataset(records).batch(1024).map(spec.parse))
+    batches = list(rows.as_numpy_iterator())
+    counts = frequencies.count_masked(batches)
+    swapped = np.concatenate([batch["sentence_order_labels"] for batch in batches]).mean()
     piece = Tokenizer(spm_model_file=vocabulary).convert_ids_to_tokens([int(counts.argmax())])[0]
-    return shares.max(), piece, unigram_loss, max(swapped, 1 - swapped)
+    chance = counts.max() / counts.sum()
+    return chance, piece, frequencies.loss(counts), max(swapped, 1 - swapped)
 
 
 def print_table(directory: str, paths: dict[str, str], tokens: int, seconds: float) -> bool:

@@ -20,17 +20,13 @@ def count_pieces(records: str, max_seq_length: int, most: int) -> np.ndarray:
     quiet.import_tensorflow()
     import tensorflow as tf
 
+    from albert_tf.records import frequencies
     from albert_tf.records.input_files import untuned
     from albert_tf.records.spec import pretraining_spec
 
-    counts = np.zeros(0, "int64")
     spec = pretraining_spec(max_seq_length, most)
-    for batch in untuned(tf.data.TFRecordDataset(records).batch(1024).map(spec.parse)):
-        masked = batch["masked_lm_ids"].numpy()[batch["masked_lm_weights"].numpy() > 0]
-        new = np.bincount(masked, minlength=len(counts))
-        new[: len(counts)] += counts
-        counts = new
-    return counts
+    rows = untuned(tf.data.TFRecordDataset(records).batch(1024).map(spec.parse))
+    return frequencies.count_masked(rows.as_numpy_iterator())
 
 
 def cross_entropy(train: np.ndarray, dev: np.ndarray) -> float:

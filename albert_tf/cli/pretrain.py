@@ -7,7 +7,9 @@ import dataclasses
 import functools
 import os
 import tempfile
+from collections.abc import Mapping
 
+import tensorflow as tf
 from absl import logging
 
 from albert_tf import conversion
@@ -18,7 +20,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.console import errors, log
 from albert_tf.conversion import layouts
 from albert_tf.conversion.names import POOLER, SENTENCE_ORDER_HEAD
-from albert_tf.records import input_files, input_pipeline
+from albert_tf.records import frequencies, input_files, input_pipeline
 from albert_tf.records.input_pipeline import DynamicMasking
 from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.spec import FeatureSpec, RowFormat, compact_spec, pretraining_spec
@@ -34,6 +36,8 @@ from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
 # The seed of an evaluation's masks, the same for every `random_seed`.
 _EVALUATION_SEED = -1
+# Batches of 256 rows that tell the frequencies of masked pieces.
+_COUNTED_BATCHES = 32
 
 
 def main(settings: PretrainingSettings) -> None:
@@ -43,14 +47,17 @@ def main(settings: PretrainingSettings) -> None:
     with in_one_line, contextlib.ExitStack() as held:
         settings, trainer, records, weights = prepare(settings, held)
         with input_files.naming_bad_records(records.files, records.spec):
+            known = {"masked_lm_loss_by_frequency": frequency_loss(records)}
+            text = "guessing masked pieces by their frequency alone has a loss of %.3f"
+            logging.info(text, *known.values())
             finished = not settings.do_train or train(settings, trainer, records)
             if settings.do_eval and finished:
                 input_fn = evaluation_input(settings, records)
                 if weights and not settings.do_train:
-                    evaluate_once(settings, trainer, weights, input_fn)
+                    evaluate_once(settings, trainer, weights, input_fn, known)
                     return
                 last = functools.partial(last_step, settings)
-                evaluation.evaluate_checkpoints(trainer, input_fn, last)
+                evaluation.evaluate_checkpoints(trainer, input_fn, last, known)
         if finished:
             run_directory.log_end(trainer, settings.do_eval, "fill_mask")
 
@@ -225,6 +232,20 @@ def check_records(
     return Records(paths, input_files.index_records(paths, cache), spec, row_format, masks)
 
 
+def frequency_loss(records: Records) -> float:
+    """Returns the loss of guessing the first records' masked pieces by their frequencies there."""
+    batches = input_pipeline.evaluation_dataset(
+        records.files,
+        records.counts,
+        records.spec,
+        256,
+        _COUNTED_BATCHES,
+        tf.distribute.InputContext(),
+        records.masking(_EVALUATION_SEED),
+    )
+    return frequencies.loss(frequencies.count_masked(batches.as_numpy_iterator()))
+
+
 # --- what the settings make -----------------------------------------------------------------
 
 
@@ -268,15 +289,19 @@ def last_step(settings: PretrainingSettings) -> int:
 
 
 def evaluate_once(
-    settings: PretrainingSettings, trainer: Trainer, path: str, input_fn: InputFn
+    settings: PretrainingSettings,
+    trainer: Trainer,
+    path: str,
+    input_fn: InputFn,
+    known: Mapping[str, float],
 ) -> None:
-    """Evaluates stored weights, and adds the results to eval_results.txt."""
+    """Evaluates stored weights, and adds the results and what is known to eval_results.txt."""
     report = conversion.load_weights(trainer.model, path)
     unused = () if settings.sentence_order_weight else (POOLER, SENTENCE_ORDER_HEAD)
     names = map(conversion.tf1_name, report.missing)
     if lacking := [name for name in names if not name.startswith(unused)]:
         raise ValueError(f"{path} can't be evaluated: it lacks {', '.join(lacking)}")
-    results = trainer.evaluate(input_fn)
+    results = {**trainer.evaluate(input_fn), **known}
     evaluation.check_finite(results, path)
     lines = evaluation.log_results(path, results)
     file = os.path.join(settings.output_dir, eval_results.RESULTS_FILE)

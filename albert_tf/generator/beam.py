@@ -71,7 +71,7 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
                     | "Gather" >> beam.GroupByKey()
                     | "Write" >> beam.Map(_write_shard, plan)
                     | "Merge" >> beam.CombineGlobally(Report.total)
-                    | "Report" >> beam.Map(Report.save, report_file)
+                    | "Report" >> beam.Map(_save, report_file)
                 )
         # The type of a worker's error depends on the runner.
         except Exception as error:
@@ -88,6 +88,10 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
         for path in plan.output_files:
             tf.io.gfile.rename(shards.unfinished(path), path, overwrite=True)
     return report
+
+
+def _save(report: Report, path: str) -> None:
+    files.replace(path, json.dumps(report.to_json()))
 
 
 def _cut_blocks(plan: workers.Plan) -> Iterator[TextBlock]:

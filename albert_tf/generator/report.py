@@ -15,6 +15,7 @@ import numpy as np
 
 from albert_tf.console import figures
 from albert_tf.generator.examples import Instances, SegmentPair, TokenBlock
+from albert_tf.records import frequencies
 from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.spec import NUM_SPECIALS
 from albert_tf.storage import files
@@ -22,6 +23,7 @@ from albert_tf.storage import files
 SCHEMA_VERSION = 3
 # Words of any language are shorter, even letter by letter; they are masked whole.
 _MOST_PIECES = 12
+_HISTOGRAMS = ("length_histogram", "ngram_histogram", "piece_histogram")
 # Unit of getrusage's ru_maxrss: bytes on macOS, KiB on Linux.
 _MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024
 
@@ -59,6 +61,7 @@ class Report:
       length_histogram: Output tokens of an instance -> instances.
       ngram_histogram: Words -> n-grams, counted as maximal runs of masked words (pieces, without
         do_whole_word_mask) in a segment: n-grams drawn next to each other count as one.
+      piece_histogram: Piece -> input tokens. It is not written with the finished report.
       shards: Written file -> {"records": ..., "bytes": ...}.
       seconds: Wall time; over all parts of a resumed run.
       peak_memory_bytes: Peak resident memory of the largest process, workers included.
@@ -82,6 +85,7 @@ class Report:
     limited_masks: int = 0
     length_histogram: Counter[int] = dataclasses.field(default_factory=Counter)
     ngram_histogram: Counter[int] = dataclasses.field(default_factory=Counter)
+    piece_histogram: Counter[int] = dataclasses.field(default_factory=Counter)
     shards: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
     peak_memory_bytes: int = 0
@@ -92,6 +96,7 @@ class Report:
         self.sentences += sum(map(len, block.documents)) - len(block.documents)
         self.input_tokens += len(block.tokens)
         self.words += int(np.count_nonzero(block.word_starts))
+        self.piece_histogram += _count_values(block.tokens)
         self.unknown_tokens += int(np.count_nonzero(block.tokens == unk_id))
         self.false_starts += int(np.count_nonzero(false_starts[block.tokens]))
 
@@ -182,7 +187,10 @@ class Report:
             )
 
     def shares(self) -> dict[str, float]:
-        """Returns ratios of the counts; a share of nothing is 0."""
+        """Returns ratios of the counts; a share of nothing is 0.
+
+        `frequency_loss` is that of guessing each input token by its frequency, in nats.
+        """
         return {
             "unknown_share": _share(self.unknown_tokens, self.input_tokens),
             "false_starts_share": _share(self.false_starts, self.input_tokens),
@@ -192,6 +200,7 @@ class Report:
             "single_segments_share": _share(self.single_segments, self.instances),
             "truncated_share": _share(self.truncated, self.instances),
             "limited_masks_share": _share(self.limited_masks, self.instances),
+            "frequency_loss": frequencies.loss(np.array([*self.piece_histogram.values()], int)),
             "output_tokens_per_second": _share(self.output_tokens, self.seconds),
         }
 
@@ -201,7 +210,7 @@ class Report:
         Histogram keys become strings, in ascending order.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        for name in ("length_histogram", "ngram_histogram"):
+        for name in _HISTOGRAMS:
             values[name] = {str(key): values[name][key] for key in sorted(values[name])}
         return {"schema_version": SCHEMA_VERSION, **values, "shares": self.shares()}
 
@@ -209,7 +218,7 @@ class Report:
     def from_json(cls, value: Mapping[str, Any]) -> Report:
         """Returns the report that `to_json` described."""
         values = {field.name: value[field.name] for field in dataclasses.fields(cls)}
-        for name in ("length_histogram", "ngram_histogram"):
+        for name in _HISTOGRAMS:
             values[name] = Counter({int(key): count for key, count in values[name].items()})
         values["shards"] = {
             path: {name: int(shard[name]) for name in ("records", "bytes")}
@@ -225,7 +234,8 @@ class Report:
             f"read {self.documents:,} documents, {self.sentences:,} sentences, {self.words:,} "
             f"words, {self.input_tokens:,} tokens, {shares['unknown_share']:.3%} of them [UNK], "
             f"{shares['false_starts_share']:.3%} counted as words only because their letters are "
-            "not Latin",
+            "not Latin; guessing a token by its frequency alone costs "
+            f"{shares['frequency_loss']:.3f} nats",
             f"wrote {self.instances:,} instances, {self.output_tokens:,} tokens, in {self.rows:,} "
             f"rows, {shares['masked_share']:.2%} of them masked; padding: "
             f"{shares['padding_share']:.2%} of the rows",
@@ -246,8 +256,10 @@ class Report:
         return lines
 
     def save(self, path: str) -> None:
-        """Writes the JSON atomically."""
-        files.replace(path, json.dumps(self.to_json(), indent=2) + "\n")
+        """Writes the JSON of a finished run, which nothing is added to, atomically."""
+        values = self.to_json()
+        del values["piece_histogram"]  # Thousands of lines.
+        files.replace(path, json.dumps(values, indent=2) + "\n")
 
 
 def report_path(output_file: str, suffix: str) -> str:

@@ -24,7 +24,10 @@ _REMIND_SECONDS = 60.0
 
 
 def evaluate_checkpoints(
-    trainer: Trainer, input_fn: InputFn, last_step: Callable[[], int]
+    trainer: Trainer,
+    input_fn: InputFn,
+    last_step: Callable[[], int],
+    known: Mapping[str, float],
 ) -> dict[str, float]:
     """Evaluates the newest checkpoint in the output directory, repeatedly up to `last_step`.
 
@@ -35,6 +38,7 @@ def evaluate_checkpoints(
       trainer: Its weights are replaced by each checkpoint's.
       input_fn: Makes a host's finite dataset.
       last_step: Returns the training run's last step, as far as it is known.
+      known: Metrics of the data, to stand beside the model's.
 
     Returns:
       The last metrics, and `global_step`.
@@ -56,7 +60,7 @@ def evaluate_checkpoints(
             step = trainer.restore(prefix)
         except FileNotFoundError:
             continue  # The training run has just replaced it by a newer one.
-        metrics = trainer.evaluate(input_fn)
+        metrics = {**trainer.evaluate(input_fn), **known}
         check_finite(metrics, prefix)
         results = {"global_step": step, **metrics}
         evaluated, waiting_since = prefix, None

@@ -11,6 +11,7 @@ import re
 import shutil
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -160,6 +161,10 @@ def test_what_a_run_leaves_behind(trained):
     results = eval_results.read_last(trained)
     parts = results["masked_lm_loss"] + results["sentence_order_loss"]
     assert results["loss"] == pytest.approx(parts)
+    rows = runs.examples(31)
+    masked = np.concatenate([row["masked_lm_ids"][row["masked_lm_weights"] > 0] for row in rows])
+    guessed = -np.log(np.bincount(masked)[masked] / len(masked)).mean()
+    assert results["masked_lm_loss_by_frequency"] == pytest.approx(guessed)
     # 31 examples, each counted once: the 5 that fill up the last batch are not.
     assert (results["sentence_order_accuracy"] * 31) % 1 == pytest.approx(0, abs=1e-5)
 

@@ -140,6 +140,9 @@ def test_merged_parts_are_the_report_of_the_whole(golden):
         _count(part, block, tokenizer, settings)
         parts.append(Report.from_json(json.loads(json.dumps(part.to_json()))))
     assert whole.documents == 11
+    tokens = np.concatenate([block.tokens for block in blocks])
+    logs = np.log(np.bincount(tokens)[tokens] / len(tokens))
+    assert whole.shares()["frequency_loss"] == pytest.approx(-logs.mean())
     assert Report.total(parts) == whole
 
 

@@ -49,7 +49,7 @@ def save(directory: pathlib.Path, *steps: int, keep_max: int = 0) -> None:
 
 
 def evaluate(trainer: FakeTrainer, last_step: int) -> dict[str, float]:
-    return evaluation.evaluate_checkpoints(trainer, None, lambda: last_step)
+    return evaluation.evaluate_checkpoints(trainer, None, lambda: last_step, {})
 
 
 def follow(directory: pathlib.Path, step: int, accuracy: float) -> None:

@@ -58,7 +58,7 @@ class _Trainer(types.SimpleNamespace):
 
 
 def _evaluate(folder: pathlib.Path) -> None:
-    evaluation.evaluate_checkpoints(_Trainer(output_dir=str(folder)), None, lambda: 12)
+    evaluation.evaluate_checkpoints(_Trainer(output_dir=str(folder)), None, lambda: 12, {})
 
 
 def _make_best(folder: pathlib.Path) -> None:
