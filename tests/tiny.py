@@ -119,4 +119,4 @@ def run_main(main: Callable[[Any], None], argv: Sequence[Any]) -> None:
 def arguments(function: Callable[..., Any], *args: Any, **kwargs: Any) -> types.SimpleNamespace:
     """Returns the arguments of a call by name."""
     bound = inspect.signature(function).bind_partial(*args, **kwargs)
-    return types.SimpleNamespace(**bound.arguments)
+    return types.SimpleNamespace(**bound.arguments.pop("kwargs", {}), **bound.arguments)

@@ -76,6 +76,24 @@ class TrainingSettings(Settings):
         "Peak learning rate: reached by linear warm-up, then decayed to 0 at the last step.",
         interval="(0, inf)",
     )
+    weight_decay_rate: float = _training(
+        0.01,
+        "Weight decay: the fraction of a weight that is added to its update, but of biases and "
+        "layer norms. 0.01 is the release's.",
+        interval="[0, inf)",
+    )
+    adam_beta1: float = _training(
+        0.9, "Decay of the first moment. 0.9 is the release's.", interval="[0, 1)", rare=True
+    )
+    adam_beta2: float = _training(
+        0.999, "Decay of the second moment. 0.999 is the release's.", interval="[0, 1)", rare=True
+    )
+    adam_epsilon: float = _training(
+        1e-6,
+        "Added to the square root of the second moment. 1e-6 is the release's.",
+        interval="(0, inf)",
+        rare=True,
+    )
     train_batch_size: int = _training(
         32,
         "Number of examples per training step, over all devices. The default is the release's.",
@@ -196,7 +214,12 @@ class TrainingSettings(Settings):
 
         steps, warmup, *shape = self.schedule
         make_optimizer = functools.partial(
-            optimizers.create_optimizer, self.learning_rate, steps, warmup, self.optimizer, *shape
+            optimizers.create_optimizer,
+            *(self.learning_rate, steps, warmup, self.optimizer, *shape),
+            weight_decay_rate=self.weight_decay_rate,
+            beta_1=self.adam_beta1,
+            beta_2=self.adam_beta2,
+            epsilon=self.adam_epsilon,
         )
         jit_compile = False if self.use_tpu else self.jit_compile  # A TPU always compiles.
         step = StepSettings(self.random_seed, jit_compile, self.gradient_accumulation_steps)

@@ -27,8 +27,9 @@ def _lamb(*args: Any, **kwargs: Any) -> keras.optimizers.Optimizer:
     return Lamb(*args, **kwargs)
 
 
-# By name, a function of the learning rate's schedule and keyword arguments (`global_clipnorm`, the
-# largest norm of the gradients or None, and what the caller adds) that makes the optimizer.
+# By name, a function of the learning rate's schedule and keyword arguments that makes the optimizer:
+# `global_clipnorm`, the largest norm of the gradients or None, and what the caller adds (scripts:
+# `weight_decay_rate`, `beta_1`, `beta_2` and `epsilon`).
 OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {"adamw": _adamw, "lamb": _lamb}
 
 
@@ -54,7 +55,7 @@ def create_optimizer(
       poly_power: Exponent of the decay.
       start_warmup_step: Step at which the warm-up starts.
       clip_norm: Largest global norm of the gradients; None doesn't clip.
-      **kwargs: Further arguments of the optimizer, such as `bias_correction` of `AdamW`.
+      **kwargs: Further arguments of the optimizer, such as `beta_2` of `AdamW`.
 
     Example:
       >>> optimizer = create_optimizer(0.00176, 125_000, 3_125, optimizer="lamb")

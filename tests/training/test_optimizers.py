@@ -122,9 +122,16 @@ def _toy_gradient(name, variable, stored):
     return stored[f"lin/{name}"] + stored[f"quad/{name}"] * variable
 
 
-@pytest.mark.parametrize("bias_correction", [False, True])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"bias_correction": True},
+        {"beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-3, "weight_decay_rate": 0.2},
+    ],
+)
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
-def test_three_updates_worked_out_by_hand(optimizer, bias_correction):
+def test_three_updates_worked_out_by_hand(optimizer, changes):
     """Warm-up, clip, moments, decay, exclusions and trust ratio in float64 numpy."""
     rng = np.random.default_rng(11)
     shapes = {"net/kernel": (2, 3), "net/bias": (5,), "net/LayerNorm/gamma": (7,)}
@@ -132,7 +139,11 @@ def test_three_updates_worked_out_by_hand(optimizer, bias_correction):
     variables = [_variable(path, value.astype("float32")) for path, value in expected.items()]
     m = {path: 0.0 for path in shapes}
     v = {path: 0.0 for path in shapes}
-    opt = create_optimizer(0.02, 10, 2, optimizer, bias_correction=bias_correction)
+    opt = create_optimizer(0.02, 10, 2, optimizer, **changes)
+    # The release's, unless changed.
+    b1, b2 = changes.get("beta_1", 0.9), changes.get("beta_2", 0.999)
+    epsilon, decay = changes.get("epsilon", 1e-6), changes.get("weight_decay_rate", 0.01)
+    corrects = changes.get("bias_correction", False)
 
     # 2 steps of warm-up to 0.02; then 2 of the decay's 10 steps are over.
     for step, (rate, size) in enumerate([(0.0, 3.0), (0.01, 0.001), (0.016, 5.0)]):
@@ -142,13 +153,13 @@ def test_three_updates_worked_out_by_hand(optimizer, bias_correction):
         assert (norm > 1.0) == (size > 1.0)
         for path, w in expected.items():
             g = grads[path] / norm if norm > 1.0 else grads[path]
-            m[path] = 0.9 * m[path] + 0.1 * g
-            v[path] = 0.999 * v[path] + 0.001 * g**2
-            correct_m = 1 - 0.9 ** (step + 1) if bias_correction else 1.0
-            correct_v = 1 - 0.999 ** (step + 1) if bias_correction else 1.0
-            update = m[path] / correct_m / (np.sqrt(v[path] / correct_v) + 1e-6)
+            m[path] = b1 * m[path] + (1 - b1) * g
+            v[path] = b2 * v[path] + (1 - b2) * g**2
+            correct_m = 1 - b1 ** (step + 1) if corrects else 1.0
+            correct_v = 1 - b2 ** (step + 1) if corrects else 1.0
+            update = m[path] / correct_m / (np.sqrt(v[path] / correct_v) + epsilon)
             if path == "net/kernel":
-                update += 0.01 * w
+                update += decay * w
                 if optimizer == "lamb":
                     update *= np.linalg.norm(w) / np.linalg.norm(update)
             expected[path] = w - rate * update
