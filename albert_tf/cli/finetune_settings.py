@@ -11,7 +11,7 @@ import functools
 import math
 import os
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from albert_tf import config
@@ -323,8 +323,8 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         )
 
     @property
-    def schedule(self) -> Sequence[Any]:
-        return self.train_step, self.warmup_step
+    def rate(self) -> dict[str, Any]:
+        return {"num_train_steps": self.train_step, "num_warmup_steps": self.warmup_step}
 
     @property
     def predicts(self) -> bool:

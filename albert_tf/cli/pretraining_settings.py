@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from albert_tf import config
@@ -93,8 +93,8 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
     do_train: bool = _inherited("do_train", True, "True by default if there is an output_dir.")
     num_train_steps: int = _training(
         125000,
-        "Number of training steps, at the last of which the learning rate is 0. 125000 is the "
-        "paper's.",
+        "Number of training steps, at the last of which the learning rate is 0 unless it stays "
+        "constant. 125000 is the paper's.",
         interval=POSITIVE,
     )
     num_warmup_steps: int = _training(
@@ -188,9 +188,9 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
             )
 
     @property
-    def schedule(self) -> Sequence[Any]:
-        shape = self.poly_power, self.start_warmup_step
-        return self.num_train_steps, self.num_warmup_steps, *shape
+    def rate(self) -> dict[str, Any]:
+        names = ("num_train_steps", "num_warmup_steps", "poly_power", "start_warmup_step")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def has_dynamic_masks(self) -> bool:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from absl import flags
 
 from albert_tf.console.settings import NATURAL, POSITIVE, Settings, setting
-from albert_tf.training.optimizers import OPTIMIZERS
+from albert_tf.training.optimizers import OPTIMIZERS, SCHEDULES
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.training.interfaces import Devices, Task
@@ -73,8 +73,21 @@ class TrainingSettings(Settings):
     )
     learning_rate: float = _training(
         5e-5,
-        "Peak learning rate: reached by linear warm-up, then decayed to 0 at the last step.",
+        "Peak learning rate: reached by linear warm-up, then decayed as schedule says.",
         interval="(0, inf)",
+    )
+    schedule: str = _training(
+        "linear",
+        "Course of the learning rate after the warm-up. linear, as in the release: it decays all "
+        "the time, to 0 at the last step; constant: it stays; wsd: it stays, and decays to 0 over "
+        "the last decay_steps.",
+        choices=SCHEDULES,
+    )
+    decay_steps: int | None = _training(
+        None,
+        "Number of last steps over which the learning rate decays, for --schedule=wsd. By default "
+        "a tenth of all steps.",
+        interval=POSITIVE,
     )
     weight_decay_rate: float = _training(
         0.01,
@@ -194,8 +207,8 @@ class TrainingSettings(Settings):
         return "mixed_bfloat16" if self.precision == "bfloat16" else "float32"
 
     @property
-    def schedule(self) -> Sequence[Any]:
-        """The last step, that at which warm-up ends, and the shape of what follows if it varies."""
+    def rate(self) -> dict[str, Any]:
+        """The last step, that at which warm-up ends, and more of create_optimizer's arguments."""
         raise NotImplementedError
 
     @property
@@ -212,10 +225,13 @@ class TrainingSettings(Settings):
         from albert_tf.training import optimizers, trainer
         from albert_tf.training.interfaces import StepSettings
 
-        steps, warmup, *shape = self.schedule
         make_optimizer = functools.partial(
             optimizers.create_optimizer,
-            *(self.learning_rate, steps, warmup, self.optimizer, *shape),
+            self.learning_rate,
+            optimizer=self.optimizer,
+            schedule=self.schedule,
+            decay_steps=self.decay_steps,
+            **self.rate,
             weight_decay_rate=self.weight_decay_rate,
             beta_1=self.adam_beta1,
             beta_2=self.adam_beta2,

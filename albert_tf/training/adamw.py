@@ -1,4 +1,4 @@
-"""AdamW and LAMB as released, and their learning rate: warm-up, then polynomial decay."""
+"""AdamW and LAMB as released."""
 
 from __future__ import annotations
 
@@ -10,64 +10,6 @@ import keras
 from keras import ops
 
 from albert_tf.model.fusion import compiled
-
-
-@keras.saving.register_keras_serializable(package="albert_tf")
-class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up that replaces the first steps of a polynomial decay to zero.
-
-    The decay runs from step 0, not from the end of the warm-up, so the rate starts at 0 and
-    drops a little where the warm-up hands over. The first update therefore moves no weight.
-
-    Source: the release's `optimization.create_optimizer`.
-
-    Args:
-      init_lr: Rate that the decay starts from and the warm-up heads for.
-      num_train_steps: Step at which the rate reaches 0; it stays there.
-      num_warmup_steps: Steps of warm-up, counted from `start_warmup_step`; 0 for none.
-      poly_power: Exponent of the decay; 1.0 is linear.
-      start_warmup_step: Step at which the warm-up starts. As in the release, the rate is
-        negative before it (gradient ascent).
-
-    Example:
-      >>> rate = WarmupPolynomialDecay(0.1, num_train_steps=100, num_warmup_steps=10)
-      >>> [round(float(rate(step)), 3) for step in (0, 5, 10, 50, 100)]
-      [0.0, 0.05, 0.09, 0.05, 0.0]
-    """
-
-    def __init__(
-        self,
-        init_lr: float,
-        num_train_steps: int,
-        num_warmup_steps: int = 0,
-        poly_power: float = 1.0,
-        start_warmup_step: int = 0,
-    ) -> None:
-        self.init_lr = init_lr
-        self.num_train_steps = num_train_steps
-        self.num_warmup_steps = num_warmup_steps
-        self.poly_power = poly_power
-        self.start_warmup_step = start_warmup_step
-        least = {"num_train_steps": 1, "num_warmup_steps": 0, "start_warmup_step": 0}
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise ValueError(f"`{name}` must be at least {bound}, got {getattr(self, name)}.")
-        if poly_power <= 0:
-            raise ValueError(f"`poly_power` must be above 0 (1.0 is linear), got {poly_power}.")
-
-    def __call__(self, step: Any) -> Any:
-        """Returns the rate `<float32>[]` of the update after `step` `<int>[]` others."""
-        step = ops.cast(step, "float32")
-        done = ops.minimum(step, float(self.num_train_steps)) / float(self.num_train_steps)
-        decayed = self.init_lr * ops.power(1.0 - done, self.poly_power)
-        if not self.num_warmup_steps:
-            return decayed
-        warm = step - float(self.start_warmup_step)
-        warmed = self.init_lr * (warm / float(self.num_warmup_steps))
-        return ops.where(warm < self.num_warmup_steps, warmed, decayed)
-
-    def get_config(self) -> dict[str, Any]:
-        return dict(vars(self))  # Nothing but the arguments.
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -101,7 +43,7 @@ class AdamW(keras.optimizers.Optimizer):
         `global_clipnorm`. With `gradient_accumulation_steps` schedules count updates, not batches.
 
     Example:
-      >>> optimizer = AdamW(WarmupPolynomialDecay(1e-3, num_train_steps=100, num_warmup_steps=10))
+      >>> optimizer = AdamW(1e-3, global_clipnorm=1.0)
       >>> optimizer.exclude_names
       ('LayerNorm', 'layer_norm', 'bias')
     """

@@ -24,6 +24,8 @@ PASSED_ON = {
     "output_dir": ("there", {"Trainer.output_dir": "there"}),
     "optimizer": ("lamb", {"optimizer.optimizer": "lamb"}),
     "learning_rate": (0.5, {"optimizer.init_lr": 0.5}),
+    "schedule": ("wsd", {"optimizer.schedule": "wsd"}),
+    "decay_steps": (3, {"optimizer.decay_steps": 3}),
     "weight_decay_rate": (0.2, {"optimizer.weight_decay_rate": 0.2}),
     "adam_beta1": (0.8, {"optimizer.beta_1": 0.8}),
     "adam_beta2": (0.98, {"optimizer.beta_2": 0.98}),

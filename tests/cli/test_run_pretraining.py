@@ -56,6 +56,8 @@ PASSED_ON = {
     "sentence_order_weight": (0.5, {"task.sentence_order_weight": 0.5}),
     "optimizer": ("adamw", {"optimizer.optimizer": "adamw"}),
     "learning_rate": (0.5, {"optimizer.init_lr": 0.5}),
+    "schedule": ("wsd", {"optimizer.schedule": "wsd"}),
+    "decay_steps": (3, {"optimizer.decay_steps": 3}),
     "weight_decay_rate": (0.2, {"optimizer.weight_decay_rate": 0.2}),
     "adam_beta1": (0.8, {"optimizer.beta_1": 0.8}),
     "adam_beta2": (0.98, {"optimizer.beta_2": 0.98}),

@@ -16,8 +16,9 @@ from keras import ops
 
 import albert_tf
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.training.adamw import AdamW, Lamb, WarmupPolynomialDecay
+from albert_tf.training.adamw import AdamW, Lamb
 from albert_tf.training.optimizers import create_optimizer
+from albert_tf.training.schedules import WarmupPolynomialDecay
 from albert_tf.training.tensorflow_devices import TrainStep
 from tests import goldens, tiny, tolerances
 from tests import pretraining_runs as runs
@@ -62,15 +63,49 @@ def test_schedule_without_warmup_takes_none_or_zero():
 
 
 @pytest.mark.parametrize(
-    ("steps", "start", "warns"), [(6, 0, False), (7, 0, True), (4, 3, True), (0, 9, False)]
+    ("schedule", "decay_steps", "power", "first"),
+    [
+        ("linear", 7, 1.0, 0),
+        ("constant", 7, 1.0, 40),
+        ("wsd", None, 1.0, 36),  # A tenth of all.
+        ("wsd", 7, 1.0, 33),
+        ("wsd", 7, 2.0, 33),
+        ("wsd", 41, 1.0, 0),
+    ],
 )
-def test_a_warm_up_as_long_as_the_run_is_warned_of(steps, start, warns, caplog):
-    create_optimizer(0.5, 7, steps, start_warmup_step=start)
-    assert ("warm-up ends at step 7, the run at step 7: the lea" in caplog.text) == warns
+def test_what_follows_the_warm_up(schedule, decay_steps, power, first):
+    optimizer = create_optimizer(
+        0.03, 40, 5, poly_power=power, schedule=schedule, decay_steps=decay_steps
+    )
+    for step in range(45):
+        left = 1 if step < first or first == 40 else max(40 - step, 0) / (40 - first)
+        expected = 0.03 * (step / 5 if step < 5 else left**power)
+        optimizer.iterations.assign(step)
+        found = float(optimizer.learning_rate)
+        assert abs(found - expected) <= tolerances.SCHEDULE_RELATIVE * 0.03, step
+    assert (found == 0) == (schedule != "constant")
+
+
+@pytest.mark.parametrize(
+    ("steps", "changes", "warns"),
+    [
+        (6, {}, False),
+        (7, {}, True),
+        (4, {"start_warmup_step": 3}, True),
+        (0, {"start_warmup_step": 9}, False),
+        (6, {"schedule": "constant"}, False),
+        (7, {"schedule": "constant"}, True),
+        (4, {"schedule": "wsd", "decay_steps": 3}, False),
+        (5, {"schedule": "wsd", "decay_steps": 3}, True),
+    ],
+)
+def test_a_warm_up_that_never_ends_is_warned_of(steps, changes, warns, caplog):
+    create_optimizer(0.5, 7, steps, **changes)
+    assert ("the learning rate never gets to 0.5" in caplog.text) == warns
 
 
 def test_schedule_survives_serialisation():
-    schedule = WarmupPolynomialDecay(0.03, 23, 5, 2.0, 3)
+    schedule = WarmupPolynomialDecay(0.03, 23, 5, 2.0, 3, 11)
     config = json.loads(json.dumps(keras.optimizers.schedules.serialize(schedule)))
     restored = keras.optimizers.schedules.deserialize(config)
     assert isinstance(restored, WarmupPolynomialDecay)
@@ -233,6 +268,7 @@ def test_sparse_gradient_is_clipped_by_its_summed_rows():
     ("arguments", "message"),
     [
         ({"optimizer": "sgd"}, r"`optimizer` must be one of \['adamw', 'lamb'\], got 'sgd'"),
+        ({"schedule": "cosine"}, r"`schedule` must be one of \['constant', 'linear', 'wsd'\], got"),
         ({"num_train_steps": 0}, "`num_train_steps` must be at least 1, got 0"),
         ({"num_warmup_steps": -1}, "`num_warmup_steps` must be at least 0, got -1"),
         ({"start_warmup_step": -2}, "`start_warmup_step` must be at least 0, got -2"),
@@ -246,13 +282,14 @@ def test_bad_arguments_are_refused(arguments, message):
         create_optimizer(**{**good, **arguments})
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
-def test_fit_save_and_load_go_on_where_they_were(tmp_path, optimizer):
+@pytest.mark.parametrize(("optimizer", "schedule"), [("adamw", "wsd"), ("lamb", "linear")])
+def test_fit_save_and_load_go_on_where_they_were(tmp_path, optimizer, schedule):
     keras.utils.set_random_seed(5)
     x = np.random.default_rng(5).normal(size=(14, 3)).astype("float32")
     y = x @ np.float32([[1.0], [-2.0], [0.5]])
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(5), keras.layers.Dense(1)])
-    model.compile(optimizer=create_optimizer(0.05, 60, 3, optimizer), loss="mse")
+    made = create_optimizer(0.05, 30, 3, optimizer, schedule=schedule, decay_steps=12)
+    model.compile(optimizer=made, loss="mse")
     losses = model.fit(x, y, batch_size=7, epochs=11, shuffle=False, verbose=0).history["loss"]
     assert losses[-1] < 0.5 * losses[0]
 
@@ -260,6 +297,9 @@ def test_fit_save_and_load_go_on_where_they_were(tmp_path, optimizer):
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert loaded.optimizer.get_config() == model.optimizer.get_config()
     assert int(loaded.optimizer.iterations) == 22
+    # Of 12 steps of decay 4 are over; of 30 22.
+    rate = 0.05 * {"wsd": 8 / 12, "linear": 8 / 30}[schedule]
+    assert float(loaded.optimizer.learning_rate) == pytest.approx(rate)
     for one in (model, loaded):
         one.train_on_batch(x, y)
     weights = [*model.weights, *model.optimizer.variables]
