@@ -31,6 +31,7 @@ from albert_tf.text import vocabulary
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.training import evaluation
 from albert_tf.training.interfaces import Devices, InputFn
+from albert_tf.training.optimizers import count_decay_steps
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
@@ -73,8 +74,10 @@ def prepare(
     if settings.output_dir is None:
         folder = held.enter_context(tempfile.TemporaryDirectory())
         settings = dataclasses.replace(settings, output_dir=folder)
-    directory, settings, config = RunDirectory.open(settings, find_initial_weights)
+    branches = settings.do_train and settings.decay_from is not None
+    directory, settings, config = RunDirectory.open(settings, find_initial_weights, branches)
     settings = check_weights(settings, config, directory.initial)
+    settings = place_decay(settings, directory) if settings.do_train else settings
     paths = input_files.find_files(settings.input_file)
 
     # Devices come before any other TensorFlow operation: workers can't be connected later.
@@ -101,7 +104,7 @@ def prepare(
     if settings.do_train:
         # The paper's deeper models were started from shallower ones.
         depth = {"expand_group0": settings.init_from_group0, "any_depth": True}
-        resumes = directory.initialise(trainer, **depth)
+        resumes = directory.initialise(trainer, **depth, with_state=branches)
         directory.begin(devices, resumes, settings, config, data, vocabulary)
     return settings, trainer, records, directory.initial
 
@@ -114,6 +117,8 @@ def find_initial_weights(settings: PretrainingSettings) -> str | None:
     # Without training a run in output_dir may have no checkpoint yet.
     if not settings.do_train and checkpoint.read_list(settings.output_dir):
         return None
+    if settings.do_train and settings.decay_from:
+        return checkpoint.resolve(settings.decay_from)
     if settings.init_checkpoint:
         return hub.local(settings.init_checkpoint)
     if settings.do_train:
@@ -135,12 +140,36 @@ def check_weights(
     layout = layouts.find(weights)
     if settings.do_train:
         # Loading tells which groups are missing.
-        free = ("num_hidden_layers", "num_hidden_groups")
+        free = () if settings.decay_from else ("num_hidden_layers", "num_hidden_groups")
         layouts.check_config(config, layout, weights, free, replace=True)
     elif not any(name.startswith(SENTENCE_ORDER_HEAD) for name in layout.head_shapes(weights)):
         logging.info("%s has no sentence-order head: masked LM alone is evaluated", weights)
         return dataclasses.replace(settings, sentence_order_weight=0.0)
     return settings
+
+
+def place_decay(settings: PretrainingSettings, directory: RunDirectory) -> PretrainingSettings:
+    """Returns the settings with the steps of a branch, whose decay begins at its first step.
+
+    They are settled when it begins, and stay: the run that it has left need not be there any more.
+    """
+    run = find_run(directory.path) if directory.stored else None
+    recorded = run.settings if run else {}
+    if directory.stored and settings.decay_from != recorded.get("decay_from"):
+        raise ValueError(
+            f"`output_dir` {directory.path} contains another run than a branch from "
+            f"`decay_from={settings.decay_from}`: give a new directory"
+        )
+    if settings.decay_from is None:
+        return settings
+    if directory.stored:
+        steps, decay_steps = (recorded[name] for name in ("num_train_steps", "decay_steps"))
+    else:
+        first = int(checkpoint.read(directory.initial).get("global_step", 0))
+        decay_steps = count_decay_steps(settings.decay_steps, first)
+        steps = first + decay_steps
+    own = {"num_train_steps": steps, "decay_steps": decay_steps}
+    return dataclasses.replace(settings, schedule="wsd", **own)
 
 
 def find_vocabulary(

@@ -54,6 +54,14 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
     )
     recipe: str | None = _inherited("recipe", None, choices=tuple(_RECIPES))
 
+    decay_from: str | None = setting(
+        None,
+        "Checkpoint of another run to branch off from in a new output_dir: with the state and the "
+        "settings of that run, but the learning rate decays to 0 over decay_steps, by default a "
+        "tenth of the steps before, where the branch ends. The other run stays as it is.",
+        group=MODEL,
+    )
+
     # --- the records ------------------------------------------------------------------------
 
     input_file: str = _records(

@@ -42,12 +42,16 @@ class RunDirectory:
 
     @classmethod
     def open(
-        cls, settings: AnySettings, find_initial: Callable[[AnySettings], str | None]
+        cls,
+        settings: AnySettings,
+        find_initial: Callable[[AnySettings], str | None],
+        branches: bool = False,
     ) -> tuple[RunDirectory, AnySettings, AlbertConfig]:
         """Returns a run's directory, its settings, and the config of its model; nothing is written.
 
-        Settings that are not given are those of the run that made the weights. `find_initial`
-        returns `initial`; it is only called if the directory has no checkpoint.
+        Settings that are not given are those of the run that made the weights, which a new run
+        follows if it `branches` off. `find_initial` returns `initial`; it is only called if the
+        directory has no checkpoint.
         """
         path = settings.output_dir
         if settings.do_train:
@@ -66,8 +70,8 @@ class RunDirectory:
             )
         if stored:
             _check_same_model(config, path)
-        # A training from other weights is a new run, with settings of its own.
-        goes_on = stored or not settings.do_train
+        # Any other training from other weights is a new run, with settings of its own.
+        goes_on = stored or branches or not settings.do_train
         if goes_on and (run := find_run(initial or path)):
             settings = settings.following(run.settings)
         if settings.max_seq_length > config.max_position_embeddings:

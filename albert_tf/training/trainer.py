@@ -96,6 +96,7 @@ class Trainer:
         init_checkpoint: str | None = None,
         expand_group0: bool = False,
         any_depth: bool = False,
+        with_state: bool = False,
     ) -> bool:
         """Sets the model's initial weights, and says in the log where they come from.
 
@@ -105,6 +106,8 @@ class Trainer:
           init_checkpoint: A checkpoint to start from if output_dir holds none.
           expand_group0: See conversion.load_weights.
           any_depth: See conversion.load_weights.
+          with_state: Whether that is a checkpoint of a training, to go on from: with the
+            optimizer's variables, and at its step.
 
         Returns:
           Whether they are a checkpoint's in output_dir: the run resumes.
@@ -117,7 +120,11 @@ class Trainer:
             self.restore(latest)
             logging.info("resume: step %d of %s", self.step, latest)
             return True
-        # 2. Warm start from init_checkpoint.
+        # 2. Branch off, or warm start, from init_checkpoint.
+        if init_checkpoint and with_state:
+            self.restore(init_checkpoint)
+            logging.info("branch: step %d of %s", self.step, init_checkpoint)
+            return False
         if init_checkpoint:
             report = conversion.load_weights(
                 self.model,
@@ -283,7 +290,7 @@ class Trainer:
         missing = [*report.missing, *(name for name in (*slots, _STEP) if name not in stored)]
         if missing:
             raise ValueError(
-                f"checkpoint {prefix} lacks {', '.join(missing)}: it was not saved by this "
+                f"checkpoint {prefix} lacks {', '.join(missing)}: it was not saved by such a "
                 "training run; give another `output_dir`, and start from it with `init_checkpoint`"
             )
         found = arrays.as_float32({name: stored[name] for name in slots}, prefix)

@@ -137,6 +137,7 @@ def test_every_flag_of_training_is_in_the_table():
     """Or is what decides where weights, records and devices come from."""
     elsewhere = {
         *("albert_config_file", "init_checkpoint", "init_from_group0", "input_file", "recipe"),
+        *("decay_from", "train_minutes"),
         *("do_train", "do_eval", "masking", "max_examples_per_row"),
         *("backend", "shard_optimizer_state", "use_tpu", "tpu_name", "tpu_zone", "gcp_project"),
         *("master", "num_tpu_cores"),
@@ -290,6 +291,40 @@ def test_relative_moved_with_a_slash_and_other_dropout(folder, copy, monkeypatch
         "global_step = 3",
         "global_step = 4",
     ]
+
+
+def test_a_branch_decays_beside_a_stable_run(folder, tmp_path):
+    """With that run's state and settings; it goes on without that run, and ends as one run does."""
+    stable, branch, whole = (tmp_path / name for name in ("stable", "branch", "whole"))
+    own = {"save_checkpoints_steps": 2, "keep_checkpoint_max": 0, "adam_beta2": 0.9}
+    runs.main(
+        runs.command(folder, output_dir=stable, num_train_steps=4, schedule="constant", **own)
+    )
+    runs.main(
+        runs.command(
+            folder, output_dir=whole, num_train_steps=5, schedule="wsd", decay_steps=3, **own
+        )
+    )
+    before = contents(stable)
+    none = ("albert_config_file", "max_seq_length", "max_predictions_per_seq", "train_batch_size")
+    none += ("learning_rate", "num_warmup_steps", "iterations_per_loop")
+    flags = {**dict.fromkeys(none), "output_dir": branch, "num_train_steps": 99, "decay_steps": 3}
+    flags["decay_from"] = stable / "model.ckpt-2"
+    runs.main(runs.command(folder, **flags))
+    assert contents(stable) == before
+    assert list(runs.scalars(branch)) == [3, 4, 5]
+    runs.assert_same_bits(branch / "model.ckpt-5", whole / "model.ckpt-5")
+
+    with pytest.raises(SystemExit, match="^error: --output_dir .*stable contains another run than"):
+        runs.main(runs.command(folder, **{**flags, "output_dir": stable}))
+    shutil.rmtree(stable)
+    for path in branch.glob("model.ckpt-5*"):
+        path.unlink()
+    runs.main(runs.command(folder, **{**flags, "do_eval": True}))
+    runs.assert_same_bits(branch / "model.ckpt-5", whole / "model.ckpt-5")
+    assert eval_results.read_last(branch)["global_step"] == 5
+    with pytest.raises(SystemExit, match="^error: there is no checkpoint .*stable/model.ckpt-2: "):
+        runs.main(runs.command(folder, **{**flags, "output_dir": tmp_path / "new"}))
 
 
 def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew(folder, copy):

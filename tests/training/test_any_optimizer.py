@@ -1,5 +1,7 @@
 """A checkpoint holds what the optimizer has, whatever that is: here Keras' SGD with momentum.
 
+Its rate is stable and then decays; a branch off its checkpoint decays from there.
+
 State of no weight is in test_trainer_weights.py, kills in tests/cli. Can't see: several replicas of
 a whole run (one step of two: test_optimizers.py).
 """
@@ -29,16 +31,21 @@ STEPS, STOPPED_AT = 5, 2
 # --- in the process -------------------------------------------------------------------------
 
 
-def train(records: str, directory: str, steps: int) -> None:
+def train(
+    records: str, directory: str, steps: int, schedule: str = "wsd", start: str | None = None
+) -> None:
     pathlib.Path(directory).mkdir(exist_ok=True)
     trainer = Trainer(
         PretrainingTask(tiny.config(num_hidden_layers=1)),
         _devices(),
         directory,
-        lambda: create_optimizer(0.1, STEPS, 1, "momentum"),
+        lambda: create_optimizer(
+            *(0.1, STEPS, 1, "momentum"), schedule=schedule, decay_steps=STEPS - STOPPED_AT
+        ),
         StepSettings(seed=3),
     )
-    assert trainer.initialise() == (checkpoint.latest(directory) is not None)
+    stored = checkpoint.latest(directory)
+    assert trainer.initialise(start, with_state=start is not None) == (stored is not None)
     source = functools.partial(
         input_pipeline.training_dataset,
         [records],
@@ -51,12 +58,13 @@ def train(records: str, directory: str, steps: int) -> None:
     trainer.train(source, runs.Progress(), steps, steps_per_loop=1, save_steps=STEPS, keep_max=0)
 
 
-def train_all(records: str, stopped: str, whole: str) -> None:
+def train_all(records: str, stopped: str, whole: str, branch: str) -> None:
     # The one place that knows the optimizer.
     OPTIMIZERS["momentum"] = lambda schedule, global_clipnorm: keras.optimizers.SGD(
         schedule, momentum=0.9, global_clipnorm=global_clipnorm
     )
-    train(records, stopped, STOPPED_AT)
+    train(records, stopped, STOPPED_AT, "constant")
+    train(records, branch, STEPS, start=f"{stopped}/model.ckpt-{STOPPED_AT}")
     train(records, stopped, STEPS)
     train(records, whole, STEPS)
 
@@ -77,19 +85,20 @@ def _devices():
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
-def test_a_stopped_run_resumes_bit_by_bit(tmp_path, backend):
+def test_a_stopped_run_and_a_branch_go_on_bit_by_bit(tmp_path, backend):
     pytest.importorskip(backend)
     records = runs.write_records(tmp_path / "records", runs.examples(24))
-    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
-    jax_process.finish(jax_process.start(train_all, records, stopped, whole, KERAS_BACKEND=backend))
+    stopped, whole, branch = folders = [tmp_path / name for name in ("stopped", "whole", "branch")]
+    jax_process.finish(jax_process.start(train_all, records, *folders, KERAS_BACKEND=backend))
     before = checkpoint.read(str(stopped / f"model.ckpt-{STOPPED_AT}"))
     expected, found = checkpoint.read(str(whole)), checkpoint.read(str(stopped))
     assert (before["global_step"], found["global_step"]) == (STOPPED_AT, STEPS)
     model = PretrainingTask(tiny.config(num_hidden_layers=1)).build_model()
     weights = set(conversion.named_weights(model))
     assert set(found) == {*weights, *(f"{name}/momentum" for name in weights), "global_step"}
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value)
+    for other in (found, checkpoint.read(str(branch))):
+        for name, value in expected.items():
+            np.testing.assert_array_equal(other[name], value)
     assert all(np.any(before[f"{name}/momentum"]) for name in weights if "kernel" in name)
     # Whoever loads the weights leaves the slots alone.
     assert set(bundles.read_weights(str(stopped))) == weights
