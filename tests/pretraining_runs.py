@@ -4,6 +4,7 @@ Processes come from a fork server that has imported TensorFlow once and started 
 is as fresh as `python run_pretraining.py`, and seven seconds cheaper.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import multiprocessing
@@ -12,8 +13,10 @@ import pathlib
 import pkgutil
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+import types
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import tensorflow as tf
@@ -25,6 +28,7 @@ from albert_tf.generator.examples import pack_rows
 from albert_tf.records.input_files import untuned
 from albert_tf.records.spec import FeatureSpec, RowFormat, compact_spec, pretraining_spec
 from albert_tf.storage import eval_results
+from albert_tf.training import trainer
 from tests import tiny, tolerances
 
 LENGTH, PREDICTIONS = 23, 5
@@ -187,6 +191,20 @@ class Progress:
         assert step_seconds > 0 and (compiled or self.stats)
         self.stats[step] = stats
         self._on_report(step)
+
+
+@contextlib.contextmanager
+def clock_by_steps(seconds: float) -> Iterator[None]:
+    """Has training's clock go on by so many seconds with each step, in whatever process it is."""
+    train = trainer.Trainer.train
+
+    def timed(self: trainer.Trainer, *args: Any, **kwargs: Any) -> bool:
+        clock = types.SimpleNamespace(monotonic=lambda: seconds * self.step)
+        with mock.patch.object(trainer, "time", clock):
+            return train(self, *args, **kwargs)
+
+    with mock.patch.object(trainer.Trainer, "train", timed):
+        yield
 
 
 @dataclasses.dataclass

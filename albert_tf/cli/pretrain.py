@@ -33,12 +33,15 @@ from albert_tf.training import evaluation
 from albert_tf.training.interfaces import Devices, InputFn
 from albert_tf.training.optimizers import count_decay_steps
 from albert_tf.training.progress import ProgressLog
+from albert_tf.training.schedules import Deadline, WarmupPolynomialDecay
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
 # The seed of an evaluation's masks, the same for every `random_seed`.
 _EVALUATION_SEED = -1
 # Batches of 256 rows that tell the frequencies of masked pieces.
 _COUNTED_BATCHES = 32
+# What stands for the last step of a timed run until its decay begins: no run gets there.
+_UNKNOWN_STEPS = 2**31 - 1
 
 
 def main(settings: PretrainingSettings) -> None:
@@ -149,9 +152,10 @@ def check_weights(
 
 
 def place_decay(settings: PretrainingSettings, directory: RunDirectory) -> PretrainingSettings:
-    """Returns the settings with the steps of a branch, whose decay begins at its first step.
+    """Returns the settings with the steps of a run that places its decay itself.
 
-    They are settled when it begins, and stay: the run that it has left need not be there any more.
+    The decay of a branch is its whole run, the clock places that of a timed one. What run.json says
+    of them stays, whatever is given: neither the run branched off nor the clock is asked again.
     """
     run = find_run(directory.path) if directory.stored else None
     recorded = run.settings if run else {}
@@ -160,16 +164,33 @@ def place_decay(settings: PretrainingSettings, directory: RunDirectory) -> Pretr
             f"`output_dir` {directory.path} contains another run than a branch from "
             f"`decay_from={settings.decay_from}`: give a new directory"
         )
-    if settings.decay_from is None:
-        return settings
-    if directory.stored:
+    if recorded.get("decay_from") or recorded.get("train_minutes"):
         steps, decay_steps = (recorded[name] for name in ("num_train_steps", "decay_steps"))
-    else:
+    elif settings.decay_from:
         first = int(checkpoint.read(directory.initial).get("global_step", 0))
         decay_steps = count_decay_steps(settings.decay_steps, first)
         steps = first + decay_steps
+    elif settings.train_minutes:
+        steps, decay_steps = _UNKNOWN_STEPS, settings.decay_steps
+    else:
+        return settings
     own = {"num_train_steps": steps, "decay_steps": decay_steps}
     return dataclasses.replace(settings, schedule="wsd", **own)
+
+
+def settle_decay(
+    settings: PretrainingSettings, devices: Devices, first_step: int, last_step: int
+) -> WarmupPolynomialDecay:
+    """Records the decay of a timed run, before any step goes by it; returns the rates with it."""
+    decay_steps = last_step - first_step
+    settings = dataclasses.replace(settings, num_train_steps=last_step, decay_steps=decay_steps)
+    logging.info("the learning rate decays from step %d to step %d", first_step, last_step)
+    if devices.is_chief:
+        run = dataclasses.replace(find_run(settings.output_dir), settings=settings.record())
+        run.write(settings.output_dir)
+    return WarmupPolynomialDecay(
+        settings.learning_rate, **settings.rate, first_decay_step=first_step
+    )
 
 
 def find_vocabulary(
@@ -304,7 +325,12 @@ def train(settings: PretrainingSettings, trainer: Trainer, records: Records) -> 
         settings.train_batch_size,
         settings.max_seq_length,
     )
-    return trainer.train(input_fn, progress, settings.num_train_steps, **settings.loop)
+    deadline = None
+    if settings.num_train_steps == _UNKNOWN_STEPS:
+        settle = functools.partial(settle_decay, settings, trainer.devices)
+        deadline = Deadline(60 * settings.train_minutes, settings.decay_steps, settle)
+    steps, loop = settings.num_train_steps, settings.loop
+    return trainer.train(input_fn, progress, steps, **loop, deadline=deadline)
 
 
 def last_step(settings: PretrainingSettings) -> int:

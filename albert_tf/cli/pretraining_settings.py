@@ -105,6 +105,13 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
         "constant. 125000 is the paper's.",
         interval=POSITIVE,
     )
+    train_minutes: float | None = _training(
+        None,
+        "Minutes that the training takes, in place of num_train_steps: the learning rate stays, as "
+        "with --schedule=wsd, until there is time left for decay_steps. Time before a kill or stop "
+        "counts, up to the checkpoint. Once the decay begins, its steps are settled.",
+        interval="(0, inf)",
+    )
     num_warmup_steps: int = _training(
         3125,
         "Number of steps during which the learning rate rises to its peak. 3125 is the paper's.",

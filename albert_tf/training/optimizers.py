@@ -79,12 +79,10 @@ def create_optimizer(
     """
     from albert_tf.training.schedules import WarmupPolynomialDecay
 
-    for name, value, known in (
-        ("optimizer", optimizer, OPTIMIZERS),
-        ("schedule", schedule, SCHEDULES),
-    ):
-        if value not in known:
-            raise ValueError(f"`{name}` must be one of {sorted(known)}, got {value!r}.")
+    if optimizer not in OPTIMIZERS:
+        raise ValueError(f"`optimizer` must be one of {sorted(OPTIMIZERS)}, got {optimizer!r}.")
+    if schedule not in SCHEDULES:
+        raise ValueError(f"`schedule` must be one of {sorted(SCHEDULES)}, got {schedule!r}.")
     first = SCHEDULES[schedule](num_train_steps, count_decay_steps(decay_steps, num_train_steps))
     rate = WarmupPolynomialDecay(
         *(init_lr, num_train_steps, num_warmup_steps or 0, poly_power, start_warmup_step, first)

@@ -20,12 +20,29 @@ _LINE = "{percentage:.0f} % of {total_fmt}, {rate_fmt}{postfix}; {remaining} lef
 _BAR = "{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}, {elapsed} so far"
 
 
+class Pace:
+    """How long a step takes, reckoned from the later half of the loops so far."""
+
+    def __init__(self) -> None:
+        self._loops: list[tuple[int, float]] = []
+
+    def add(self, steps: int, seconds: float) -> None:
+        """Counts a loop: saving and evaluations are part of it, compilation is not."""
+        self._loops.append((steps, seconds))
+
+    def seconds(self, steps: int) -> float:
+        """Returns how long so many steps take; 0 if no loop has been counted."""
+        later = self._loops[len(self._loops) // 2 :] or [(1, 0.0)]
+        counted, seconds = map(sum, zip(*later, strict=True))
+        return steps * seconds / counted
+
+
 class ProgressLog:
     """Reports each loop of training steps; on a terminal with a bar, in a `with` statement.
 
     Args:
       directory: Directory for TensorBoard's files; None writes none.
-      num_train_steps: The last step of the run.
+      num_train_steps: The last step of the run; None as long as it is not known.
       examples_per_step: Examples per global batch.
       tokens_per_example: Positions per example, padding included.
     """
@@ -33,21 +50,20 @@ class ProgressLog:
     def __init__(
         self,
         directory: str | None,
-        num_train_steps: int,
+        num_train_steps: int | None,
         examples_per_step: int,
         tokens_per_example: float,
     ) -> None:
         self._writer = tf.summary.create_file_writer(directory) if directory else None
-        self._num_train_steps = num_train_steps
+        self.num_train_steps = num_train_steps
         self._examples_per_step = examples_per_step
         self._tokens_per_example = tokens_per_example
         self._bar: tqdm | None = None  # In the `with` statement.
-        # Steps and seconds of each loop; and when the last one ended.
-        self._loops: list[tuple[int, float]] = []
-        self._last: tuple[int, float] | None = None
+        self._pace = Pace()
+        self._last: tuple[int, float] | None = None  # The step at the last report, and when.
 
     def __enter__(self) -> ProgressLog:
-        self._bar = bar(total=self._num_train_steps)
+        self._bar = bar(total=self.num_train_steps)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -82,23 +98,21 @@ class ProgressLog:
             shown = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
             left = self._seconds_left(step, step_seconds)
             pace = f"{shown} examples/s | {format_duration(left)} left"
-        logging.info("step %d/%d | %s | %s", step, self._num_train_steps, loss, pace)
+        of = f"/{self.num_train_steps}" if self.num_train_steps else ""
+        logging.info("step %d%s | %s | %s", step, of, loss, pace)
         if self._bar:
+            self._bar.total = self.num_train_steps
             self._bar.update(step - self._bar.n)
         if self._writer:
             _write_scalars(self._writer, step, {**stats, **rates})
         self._last = step, time.monotonic()
 
     def _seconds_left(self, step: int, step_seconds: float) -> float:
-        """Returns how long the rest takes, reckoned from the later half of the run so far.
-
-        Saving and evaluations are part of it, compilation is not.
-        """
-        if self._last:
-            self._loops.append((step - self._last[0], time.monotonic() - self._last[1]))
-        later = self._loops[len(self._loops) // 2 :] or [(1, step_seconds)]
-        steps, seconds = map(sum, zip(*later, strict=True))
-        return (self._num_train_steps - step) * seconds / steps
+        steps = self.num_train_steps - step
+        if not self._last:
+            return steps * step_seconds
+        self._pace.add(step - self._last[0], time.monotonic() - self._last[1])
+        return self._pace.seconds(steps)
 
 
 def bar(parts: Iterable[Any] | None = None, total: int | None = None) -> Any:

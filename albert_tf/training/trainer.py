@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,7 @@ from albert_tf.conversion import arrays, labels, names
 from albert_tf.storage import checkpoint
 from albert_tf.training.interfaces import Devices, InputFn, Run, StepSettings, Task, stat_names
 from albert_tf.training.progress import ProgressLog, bar
+from albert_tf.training.schedules import Deadline
 from albert_tf.training.stop_signals import StopSignals
 from albert_tf.types import Array, Features
 
@@ -75,6 +77,7 @@ class Trainer:
         self.devices = devices
         self.output_dir = output_dir
         self._writer = CheckpointWriter(output_dir)
+        self._seconds = 0.0  # Of training, as the checkpoint that was restored holds them.
         settings = settings or StepSettings()
         keras.utils.set_random_seed(settings.seed)
         with devices.scope():
@@ -83,7 +86,9 @@ class Trainer:
             if self.optimizer:
                 self.optimizer.build(self.model.trainable_variables)
         if self.optimizer:
-            self._train_runs = devices.train_steps(task, self.model, self.optimizer, settings)
+            parts = (task, self.model, self.optimizer, settings)
+            self._make_runs = functools.partial(devices.train_steps, *parts)
+            self._train_runs = self._make_runs()
         self._metrics = devices.summed(self.model, self._metric_pairs)
 
     @property
@@ -163,6 +168,7 @@ class Trainer:
         save_steps: int,
         keep_max: int,
         after_save: Callable[[], bool] | None = None,
+        deadline: Deadline | None = None,
     ) -> bool:
         """Trains up to a given step, with checkpoints on the way; returns whether it is over.
 
@@ -178,6 +184,7 @@ class Trainer:
           keep_max: Checkpoints to keep; 0 keeps all.
           after_save: Called when a checkpoint is written that no signal asked for; True ends the
             training. It may change weights, moments and step if it restores that checkpoint.
+          deadline: Says when the decay of a timed run begins, with which it gets its last step.
 
         Raises:
           NonFiniteLossError: If a loss becomes NaN or infinite. Nothing is saved then.
@@ -189,25 +196,30 @@ class Trainer:
         iterators = StepIterators(self.devices, source, step, num_train_steps)
         is_over = is_stopped = False
         step_seconds: collections.deque[float] = collections.deque(maxlen=_LOOPS_REMEMBERED)
+        stop, ended = num_train_steps, None
+        if deadline:
+            deadline.used = self._seconds
         with StopSignals() as signals, self._writer, progress:
             while not (is_over or is_stopped):
                 # The devices run up to the next checkpoint before the host looks again, but for
                 # seconds only. The first step of a length runs alone: it is compiled, which tells
                 # nothing of the time that a step takes.
-                count = min(steps_per_loop, save_steps - step % save_steps, num_train_steps - step)
+                count = min(steps_per_loop, save_steps - step % save_steps, stop - step)
                 quick = int(_LOOP_SECONDS / max(step_seconds)) if step_seconds else 1
                 known = iterators.count_known(step, min(count, max(1, quick)))
                 count, compiled = max(1, known), not known
 
                 # Feed and run them.
                 start = time.monotonic()
+                ended = start if ended is None else ended
                 stats = self._train_runs(iterators.runs(step, count))
                 signals.set_unsaved(True)
+                ended, since = time.monotonic(), ended
 
                 # All workers go by one time, and all stop if any of them was told to: else some
                 # would wait for the others for ever.
-                seconds, told = self.devices.mean_over_processes(
-                    (time.monotonic() - start) / count, float(signals.requested is not None)
+                seconds, passed, told = self.devices.mean_over_processes(
+                    (ended - start) / count, ended - since, float(signals.requested is not None)
                 )
                 is_stopped = told > 0
 
@@ -216,14 +228,24 @@ class Trainer:
                 self._writer.check()
                 self._check_finite(stats, step, saved)
                 step += count
+                if deadline:
+                    deadline.add(count, passed, compiled)
+                    stop, progress.num_train_steps = deadline.decay(step)
                 progress.report(step, self._by_name(stats.mean(0)), seconds, compiled)
                 if not compiled:
                     step_seconds.append(seconds)
 
+                # From its decay on a timed run is one of so many steps.
+                if deadline and stop == step:
+                    stop = num_train_steps = progress.num_train_steps
+                    self.optimizer.learning_rate = deadline.settle(step, stop)
+                    self._train_runs, deadline = self._make_runs(), None
+                    iterators.known.clear()
+
                 # Save, and evaluate what was saved.
                 is_over = step >= num_train_steps
                 if step % save_steps == 0 or is_over or is_stopped:
-                    self.save(keep_max)
+                    self.save(keep_max, deadline)
                     saved = step
                     if after_save and not is_stopped:
                         self.wait_until_saved()
@@ -251,11 +273,12 @@ class Trainer:
     def _by_name(self, stats: np.ndarray) -> dict[str, float]:
         return dict(zip(stat_names(self.task), stats.tolist(), strict=True))
 
-    def save(self, keep_max: int) -> None:
+    def save(self, keep_max: int, deadline: Deadline | None = None) -> None:
         """Starts to write a checkpoint of the run's state; see `wait_until_saved`.
 
         It holds the weights by the release's names, the optimizer's variables by those of `_slots`,
-        such as `<weight>/adam_m`, and the number of updates, `global_step`.
+        such as `<weight>/adam_m`, and the number of updates, `global_step`; before the decay of a
+        timed run also the seconds used.
 
         Only while the state is copied to the host, and the checkpoint before is written, does it
         hold up the devices. An error in writing is raised by a later call.
@@ -263,6 +286,8 @@ class Trainer:
         self._writer.wait()  # First: the host need not hold two states.
         named = conversion.named_weights(self.model)
         state = {**named, **_slots(self.optimizer, named), _STEP: np.int64(self.step)}
+        if deadline:
+            state[_SECONDS] = np.float64(deadline.used)
         tensors = self.devices.host_values(state)
         if self.devices.is_chief:
             self._writer.start(self.step, tensors, keep_max)
@@ -297,6 +322,7 @@ class Trainer:
         for name, slot in slots.items():
             slot.assign(found[name])
         step = int(stored[_STEP])
+        self._seconds = float(stored.get(_SECONDS, 0.0))
         if self.optimizer:
             self.optimizer.iterations.assign(step)
         return step
@@ -362,18 +388,18 @@ class StepIterators:
             lengths = np.unique(source.lengths[first_step:num_steps]).tolist()
         self._lengths = source.lengths
         self._iterators = {length: devices.iterator(source.input_fns[length]) for length in lengths}
-        self._known: set[int] = set()
+        self.known: set[int] = set()  # Lengths for which a step has been compiled.
 
     def count_known(self, step: int, most: int) -> int:
         """Returns how many steps from a step on, at most `most`, have lengths that ran before."""
         lengths = self._lengths[step : step + most].tolist()
-        return next((i for i, each in enumerate(lengths) if each not in self._known), most)
+        return next((i for i, each in enumerate(lengths) if each not in self.known), most)
 
     def runs(self, step: int, count: int) -> Iterator[Run]:
         """Yields runs of one length, an iterator and its number of steps, from a step on."""
         lengths = self._lengths[step : step + count]
         cuts = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), count]
-        self._known |= set(lengths.tolist())
+        self.known |= set(lengths.tolist())
         for start, end in zip(cuts, cuts[1:], strict=False):
             yield self._iterators[int(lengths[start])], end - start
 
@@ -381,6 +407,7 @@ class StepIterators:
 # --- what a checkpoint holds of an optimizer, and what writes it -------------------------------
 
 _STEP = "global_step"
+_SECONDS = f"{names.OPTIMIZER}seconds"
 
 
 def _slots(

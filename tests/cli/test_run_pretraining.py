@@ -21,6 +21,7 @@ from albert_tf.cli.run_directory import RunDirectory
 from albert_tf.conversion.convert import convert
 from albert_tf.records.spec import RowFormat, compact_spec
 from albert_tf.storage import checkpoint, eval_results, hub
+from albert_tf.storage.run_record import find_run
 from albert_tf.training import optimizers, trainer
 from albert_tf.training.progress import four_digits
 from tests import pretraining_runs as runs
@@ -325,6 +326,44 @@ def test_a_branch_decays_beside_a_stable_run(folder, tmp_path):
     assert eval_results.read_last(branch)["global_step"] == 5
     with pytest.raises(SystemExit, match="^error: there is no checkpoint .*stable/model.ckpt-2: "):
         runs.main(runs.command(folder, **{**flags, "output_dir": tmp_path / "new"}))
+
+
+class Killed(Exception):
+    pass
+
+
+def test_a_timed_run_is_one_of_the_steps_that_its_clock_settles(folder, tmp_path, monkeypatch):
+    """Once: after a kill it goes on with what is left of the time or, from its decay on, of steps.
+
+    It has half a minute, two seconds a step, and one step's time for compiling the decay.
+    """
+    whole, killed, plain = (tmp_path / name for name in ("whole", "killed", "plain"))
+    own = {"save_checkpoints_steps": 4, "keep_checkpoint_max": 0, "decay_steps": 4}
+    timed = {**own, "train_minutes": 0.5, "num_train_steps": 99}
+    steps = {**own, "schedule": "wsd", "num_train_steps": 14}
+
+    def train(out: pathlib.Path, seconds: float = 2.0, killed_at: int = 0, **flags) -> None:
+        def report(self, step, *args, **kwargs) -> None:
+            if step == killed_at:
+                raise Killed
+
+        monkeypatch.setattr("albert_tf.training.progress.ProgressLog.report", report)
+        with runs.clock_by_steps(seconds):
+            runs.main(runs.command(folder, output_dir=out, **flags))
+
+    train(whole, **timed)
+    train(plain, **steps)
+    for killed_at, last_step in ((6, 2**31 - 1), (11, 14)):
+        with pytest.raises(Killed):
+            train(killed, killed_at=killed_at, **timed)
+        assert find_run(str(killed)).settings["num_train_steps"] == last_step
+    assert runs.tensors(killed / "model.ckpt-8")["optimizer/seconds"] == 16
+    train(killed, seconds=1.0, **timed)
+    assert [path.name for path in sorted(killed.glob("*.index"))] == [
+        f"model.ckpt-{step}.index" for step in (12, 14, 4, 8)
+    ]
+    for out in (whole, killed):
+        runs.assert_same_bits(out / "model.ckpt-14", plain / "model.ckpt-14")
 
 
 def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew(folder, copy):

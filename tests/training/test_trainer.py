@@ -20,6 +20,7 @@ from albert_tf.storage import checkpoint
 from albert_tf.training import stop_signals
 from albert_tf.training.interfaces import Task
 from albert_tf.training.optimizers import create_optimizer
+from albert_tf.training.schedules import Deadline
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 from tests.pretraining_runs import Progress
@@ -126,6 +127,32 @@ def test_slow_steps_are_looked_at_often(tmp_path, monkeypatch):
     monkeypatch.setattr("albert_tf.training.trainer.time.monotonic", lambda: next(clock))
     train(trainer, numbers(), progress, steps=37, steps_per_loop=1000, save_steps=1000)
     assert np.diff([0, *progress.steps]).tolist() == [1, 1, 5, 5, *[2] * 10, 5]
+
+
+@pytest.mark.parametrize(
+    ("paces", "decay_steps", "first", "last"),
+    [
+        # Seconds a step, from a step on; of 100, twice the first go into compiling.
+        ({0: 1.0}, 10, 89, 99),
+        ({0: 4.0}, 10, 14, 24),
+        ({0: 4.0}, None, 22, 24),  # A tenth.
+        ({0: 4.0, 10: 1.0}, 10, 56, 66),
+        ({0: 1.0, 80: 4.0}, 10, 82, 91),  # The pace is that of the later half.
+        ({0: 99.0}, None, 1, 2),
+        ({0: 200.0}, 10, 1, 2),
+    ],
+)
+def test_a_decay_begins_when_it_is_time(paces, decay_steps, first, last):
+    """However fast the steps are, and if that changes."""
+    deadline, step = Deadline(100.0, decay_steps, settle=lambda *steps: None), 0
+    while True:
+        pace = next(paces[start] for start in sorted(paces, reverse=True) if start <= step)
+        step += 1
+        deadline.add(1, pace, compiled=step == 1)
+        found = deadline.decay(step)
+        if found[0] == step:
+            break
+    assert found == (first, last)
 
 
 def test_a_run_that_is_done_does_nothing(tmp_path):
