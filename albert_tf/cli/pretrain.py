@@ -7,7 +7,8 @@ import dataclasses
 import functools
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -107,7 +108,9 @@ def prepare(
     if settings.do_train:
         # The paper's deeper models were started from shallower ones.
         depth = {"expand_group0": settings.init_from_group0, "any_depth": True}
-        resumes = directory.initialise(trainer, **depth, with_state=branches)
+        resumes = directory.initialise(trainer, **depth)
+        if branches and not resumes:  # Not its weights alone.
+            logging.info("branch: step %d", trainer.restore(directory.initial))
         directory.begin(devices, resumes, settings, config, data, vocabulary)
     return settings, trainer, records, directory.initial
 
@@ -174,23 +177,24 @@ def place_decay(settings: PretrainingSettings, directory: RunDirectory) -> Pretr
         steps, decay_steps = _UNKNOWN_STEPS, settings.decay_steps
     else:
         return settings
-    own = {"num_train_steps": steps, "decay_steps": decay_steps}
-    return dataclasses.replace(settings, schedule="wsd", **own)
+    return dataclasses.replace(
+        settings, schedule="wsd", num_train_steps=steps, decay_steps=decay_steps
+    )
 
 
 def settle_decay(
     settings: PretrainingSettings, devices: Devices, first_step: int, last_step: int
 ) -> WarmupPolynomialDecay:
     """Records the decay of a timed run, before any step goes by it; returns the rates with it."""
-    decay_steps = last_step - first_step
-    settings = dataclasses.replace(settings, num_train_steps=last_step, decay_steps=decay_steps)
     logging.info("the learning rate decays from step %d to step %d", first_step, last_step)
+    settings = dataclasses.replace(
+        settings, num_train_steps=last_step, decay_steps=last_step - first_step
+    )
     if devices.is_chief:
         run = dataclasses.replace(find_run(settings.output_dir), settings=settings.record())
         run.write(settings.output_dir)
-    return WarmupPolynomialDecay(
-        settings.learning_rate, **settings.rate, first_decay_step=first_step
-    )
+    rates: dict[str, Any] = {**settings.rate, "first_decay_step": first_step}
+    return WarmupPolynomialDecay(settings.learning_rate, **rates)
 
 
 def find_vocabulary(
@@ -220,8 +224,6 @@ class Records:
     spec: FeatureSpec  # What a record holds.
     # The layout of rows without masks; None if the records have masks.
     row_format: RowFormat | None = None
-    # How such rows are masked; None if the records have masks.
-    masks: MaskingSettings | None = None
 
     @property
     def counts(self) -> list[int]:
@@ -234,11 +236,10 @@ class Records:
         remote = sum(map(files.is_remote, self.files))  # Remote files are read in another order.
         return digest([names, self.counts, remote])
 
-    def masking(self, seed: int) -> DynamicMasking | None:
+    def masking(self, masks: Callable[..., MaskingSettings], seed: int) -> DynamicMasking | None:
         """Returns what draws masks if the records hold none."""
-        if self.row_format is None or self.masks is None:
-            return None
-        return DynamicMasking(self.row_format, self.masks, seed)
+        rows = self.row_format
+        return DynamicMasking(rows, masks(rows), seed) if rows else None
 
 
 def check_records(
@@ -274,12 +275,11 @@ def check_records(
             f"{config.vocab_size} and {config.type_vocab_size}: use the config (vocab_size...) "
             "that the records were generated for"
         )
-    masks = settings.mask_settings(row_format)
-    if shortfall := masks.shortfall(settings.max_seq_length):
+    if shortfall := settings.mask_settings(row_format).shortfall(settings.max_seq_length):
         logging.warning("%s", shortfall)
     spec = compact_spec(settings.max_seq_length, config.vocab_size)
     spec = input_files.check_features(paths, spec)
-    return Records(paths, input_files.index_records(paths, cache), spec, row_format, masks)
+    return Records(paths, input_files.index_records(paths, cache), spec, row_format)
 
 
 def frequency_loss(records: Records) -> float:
@@ -317,7 +317,7 @@ def train(settings: PretrainingSettings, trainer: Trainer, records: Records) -> 
         settings.train_batch_size,
         settings.random_seed,
         trainer.step,
-        finish=records.masking(settings.random_seed),
+        finish=records.masking(settings.mask_settings, settings.random_seed),
     )
     progress = ProgressLog(
         settings.output_dir if trainer.devices.is_chief else None,
@@ -372,5 +372,5 @@ def evaluation_input(settings: PretrainingSettings, records: Records) -> InputFn
         records.spec,
         settings.eval_batch_size,
         settings.max_eval_steps,
-        finish=records.masking(_EVALUATION_SEED),
+        finish=records.masking(settings.eval_mask_settings, _EVALUATION_SEED),
     )

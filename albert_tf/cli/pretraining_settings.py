@@ -11,7 +11,7 @@ from albert_tf import config
 from albert_tf.cli.training_settings import MODEL, SPEED, TPU, TRAINING, TrainingSettings
 from albert_tf.console import tf_config
 from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, setting, with_default
-from albert_tf.generator.settings import MASKING, NgramSettings
+from albert_tf.generator.settings import MASKING, MaskSettings
 from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.spec import RowFormat
 
@@ -26,7 +26,7 @@ _masking = functools.partial(setting, group=MASKING)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PretrainingSettings(TrainingSettings, NgramSettings):
+class PretrainingSettings(TrainingSettings, MaskSettings):
     """The settings of run_pretraining.py."""
 
     headings = (MODEL, _RECORDS, TRAINING, _EVALUATION, MASKING, SPEED, TPU)
@@ -56,9 +56,9 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
 
     decay_from: str | None = setting(
         None,
-        "Checkpoint of another run to branch off from in a new output_dir: with the state and the "
-        "settings of that run, but the learning rate decays to 0 over decay_steps, by default a "
-        "tenth of the steps before, where the branch ends. The other run stays as it is.",
+        "Checkpoint of another run to branch off from, in a new output_dir: with its state and its "
+        "settings, but for decay_steps in which the learning rate decays to 0, by default a tenth "
+        "of the steps before. The other run stays as it is.",
         group=MODEL,
     )
 
@@ -92,7 +92,7 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
         None,
         "static: use the masks in the records. dynamic: draw new masks each time an example is "
         "fed, as the flags under Masking say, for records made by albert-create-pretraining-data "
-        "--masking=dynamic. By default static, as in the release, unless masked_lm_budget is set.",
+        "--masking=dynamic. By default static, as in the release, unless masked_lm_prob is set.",
         choices=["static", "dynamic"],
     )
 
@@ -107,9 +107,9 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
     )
     train_minutes: float | None = _training(
         None,
-        "Minutes that the training takes, in place of num_train_steps: the learning rate stays, as "
-        "with --schedule=wsd, until there is time left for decay_steps. Time before a kill or stop "
-        "counts, up to the checkpoint. Once the decay begins, its steps are settled.",
+        "Minutes that the training takes, in place of num_train_steps: wsd's decay begins when "
+        "there is time left for its steps, and then they are settled. After a kill or stop those "
+        "before its checkpoint count.",
         interval="(0, inf)",
     )
     num_warmup_steps: int = _training(
@@ -163,13 +163,20 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
         100, "Maximum number of evaluation steps. 100 is the release's.", interval=POSITIVE
     )
 
-    # --- masks that are drawn during training, with NgramSettings ---------------------------
+    # --- masks that are drawn during training, with MaskSettings ----------------------------
 
-    masked_lm_budget: float = _masking(
+    masked_lm_prob: float = with_default(
+        MaskSettings,
+        "masked_lm_prob",
         0.0,
-        "Share of the tokens that dynamic masking masks, from 0 to 1; above 0 it implies "
-        "--masking=dynamic. 0 means the paper's 0.15.",
-        interval="[0, 1]",
+        "Above 0 it implies --masking=dynamic, for only those masks are drawn here. 0 means 0.15.",
+        alias="masked_lm_budget",
+    )
+    eval_masked_lm_prob: float = _masking(
+        MaskingSettings.masked_lm_prob,
+        "Share of the tokens that dynamic masking masks in an evaluation, with the paper's shares "
+        "of [MASK] and random pieces: 0.15, whatever the training's, so that losses compare.",
+        interval="(0, 1]",
     )
 
     @classmethod
@@ -189,9 +196,9 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
             raise ValueError(
                 "`do_eval` without `do_train` runs in a single process: unset TF_CONFIG"
             )
-        if self.masking == "static" and self.masked_lm_budget:
+        if self.masking == "static" and self.masked_lm_prob:
             raise ValueError(
-                f"`masked_lm_budget={self.masked_lm_budget}` draws masks during training, "
+                f"`masked_lm_prob={self.masked_lm_prob}` draws masks during training, "
                 "`masking=static` uses those in the records: leave one of them out"
             )
         tpu = self.tpu_name or self.master or "local"
@@ -210,10 +217,15 @@ class PretrainingSettings(TrainingSettings, NgramSettings):
     @property
     def has_dynamic_masks(self) -> bool:
         """Whether masks are drawn during training."""
-        return self.masking == "dynamic" or (self.masking is None and self.masked_lm_budget > 0)
+        return self.masking == "dynamic" or (self.masking is None and self.masked_lm_prob > 0)
 
-    def mask_settings(self, row_format: RowFormat) -> MaskingSettings:
-        """Returns what dynamic masking masks: as the generator, but for `masked_lm_budget`."""
-        share = self.masked_lm_budget or MaskingSettings.masked_lm_prob
-        length = row_format.max_seq_length
-        return self.masks(row_format, share, self.max_predictions_per_seq, length)
+    def mask_settings(self, row_format: RowFormat, **changes: float) -> MaskingSettings:
+        """Returns what dynamic masking masks in training, but for `changes`."""
+        share = self.masked_lm_prob or MaskingSettings.masked_lm_prob
+        most, length = self.max_predictions_per_seq, row_format.max_seq_length
+        return self.masks(row_format, most, length, **{"masked_lm_prob": share, **changes})
+
+    def eval_mask_settings(self, row_format: RowFormat) -> MaskingSettings:
+        """Returns what it masks in an evaluation, whatever the training's shares."""
+        shares = {"mask_replace_prob": 0.8, "random_replace_prob": 0.1}  # The paper's.
+        return self.mask_settings(row_format, masked_lm_prob=self.eval_masked_lm_prob, **shares)

@@ -22,6 +22,7 @@ BACKENDS = ("tensorflow", "jax")
 
 _model = functools.partial(setting, group=MODEL)
 _training = functools.partial(setting, group=TRAINING)
+_adam = functools.partial(setting, group=TRAINING, interval="[0, 1)", rare=True)
 _speed = functools.partial(setting, group=SPEED)
 _tpu = functools.partial(setting, group=TPU, per_command=True, rare=True)
 
@@ -78,34 +79,25 @@ class TrainingSettings(Settings):
     )
     schedule: str = _training(
         "linear",
-        "Course of the learning rate after the warm-up. linear, as in the release: it decays all "
-        "the time, to 0 at the last step; constant: it stays; wsd: it stays, and decays to 0 over "
-        "the last decay_steps.",
+        "Learning rate after the warm-up. linear, as in the release: decays to 0 at the last step; "
+        "constant: stays; wsd: stays, but decays to 0 over the last decay_steps.",
         choices=SCHEDULES,
     )
     decay_steps: int | None = _training(
         None,
-        "Number of last steps over which the learning rate decays, for --schedule=wsd. By default "
-        "a tenth of all steps.",
+        "Number of steps over which wsd's learning rate decays. By default a tenth of all steps.",
         interval=POSITIVE,
     )
     weight_decay_rate: float = _training(
         0.01,
-        "Weight decay: the fraction of a weight that is added to its update, but of biases and "
-        "layer norms. 0.01 is the release's.",
+        "Fraction of a weight that is added to its update, except of biases and layer norms. 0.01 "
+        "is the release's.",
         interval="[0, inf)",
     )
-    adam_beta1: float = _training(
-        0.9, "Decay of the first moment. 0.9 is the release's.", interval="[0, 1)", rare=True
-    )
-    adam_beta2: float = _training(
-        0.999, "Decay of the second moment. 0.999 is the release's.", interval="[0, 1)", rare=True
-    )
-    adam_epsilon: float = _training(
-        1e-6,
-        "Added to the square root of the second moment. 1e-6 is the release's.",
-        interval="(0, inf)",
-        rare=True,
+    adam_beta1: float = _adam(0.9, "Decay of the first moment. 0.9 is the release's.")
+    adam_beta2: float = _adam(0.999, "Decay of the second moment. 0.999 is the release's.")
+    adam_epsilon: float = _adam(
+        1e-6, "Added to the square root of the second moment. 1e-6 is the release's."
     )
     train_batch_size: int = _training(
         32,

@@ -38,7 +38,6 @@ _ELSEWHERE = {
     "train_step": "max_steps num_steps steps num_training_steps num_train_steps",
     "learning_rate": "lr",
     "weight_decay_rate": "weight_decay",
-    "adam_epsilon": "epsilon",
     "train_batch_size": "batch_size per_device_train_batch_size bs",
     "eval_batch_size": "per_device_eval_batch_size",
     "max_seq_length": "max_length max_len seq_len seq_length sequence_length",

@@ -21,6 +21,7 @@ _OUTPUT, _PROCESSES = "Output", "Processes and memory"
 _vocabulary = functools.partial(setting, group=_VOCABULARY)
 _examples = functools.partial(setting, group=_EXAMPLES)
 _masking = functools.partial(setting, group=MASKING)
+_mask_share = functools.partial(setting, group=MASKING, interval="[0, 1]")
 _output = functools.partial(setting, group=_OUTPUT)
 _processes = functools.partial(setting, group=_PROCESSES)
 
@@ -66,9 +67,17 @@ class SentencePieceSettings(PieceTrainingSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class NgramSettings(Settings):
-    """Which tokens are masked together; for the generator, and for dynamic masks."""
+class MaskSettings(Settings):
+    """What is masked, and with what; for the generator, and for dynamic masks."""
 
+    masked_lm_prob: float = _mask_share(0.15, "Share of the tokens to mask. 0.15 is the paper's.")
+    mask_replace_prob: float = _mask_share(
+        0.8, "Share of the masked tokens that become [MASK]. 0.8 is the paper's."
+    )
+    random_replace_prob: float = _mask_share(
+        0.1,
+        "Share of the masked tokens that become a random piece; others stay. 0.1 is the paper's.",
+    )
     ngram: int = _masking(
         3, "Maximum length of a masked n-gram, in words. 3 is the paper's.", interval=POSITIVE
     )
@@ -87,30 +96,22 @@ class NgramSettings(Settings):
     )
 
     def masks(
-        self, pieces: Tokenizer | RowFormat, share: float, most: int, length: int
+        self, pieces: Tokenizer | RowFormat, most: int, length: int, **changes: float
     ) -> MaskingSettings:
-        """Returns what is masked.
+        """Returns what is masked, but for `changes`: in a row at most `most` tokens.
 
-        Args:
-          pieces: Has the `vocab_size` and the `mask_id`.
-          share: Share of the tokens to mask.
-          most: Maximum number of masked tokens per row; 0 for as many as a full row needs.
-          length: Tokens of a full row.
+        0 is as many as a full row of `length` tokens needs.
         """
+        own: dict[str, Any] = {each.name: getattr(self, each.name) for each in MaskSettings.flags()}
+        own |= changes
+        most = most or count_full_row(own["masked_lm_prob"], length)
         return MaskingSettings(
-            pieces.vocab_size,
-            pieces.mask_id,
-            share,
-            most or count_full_row(share, length),
-            self.ngram,
-            self.favor_shorter_ngram,
-            self.do_whole_word_mask,
-            self.do_permutation,
+            pieces.vocab_size, pieces.mask_id, max_predictions_per_seq=most, **own
         )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class GeneratorSettings(NgramSettings, TextSettings):
+class GeneratorSettings(MaskSettings, TextSettings):
     """The settings of create_pretraining_data.py: the release's 17 and a few more."""
 
     headings = ("Text", _VOCABULARY, _EXAMPLES, MASKING, _OUTPUT, _PROCESSES)
@@ -187,9 +188,6 @@ class GeneratorSettings(NgramSettings, TextSettings):
         "static, as in the release: records hold masks. dynamic: they hold none, and "
         "albert-pretrain --masking=dynamic draws new ones each time.",
         choices=["static", "dynamic"],
-    )
-    masked_lm_prob: float = _masking(
-        0.15, "Share of the tokens to mask. 0.15 is the paper's.", interval="[0, 1]"
     )
     max_predictions_per_seq: int = _masking(
         20,
@@ -283,8 +281,7 @@ class GeneratorSettings(NgramSettings, TextSettings):
         """Returns how examples are masked; None leaves masking to training."""
         if self.masking == "dynamic":
             return None
-        share, length = self.masked_lm_prob, self.max_seq_length
-        return self.masks(tokenizer, share, self.max_predictions_per_seq, length)
+        return self.masks(tokenizer, self.max_predictions_per_seq, self.max_seq_length)
 
     def of_the_records(self) -> dict[str, Any]:
         """Returns the settings that the records depend on; files are named by their content."""

@@ -27,6 +27,15 @@ class MaskingSettings:
     do_whole_word_mask: bool = True  # False makes every piece a word.
     # Also permute as many further tokens among themselves, also as labels.
     do_permutation: bool = False
+    # Shares of the masked tokens that become [MASK], and a random piece; the others stay.
+    mask_replace_prob: float = 0.8
+    random_replace_prob: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.mask_replace_prob + self.random_replace_prob > 1 + 1e-9:
+            shares = f"{self.mask_replace_prob:g} and {self.random_replace_prob:g}"
+            names = "`mask_replace_prob` and `random_replace_prob`"
+            raise ValueError(f"{names}, {shares}, must not exceed 1 together: lower one of them")
 
     @property
     def label_slots(self) -> int:
@@ -171,7 +180,7 @@ class Rows:
         begins there (cut at the last word) is masked unless it overlaps an earlier one, and is
         shortened word by word if it exceeds the remaining budget. An n-gram may span the middle
         [SEP], and a piece after it that is no word start belongs to the word before it. Each masked
-        piece becomes [MASK] (80 %), stays (10 %) or becomes a random piece (10 %).
+        piece becomes [MASK] (usually 80 %) or a random piece (10 %), or stays (10 %).
 
         Returns:
           The features of pretraining_spec but the order label and `token_boundary`. Unused label
@@ -333,8 +342,8 @@ def _replace(
     draw = _uniform(derive_seeds(seeds, _REPLACEMENT, positions))
     bits = derive_seeds(seeds, _RANDOM_PIECE, positions) >> np.uint64(32)
     random_ids = (bits * np.uint64(settings.vocab_size) >> np.uint64(32)).astype(ids.dtype)
-    kept_or_random = np.where(draw < 0.9, ids, random_ids)
-    return np.where(draw < 0.8, settings.mask_id, kept_or_random)
+    kept_or_random = np.where(draw < 1 - settings.random_replace_prob, ids, random_ids)
+    return np.where(draw < settings.mask_replace_prob, settings.mask_id, kept_or_random)
 
 
 def _fill_labels(

@@ -273,7 +273,7 @@ def compact_spec(max_seq_length: int = 1 << 31, vocab_size: int = 1 << 31) -> Fe
         },
         strangers={
             "masked_lm_positions": "already has masks: set `masking=static`, and leave out "
-            "`masked_lm_budget`"
+            "`masked_lm_prob`"
         },
         contradiction=_compact_contradiction,
         consistent=functools.partial(_are_consistent, most_tokens=most_tokens),

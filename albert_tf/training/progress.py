@@ -30,11 +30,11 @@ class Pace:
         """Counts a loop: saving and evaluations are part of it, compilation is not."""
         self._loops.append((steps, seconds))
 
-    def seconds(self, steps: int) -> float:
-        """Returns how long so many steps take; 0 if no loop has been counted."""
+    def step_seconds(self) -> float:
+        """Returns the seconds of a step; 0 if no loop has been counted."""
         later = self._loops[len(self._loops) // 2 :] or [(1, 0.0)]
-        counted, seconds = map(sum, zip(*later, strict=True))
-        return steps * seconds / counted
+        steps, seconds = map(sum, zip(*later, strict=True))
+        return seconds / steps
 
 
 class ProgressLog:
@@ -96,7 +96,9 @@ class ProgressLog:
         else:
             rate = rates["examples_per_second"]
             shown = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
-            left = self._seconds_left(step, step_seconds)
+            if self._last:
+                self._pace.add(step - self._last[0], time.monotonic() - self._last[1])
+            left = (self.num_train_steps - step) * (self._pace.step_seconds() or step_seconds)
             pace = f"{shown} examples/s | {format_duration(left)} left"
         of = f"/{self.num_train_steps}" if self.num_train_steps else ""
         logging.info("step %d%s | %s | %s", step, of, loss, pace)
@@ -106,13 +108,6 @@ class ProgressLog:
         if self._writer:
             _write_scalars(self._writer, step, {**stats, **rates})
         self._last = step, time.monotonic()
-
-    def _seconds_left(self, step: int, step_seconds: float) -> float:
-        steps = self.num_train_steps - step
-        if not self._last:
-            return steps * step_seconds
-        self._pace.add(step - self._last[0], time.monotonic() - self._last[1])
-        return self._pace.seconds(steps)
 
 
 def bar(parts: Iterable[Any] | None = None, total: int | None = None) -> Any:

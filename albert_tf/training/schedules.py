@@ -1,7 +1,4 @@
-"""The learning rate as a function of the step: warm-up, a stable stretch, decay.
-
-And the clock that places the decay of a run which is to end at a time, not at a step.
-"""
+"""The learning rate by step: warm-up, a stable stretch, decay; and when the clock places that."""
 
 from __future__ import annotations
 
@@ -92,18 +89,14 @@ class Deadline:
     Args:
       seconds: Of the whole run.
       decay_steps: Steps of the decay, if there is time for so many; None for a tenth of all.
-      settle: Called once, with the decay's first and last step, when it is time for the first;
-        returns the rates from then on.
-
-    Attributes:
-      used: Seconds so far; to be set to those before this process.
+      settle: Called once, with the decay's first and last step; returns the rates from then on.
     """
 
     def __init__(
         self, seconds: float, decay_steps: int | None, settle: Callable[[int, int], Any]
     ) -> None:
         self.settle = settle
-        self.used = self._compilation = 0.0
+        self.used = self._compilation = 0.0  # Seconds so far; of them those of compiled loops.
         self._seconds, self._decay_steps, self._pace = seconds, decay_steps, Pace()
 
     def add(self, steps: int, seconds: float, compiled: bool) -> None:
@@ -115,13 +108,10 @@ class Deadline:
             self._pace.add(steps, seconds)
 
     def decay(self, step: int) -> tuple[int, int | None]:
-        """Returns the decay's first and last step as they look after `step`.
-
-        Without a pace so far, the first is the next step and the last is None.
-        """
+        """Returns the decay's first and last step as they look after `step`; None is unknown."""
         # With the decay comes another program, which is compiled.
         left = max(0.0, self._seconds - self.used - self._compilation)
-        of_a_step = self._pace.seconds(1)
+        of_a_step = self._pace.step_seconds()
         if left and not of_a_step:
             return step + 1, None
         last = step + max(1, int(left and left / of_a_step))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -86,9 +85,8 @@ class Trainer:
             if self.optimizer:
                 self.optimizer.build(self.model.trainable_variables)
         if self.optimizer:
-            parts = (task, self.model, self.optimizer, settings)
-            self._make_runs = functools.partial(devices.train_steps, *parts)
-            self._train_runs = self._make_runs()
+            self._of_steps = (task, self.model, self.optimizer, settings)
+            self._train_runs = devices.train_steps(*self._of_steps)
         self._metrics = devices.summed(self.model, self._metric_pairs)
 
     @property
@@ -101,7 +99,6 @@ class Trainer:
         init_checkpoint: str | None = None,
         expand_group0: bool = False,
         any_depth: bool = False,
-        with_state: bool = False,
     ) -> bool:
         """Sets the model's initial weights, and says in the log where they come from.
 
@@ -111,8 +108,6 @@ class Trainer:
           init_checkpoint: A checkpoint to start from if output_dir holds none.
           expand_group0: See conversion.load_weights.
           any_depth: See conversion.load_weights.
-          with_state: Whether that is a checkpoint of a training, to go on from: with the
-            optimizer's variables, and at its step.
 
         Returns:
           Whether they are a checkpoint's in output_dir: the run resumes.
@@ -125,11 +120,7 @@ class Trainer:
             self.restore(latest)
             logging.info("resume: step %d of %s", self.step, latest)
             return True
-        # 2. Branch off, or warm start, from init_checkpoint.
-        if init_checkpoint and with_state:
-            self.restore(init_checkpoint)
-            logging.info("branch: step %d of %s", self.step, init_checkpoint)
-            return False
+        # 2. Warm start from init_checkpoint.
         if init_checkpoint:
             report = conversion.load_weights(
                 self.model,
@@ -196,7 +187,7 @@ class Trainer:
         iterators = StepIterators(self.devices, source, step, num_train_steps)
         is_over = is_stopped = False
         step_seconds: collections.deque[float] = collections.deque(maxlen=_LOOPS_REMEMBERED)
-        stop, ended = num_train_steps, None
+        stop, ended = num_train_steps, time.monotonic()
         if deadline:
             deadline.used = self._seconds
         with StopSignals() as signals, self._writer, progress:
@@ -211,7 +202,6 @@ class Trainer:
 
                 # Feed and run them.
                 start = time.monotonic()
-                ended = start if ended is None else ended
                 stats = self._train_runs(iterators.runs(step, count))
                 signals.set_unsaved(True)
                 ended, since = time.monotonic(), ended
@@ -239,8 +229,9 @@ class Trainer:
                 if deadline and stop == step:
                     stop = num_train_steps = progress.num_train_steps
                     self.optimizer.learning_rate = deadline.settle(step, stop)
-                    self._train_runs, deadline = self._make_runs(), None
+                    self._train_runs = self.devices.train_steps(*self._of_steps)
                     iterators.known.clear()
+                    deadline = None
 
                 # Save, and evaluate what was saved.
                 is_over = step >= num_train_steps

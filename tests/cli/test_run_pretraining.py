@@ -78,7 +78,10 @@ PASSED_ON = {
     "keep_checkpoint_max": (9, {"train.keep_max": 9}),
     "eval_batch_size": (6, {"evaluation.global_batch_size": 6}),
     "max_eval_steps": (1, {"evaluation.max_steps": 1}),
-    "masked_lm_budget": (0.3, {"training.finish.settings.masked_lm_prob": 0.3}),
+    "masked_lm_prob": (0.3, {"training.finish.settings.masked_lm_prob": 0.3}),
+    "eval_masked_lm_prob": (0.2, {"evaluation.finish.settings.masked_lm_prob": 0.2}),
+    "mask_replace_prob": (0.7, {"training.finish.settings.mask_replace_prob": 0.7}),
+    "random_replace_prob": (0.2, {"training.finish.settings.random_replace_prob": 0.2}),
     "max_predictions_per_seq": (
         4,
         {"training.finish.settings.max_predictions_per_seq": 4, "evaluation.finish.seed": -1},
@@ -105,8 +108,7 @@ def received(monkeypatch):
         made = pretrain.make_trainer(settings, tiny.config(), devices)
         found = SimpleNamespace(Trainer=made, task=made.task, optimizer=made.make_optimizer())
         row_format = RowFormat(settings.max_seq_length, 53, 0, 2, 3, 4)
-        masks = settings.mask_settings(row_format)
-        records = pretrain.Records(["a"], [], compact_spec(), row_format, masks)
+        records = pretrain.Records(["a"], [], compact_spec(), row_format)
         run = SimpleNamespace(step=0, devices=devices, train=train)
         found.train = pretrain.train(settings, run, records)
         found.training, found.evaluation = (

@@ -18,7 +18,7 @@ BAD_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "nothing to do": ({"do_train": "false"}, "nothing to do: set --do_train or --do_eval"),
     "budget of static masks": (
         {"masked_lm_budget": 0.1, "masking": "static"},
-        "--masked_lm_budget=0.1 draws masks during training, --masking=static .*: leave one of",
+        "--masked_lm_prob=0.1 draws masks during training, --masking=static .*: leave one of",
     ),
     "masks far from a TPU": (
         {"masking": "dynamic", "use_tpu": "true", "tpu_name": "node-1"},
@@ -30,7 +30,7 @@ OUT_OF_BOUNDS = (
     *("num_train_steps=0", "num_warmup_steps=-1", "keep_checkpoint_max=-1", "random_seed=-1"),
     *("learning_rate=-1", "learning_rate=nan", "poly_power=0", "max_examples_per_row=0"),
     *(f"sentence_order_weight={value}" for value in ("-0.5", "nan", "inf")),
-    *("masked_lm_budget=20", "ngram=0"),
+    *("masked_lm_prob=20", "ngram=0", "adam_beta1=1", "decay_steps=0", "train_minutes=0"),
 )
 COMPACT = {"input_file": "{tmp}/compact", "masking": "dynamic"}
 # Flags (formatted with a folder for this test) that contradict files, and the error.
@@ -58,7 +58,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "--train_batch_size 13 can't be split evenly over 1 .* with 3 .*: make it a multiple of 3",
     ),
     "static masks": ({"input_file": "{tmp}/compact"}, "has no masks: set --masking=dynamic"),
-    "dynamic masks": ({"masking": "dynamic"}, "--masking=static, and leave out --masked_lm_budget"),
+    "dynamic masks": ({"masking": "dynamic"}, "--masking=static, and leave out --masked_lm_prob"),
+    "shares of masks": (
+        {**COMPACT, "mask_replace_prob": 0.95},
+        "--mask_replace_prob and --random_replace_prob, 0.95 and 0.1, must not exceed 1 together",
+    ),
     "compact records of another length": (
         {**COMPACT, "max_seq_length": 29},
         "the records have rows of 23 tokens: set --max_seq_length to that, not 29",

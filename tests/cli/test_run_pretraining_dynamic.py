@@ -40,15 +40,21 @@ def folder(tmp_path_factory) -> pathlib.Path:
         ({"masking": "static"}, False, None),
         ({"masking": "dynamic"}, True, 0.15),
         ({"masked_lm_budget": 0.3}, True, 0.3),
-        ({"masking": "dynamic", "masked_lm_budget": 0.3, "ngram": 2}, True, 0.3),
+        ({"masking": "dynamic", "masked_lm_prob": 0.3, "ngram": 2}, True, 0.3),
+        ({"masked_lm_prob": 0.3, "mask_replace_prob": 0.5, "random_replace_prob": 0.4}, True, 0.3),
     ],
 )
 def test_the_budget_of_the_release_is_a_share_of_the_tokens(folder, changes, dynamic, share):
     settings = runs.parse(runs.command(folder, **changes))
     assert settings.has_dynamic_masks == dynamic
     masks = settings.mask_settings(RowFormat(23, 53, 0, 2, 3, 4))
+    others = {name: value for name, value in changes.items() if name == "ngram"}
+    shares = {name: value for name, value in changes.items() if "replace" in name}
     if dynamic:
-        assert masks == MaskingSettings(53, 4, share, 5, ngram=changes.get("ngram", 3))
+        assert masks == MaskingSettings(53, 4, share, 5, **others, **shares)
+    # An evaluation's don't vary: its losses compare.
+    evaluation = settings.eval_mask_settings(RowFormat(23, 53, 0, 2, 3, 4))
+    assert evaluation == MaskingSettings(53, 4, 0.15, 5, **others)
 
 
 @pytest.mark.parametrize(("share", "most"), [(None, 4), (0.3, 7)])

@@ -18,6 +18,8 @@ from tests.tiny import parse
 # Flag -> a value that is no default -> the names of what receives it in the plan, or its masks.
 PASSED_ON = {
     "masked_lm_prob": (0.2, "masks.masked_lm_prob"),
+    "mask_replace_prob": (0.7, "masks.mask_replace_prob"),
+    "random_replace_prob": (0.2, "masks.random_replace_prob"),
     "max_predictions_per_seq": (9, "masks.max_predictions_per_seq"),
     "ngram": (2, "masks.ngram"),
     "favor_shorter_ngram": (False, "masks.favor_shorter_ngram"),

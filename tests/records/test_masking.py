@@ -235,16 +235,33 @@ def test_every_word_is_as_likely_to_be_masked_first():
     assert_distribution(counts[batch["candidates"][0]], np.ones(18))
 
 
-def test_masked_pieces_become_mask_stay_or_change_to_any_piece():
+@pytest.mark.parametrize(
+    ("mask", "random"), [(None, None), (0.5, 0.3), (0.9, 0.1), (1.0, 0.0), (0.0, 0.0), (0.0, 1.0)]
+)
+def test_masked_pieces_become_mask_stay_or_change_to_any_piece(mask, random):
+    """By default 80 % become [MASK], and 10 % a random piece."""
     batch = _batch(5_003, 31)
     batch["input_ids"][:] = 11
-    settings = _settings(masked_lm_prob=1, max_predictions_per_seq=29, ngram=1)
+    shares = {} if mask is None else {"mask_replace_prob": mask, "random_replace_prob": random}
+    mask, random = (0.8, 0.1) if mask is None else (mask, random)
+    settings = _settings(masked_lm_prob=1, max_predictions_per_seq=29, ngram=1, **shares)
     masked = _mask(batch, settings)
     counts = np.bincount(masked["input_ids"][batch["candidates"]], minlength=VOCAB_SIZE)
-    shares = np.full(VOCAB_SIZE, 0.1 / VOCAB_SIZE)
-    shares[MASK_ID] += 0.8
-    shares[11] += 0.1
-    assert_distribution(counts, shares)
+    shares = np.full(VOCAB_SIZE, random / VOCAB_SIZE)
+    shares[MASK_ID] += mask
+    shares[11] += 1 - mask - random
+    possible = shares > 1e-9
+    assert not counts[~possible].any()
+    if possible.sum() > 1:
+        assert_distribution(counts[possible], shares[possible])
+
+
+def test_a_third_of_the_tokens_are_masked():
+    """Of 29 tokens 0.3 are 8.7: 9 in each row, all words as likely."""
+    batch = _batch(5_003, 31, start_prob=1.0)
+    masked = _mask(batch, _settings(masked_lm_prob=0.3, ngram=1))
+    assert (masked["masked_lm_weights"].sum(1) == 9).all()
+    assert_distribution(_labelled(masked, 31).sum(0)[batch["candidates"][0]], np.ones(26))
 
 
 PAD, CLS, SEP, MASK = 1, 7, 11, 13  # not those of any released vocabulary

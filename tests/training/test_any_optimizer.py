@@ -50,8 +50,9 @@ def train(
         ),
         StepSettings(seed=3),
     )
-    stored = checkpoint.latest(directory)
-    assert trainer.initialise(start, with_state=start is not None) == (stored is not None)
+    assert trainer.initialise() == (checkpoint.latest(directory) is not None)
+    if start:
+        trainer.restore(start)
     source = functools.partial(
         input_pipeline.training_dataset,
         [records],
