@@ -224,6 +224,8 @@ class Plan:
             "random_seed": seed,
             **settings["pretrain"],
         }
+        if "decay_from" in flags:  # A branch is as long as its arm.
+            flags.setdefault("decay_steps", flags["num_train_steps"])
         return self._add("pretrain", flags, needs, settings["config"])
 
     def _finetune(self, arm: str, seed: int) -> tuple[str, str]:

@@ -8,7 +8,6 @@ import functools
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -31,16 +30,15 @@ from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.text import vocabulary
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.training import evaluation
+from albert_tf.training.deadline import Deadline
 from albert_tf.training.interfaces import Devices, InputFn
 from albert_tf.training.optimizers import count_decay_steps
 from albert_tf.training.progress import ProgressLog
-from albert_tf.training.schedules import Deadline, WarmupPolynomialDecay
+from albert_tf.training.schedules import WarmupPolynomialDecay
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
 # The seed of an evaluation's masks, the same for every `random_seed`.
 _EVALUATION_SEED = -1
-# Batches of 256 rows that tell the frequencies of masked pieces.
-_COUNTED_BATCHES = 32
 # What stands for the last step of a timed run until its decay begins: no run gets there.
 _UNKNOWN_STEPS = 2**31 - 1
 
@@ -52,7 +50,7 @@ def main(settings: PretrainingSettings) -> None:
     with in_one_line, contextlib.ExitStack() as held:
         settings, trainer, records, weights = prepare(settings, held)
         with input_files.naming_bad_records(records.files, records.spec):
-            known = {"masked_lm_loss_by_frequency": frequency_loss(records)}
+            known = {"masked_lm_loss_by_frequency": frequency_loss(settings, records)}
             text = "guessing masked pieces by their frequency alone has a loss of %.3f"
             logging.info(text, *known.values())
             finished = not settings.do_train or train(settings, trainer, records)
@@ -157,8 +155,7 @@ def check_weights(
 def place_decay(settings: PretrainingSettings, directory: RunDirectory) -> PretrainingSettings:
     """Returns the settings with the steps of a run that places its decay itself.
 
-    The decay of a branch is its whole run, the clock places that of a timed one. What run.json says
-    of them stays, whatever is given: neither the run branched off nor the clock is asked again.
+    A branch is all decay, the clock places that of a timed run: once, then run.json says where.
     """
     run = find_run(directory.path) if directory.stored else None
     recorded = run.settings if run else {}
@@ -183,18 +180,15 @@ def place_decay(settings: PretrainingSettings, directory: RunDirectory) -> Pretr
 
 
 def settle_decay(
-    settings: PretrainingSettings, devices: Devices, first_step: int, last_step: int
+    settings: PretrainingSettings, devices: Devices, first: int, last: int
 ) -> WarmupPolynomialDecay:
-    """Records the decay of a timed run, before any step goes by it; returns the rates with it."""
-    logging.info("the learning rate decays from step %d to step %d", first_step, last_step)
-    settings = dataclasses.replace(
-        settings, num_train_steps=last_step, decay_steps=last_step - first_step
-    )
+    """Records a timed run's decay, before any of its steps is taken; returns the rates with it."""
+    logging.info("the learning rate decays from step %d to step %d", first, last)
+    settings = dataclasses.replace(settings, num_train_steps=last, decay_steps=last - first)
     if devices.is_chief:
         run = dataclasses.replace(find_run(settings.output_dir), settings=settings.record())
         run.write(settings.output_dir)
-    rates: dict[str, Any] = {**settings.rate, "first_decay_step": first_step}
-    return WarmupPolynomialDecay(settings.learning_rate, **rates)
+    return WarmupPolynomialDecay(settings.learning_rate, **settings.rate, first_decay_step=first)
 
 
 def find_vocabulary(
@@ -282,17 +276,10 @@ def check_records(
     return Records(paths, input_files.index_records(paths, cache), spec, row_format)
 
 
-def frequency_loss(records: Records) -> float:
+def frequency_loss(settings: PretrainingSettings, records: Records) -> float:
     """Returns the loss of guessing the first records' masked pieces by their frequencies there."""
-    batches = input_pipeline.evaluation_dataset(
-        records.files,
-        records.counts,
-        records.spec,
-        256,
-        _COUNTED_BATCHES,
-        tf.distribute.InputContext(),
-        records.masking(_EVALUATION_SEED),
-    )
+    settings = dataclasses.replace(settings, eval_batch_size=256, max_eval_steps=32)
+    batches = evaluation_input(settings, records)(tf.distribute.InputContext())
     return frequencies.loss(frequencies.count_masked(batches.as_numpy_iterator()))
 
 

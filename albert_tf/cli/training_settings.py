@@ -96,9 +96,7 @@ class TrainingSettings(Settings):
     )
     adam_beta1: float = _adam(0.9, "Decay of the first moment. 0.9 is the release's.")
     adam_beta2: float = _adam(0.999, "Decay of the second moment. 0.999 is the release's.")
-    adam_epsilon: float = _adam(
-        1e-6, "Added to the square root of the second moment. 1e-6 is the release's."
-    )
+    adam_epsilon: float = _adam(1e-6, "Added to the second moment's root. 1e-6 is the release's.")
     train_batch_size: int = _training(
         32,
         "Number of examples per training step, over all devices. The default is the release's.",

@@ -1,16 +1,12 @@
-"""The learning rate by step: warm-up, a stable stretch, decay; and when the clock places that."""
+"""The learning rate as a function of the step: warm-up, a stable stretch, decay."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import keras
 from absl import logging
 from keras import ops
-
-from albert_tf.training.optimizers import count_decay_steps
-from albert_tf.training.progress import Pace
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -81,38 +77,3 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def get_config(self) -> dict[str, Any]:
         return dict(vars(self))  # Nothing but the arguments.
-
-
-class Deadline:
-    """Tells when the decay of a run begins that is to take so many seconds of training.
-
-    Args:
-      seconds: Of the whole run.
-      decay_steps: Steps of the decay, if there is time for so many; None for a tenth of all.
-      settle: Called once, with the decay's first and last step; returns the rates from then on.
-    """
-
-    def __init__(
-        self, seconds: float, decay_steps: int | None, settle: Callable[[int, int], Any]
-    ) -> None:
-        self.settle = settle
-        self.used = self._compilation = 0.0  # Seconds so far; of them those of compiled loops.
-        self._seconds, self._decay_steps, self._pace = seconds, decay_steps, Pace()
-
-    def add(self, steps: int, seconds: float, compiled: bool) -> None:
-        """Counts a loop, and what came before it: a save, an evaluation."""
-        self.used += seconds
-        if compiled:
-            self._compilation += seconds
-        else:
-            self._pace.add(steps, seconds)
-
-    def decay(self, step: int) -> tuple[int, int | None]:
-        """Returns the decay's first and last step as they look after `step`; None is unknown."""
-        # With the decay comes another program, which is compiled.
-        left = max(0.0, self._seconds - self.used - self._compilation)
-        of_a_step = self._pace.step_seconds()
-        if left and not of_a_step:
-            return step + 1, None
-        last = step + max(1, int(left and left / of_a_step))
-        return max(step, last - count_decay_steps(self._decay_steps, last)), last

@@ -18,9 +18,9 @@ from keras import ops
 from albert_tf import conversion
 from albert_tf.conversion import arrays, labels, names
 from albert_tf.storage import checkpoint
+from albert_tf.training.deadline import Deadline
 from albert_tf.training.interfaces import Devices, InputFn, Run, StepSettings, Task, stat_names
 from albert_tf.training.progress import ProgressLog, bar
-from albert_tf.training.schedules import Deadline
 from albert_tf.training.stop_signals import StopSignals
 from albert_tf.types import Array, Features
 

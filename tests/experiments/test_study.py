@@ -293,6 +293,17 @@ def test_studies_share_cells():
     assert len(found) == 1
 
 
+@pytest.mark.parametrize(("scale", "steps"), [("cpu", 4885), ("smoke", 20)])
+def test_a_branch_is_as_long_as_its_arm(scale, steps):
+    plan = plan_of("schedule", scale)
+    found = {(cell.arm, cell.seed): plan.steps[cell.pretrain] for cell in plan.cells}
+    branch, start = found["wsd branched at half", 1], found["stable half", 1]
+    assert branch.needs["start"] == start.key
+    assert (branch.flags["decay_from"], branch.flags["decay_steps"]) == ("{start}/run", steps)
+    assert start.flags["num_train_steps"] == steps
+    assert plan.tokens("wsd branched at half") == plan.tokens("linear")
+
+
 def test_a_warm_start_has_its_arms_seed(tmp_path):
     text = STUDY.replace('"with" = {', '"with" = { start = "without",')
     found, plan = cells(tmp_path, text)

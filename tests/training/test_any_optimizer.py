@@ -19,9 +19,10 @@ from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.spec import pretraining_spec
 from albert_tf.storage import checkpoint
 from albert_tf.tasks.pretraining import PretrainingTask
+from albert_tf.training.deadline import Deadline
 from albert_tf.training.interfaces import StepSettings
 from albert_tf.training.optimizers import OPTIMIZERS, create_optimizer
-from albert_tf.training.schedules import Deadline, WarmupPolynomialDecay
+from albert_tf.training.schedules import WarmupPolynomialDecay
 from albert_tf.training.trainer import Trainer
 from tests import jax_process, tiny
 from tests import pretraining_runs as runs

@@ -18,9 +18,9 @@ import tensorflow as tf
 
 from albert_tf.storage import checkpoint
 from albert_tf.training import stop_signals
+from albert_tf.training.deadline import Deadline
 from albert_tf.training.interfaces import Task
 from albert_tf.training.optimizers import create_optimizer
-from albert_tf.training.schedules import Deadline
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 from tests.pretraining_runs import Progress

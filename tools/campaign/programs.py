@@ -51,6 +51,12 @@ def _pretrain(arguments: list[str]) -> None:
         runs.main(arguments)
 
 
+def _pretrain_timed(arguments: list[str]) -> None:
+    """Has a clock that only steps move: else two runs would settle their decay at other steps."""
+    with runs.clock_by_steps(2.0):
+        _pretrain(arguments)
+
+
 def _checkpoint(out: pathlib.Path, name: str) -> dict[str, bytes]:
     return {name: value.tobytes() for name, value in runs.tensors(out / name).items()}
 
@@ -167,6 +173,18 @@ PROGRAMS = (
     GENERATION,
     FINETUNING,
     EXPORT,
+    dataclasses.replace(
+        PRETRAINING,
+        name="pre-training with a late decay",
+        arguments=partial(_pretraining, schedule="wsd", decay_steps=10),
+    ),
+    dataclasses.replace(
+        PRETRAINING,
+        name="pre-training of some minutes",
+        main=_pretrain_timed,
+        # Two seconds a step, and as many to compile the decay: 24 steps in all.
+        arguments=partial(_pretraining, train_minutes=50 / 60, decay_steps=10),
+    ),
     dataclasses.replace(
         PRETRAINING,
         name="pre-training with dynamic masks",
