@@ -26,7 +26,7 @@ RELEASE_INSTALLED := .venv-release/.installed
 PYTHON37 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.7.*/bin/python3) python3.7)
 
 .PHONY: demo test test-peers lint format bench bench-finetune bench-serving bench-serving-table \
-  bench-server campaign tpu-check study beside-release
+  bench-server campaign tpu-check study beside-release reproduce
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -91,6 +91,14 @@ $(RELEASE_INSTALLED):
 	.venv-release/bin/pip install --quiet tensorflow==1.15.5 tensorflow_hub==0.7.0 \
 	  sentencepiece==0.1.99 'protobuf<3.21' six
 	touch $@
+
+# Fine-tunes ALBERT base v2 by the paper's recipe, with five seeds, and compares with the published
+# score: TASK=sst2, cola, mrpc, rte, stsb, squad_v1, squad_v2 or race. DATA=folder and WEIGHTS=path
+# name what need not be downloaded; ARGS='--model albert-xxlarge-v1 --seeds 3', and flags of
+# albert-finetune.
+reproduce: $(INSTALLED)
+	$(BIN)/python -m tools.reproduce '$(TASK)' $(if $(DATA),--data '$(DATA)') \
+	  $(if $(WEIGHTS),--weights '$(WEIGHTS)') $(ARGS)
 
 # `make study STUDY=sharing SCALE=cpu`; ARGS=--report_only only writes the report.
 study: $(INSTALLED)

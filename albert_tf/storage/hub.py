@@ -1,20 +1,23 @@
-"""Models by name on the Hugging Face Hub: hf://OWNER/NAME -> a local directory."""
+"""Models and data by name on the Hugging Face Hub: hf://OWNER/NAME -> a local directory."""
 
 from __future__ import annotations
 
 import logging as standard_logging
 import os
+from collections.abc import Sequence
+from typing import Any
 
 from absl import logging
 
 SCHEME = "hf://"
+_DATA_SETS = "datasets/"
 # Config, weights, vocabulary and a run's record: no pickle (.bin) and no program.
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
 _VOCABULARIES = (
     *("spiece.model", "30k-clean.model", "spm.model", "vocab.txt", "vocab_chinese.txt"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
 )
-_FILES = ("config.json", "run.json", *_WEIGHTS, *_VOCABULARIES)
+MODEL_FILES = ("config.json", "run.json", *_WEIGHTS, *_VOCABULARIES)
 
 
 def local(path: str | os.PathLike[str]) -> str:
@@ -32,8 +35,7 @@ def local(path: str | os.PathLike[str]) -> str:
     path = os.fspath(path)
     if not path.startswith(SCHEME):
         return path
-    name, _, revision = path.removeprefix(SCHEME).partition("@")
-    directory = _download(path, name, revision or None)
+    directory = fetch(path)
     logging.info("%s: %s", path, directory)
     if not any(file.endswith(".safetensors") for file in os.listdir(directory)):
         raise FileNotFoundError(
@@ -44,7 +46,26 @@ def local(path: str | os.PathLike[str]) -> str:
     return directory
 
 
-def _download(path: str, name: str, revision: str | None) -> str:
+def fetch(path: str, patterns: Sequence[str] = MODEL_FILES) -> str:
+    """Downloads files of a model, or of a data set, hf://datasets/OWNER/NAME.
+
+    Returns:
+      The directory in huggingface_hub's cache that holds those whose names match `patterns`.
+    """
+    return _download(path, patterns)
+
+
+def missing(path: str, patterns: Sequence[str] = MODEL_FILES) -> dict[str, int]:
+    """Returns what `fetch` would download, in bytes by name; the Hub is asked."""
+    found = _download(path, patterns, dry_run=True)
+    return {each.filename: each.file_size for each in found if each.will_download}
+
+
+def _download(path: str, patterns: Sequence[str], **options: Any) -> Any:
+    name, _, revision = path.removeprefix(SCHEME).partition("@")
+    kind, page = "model", f"https://huggingface.co/{name}"
+    if name.startswith(_DATA_SETS):
+        kind, name = "dataset", name.removeprefix(_DATA_SETS)
     try:
         import huggingface_hub
         from huggingface_hub import errors
@@ -57,14 +78,19 @@ def _download(path: str, name: str, revision: str | None) -> str:
         requests = standard_logging.getLogger("httpx")
         requests.setLevel(requests.level or standard_logging.WARNING)
         return huggingface_hub.snapshot_download(
-            name, revision=revision, allow_patterns=list(_FILES), library_name="albert_tf"
+            name,
+            repo_type=kind,
+            revision=revision or None,
+            allow_patterns=list(patterns),
+            library_name="albert_tf",
+            **options,
         )
     except errors.RevisionNotFoundError as error:
-        raise FileNotFoundError(f"{path}: the model has no revision {revision!r}") from error
+        raise FileNotFoundError(f"{path}: the {kind} has no revision {revision!r}") from error
     except errors.RepositoryNotFoundError as error:
         raise FileNotFoundError(
-            f"{path}: the Hub has no such model, or you have no access to it: check the name at "
-            f"https://huggingface.co/{name}; a private or gated model needs `hf auth login`"
+            f"{path}: the Hub has no such {kind}, or you have no access to it: check the name at "
+            f"{page}; a private or gated one needs `hf auth login`"
         ) from error
     except Exception as error:  # The errors of its HTTP library have no common base with others.
         met = (str(error).strip() or type(error).__name__).splitlines()[0]
