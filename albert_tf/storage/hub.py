@@ -75,8 +75,9 @@ def _download(path: str, patterns: Sequence[str], **options: Any) -> Any:
         ) from error
     try:
         # The HTTP library would log every request; a level that the user has set stays.
-        requests = standard_logging.getLogger("httpx")
-        requests.setLevel(requests.level or standard_logging.WARNING)
+        for library in ("httpx", "httpx2"):
+            requests = standard_logging.getLogger(library)
+            requests.setLevel(requests.level or standard_logging.WARNING)
         return huggingface_hub.snapshot_download(
             name,
             repo_type=kind,

@@ -22,14 +22,22 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @contextlib.contextmanager
-def serve(name: str, files: Mapping[str, bytes]) -> Iterator[tuple[str, list[str]]]:
-    """Serves a model's files; yields the address, and the names of the files fetched so far."""
+def serve(
+    repositories: Mapping[str, Mapping[str, bytes]],
+) -> Iterator[tuple[str, list[str]]]:
+    """Serves the files of models, and of data sets, datasets/OWNER/NAME, by the names of these.
+
+    Yields the address, and the names of the files fetched so far.
+    """
     fetched: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            file, api = path.removeprefix(f"/{name}/resolve/{COMMIT}/"), f"/api/models/{name}"
+            name = next((n for n in repositories if f"/{n}/" in f"{path}/"), "none")
+            files = repositories.get(name, {})
+            file = path.removeprefix(f"/{name}/resolve/{COMMIT}/")
+            api = f"/api/{name}" if name.startswith("datasets/") else f"/api/models/{name}"
             if file in files:
                 if self.command == "GET":
                     fetched.append(file)
@@ -135,7 +143,7 @@ print(json.dumps(config.to_dict()))
 
 def test_config_weights_and_vocabulary_are_fetched_and_nothing_else(files, tmp_path):
     pytest.importorskip("huggingface_hub")
-    with serve(NAME, files) as (endpoint, fetched):
+    with serve({NAME: files}) as (endpoint, fetched):
         found = run(LOCAL.format(NAME), tmp_path, endpoint)
         assert found.returncode == 0, found.stderr
         assert sorted(fetched) == sorted(WANTED)
@@ -173,7 +181,7 @@ def test_what_the_hub_lacks_is_one_line(files, tmp_path):
         f"{NAME}@v9": "the model has no revision 'v9'",
         NAME: "has no model.safetensors",
     }
-    with serve(NAME, served) as (endpoint, _):
+    with serve({NAME: served}) as (endpoint, _):
         found = run(REFUSED.format(list(messages), tmp_path / "out"), tmp_path, endpoint)
     assert found.returncode == 0, found.stderr
     assert all(line.startswith(f"INFO:absl:hf://{NAME}: ") for line in found.stderr.splitlines())

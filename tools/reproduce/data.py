@@ -113,7 +113,7 @@ def _write_glue(recipe: str, split: str, rows: Iterable[dict], folder: pathlib.P
             print(*written, sep="\t", file=file)
         for row in rows:
             texts = [row[n] for n in ("sentence", "sentence1", "sentence2") if n in row]
-            label = task.labels[row["label"]] if task.labels else f"{row['label']:.3f}"
+            label = task.labels[row["label"]] if task.labels else f"{row['label']:.7g}"
             cells = dict(zip(columns, [*texts, label], strict=True))
             print(*(cells.get(name, "") for name in written), sep="\t", file=file)
 
