@@ -191,6 +191,7 @@ def test_runs_from_the_hub_are_made_once_and_their_table_printed(weights, tmp_pa
     assert {name for name in fetched if name.endswith("parquet")} == {*list(glue)[2:]}
     assert "model.safetensors" in fetched
     assert found.stdout.startswith("1 runs of albert-finetune --recipe=sst-2 ")
+    assert "\npublished sst2 of albert-base-v2: 92.9\n" in found.stdout
     downloads = re.findall("to download from hf://([^:]+): (.*)", found.stdout)
     assert [name for name, _ in downloads] == list(served)
     size = len(model["model.safetensors"]) / 1e6

@@ -57,7 +57,11 @@ def reproduce(args: argparse.Namespace, more: Sequence[str]) -> None:
     # What can't be is said before anything is downloaded.
     if args.task not in TASKS:
         raise ValueError(f"TASK must be one of {', '.join(TASKS)}, not {args.task!r}")
-    task, published = TASKS[args.task], read_published(args.model)
+    task, scores_by_model = TASKS[args.task], read_published()
+    if args.model not in scores_by_model:
+        models = ", ".join(scores_by_model)
+        raise ValueError(f"--model must be one of {models}, not {args.model!r}")
+    published = scores_by_model[args.model]
     if args.seeds < 1:
         raise ValueError(f"--seeds must be at least 1, not {args.seeds}")
     folder = pathlib.Path(args.output_dir) / f"{args.task}-{args.model}"
@@ -73,6 +77,11 @@ def reproduce(args: argparse.Namespace, more: Sequence[str]) -> None:
 
     # What will be done, and what comes from the Hub.
     print(f"{args.seeds} runs of albert-finetune {shlex.join(flags)}", flush=True)
+    for column in task.scores:
+        models = ", ".join(model for model, row in scores_by_model.items() if row[column])
+        print(
+            f"published {column} of {args.model}: {published[column] or f'none, but of {models}'}"
+        )
     wanted = {} if args.weights else {weights: hub.MODEL_FILES}
     wanted |= {} if args.data else {task.data_set: tuple(task.patterns.values())}
     for path, patterns in wanted.items():
@@ -192,13 +201,10 @@ def report(scores: Sequence[Mapping[str, float]], published: Mapping[str, str]) 
     return lines
 
 
-def read_published(model: str) -> dict[str, str]:
-    """Returns the scores that the release has for a model, "" where it has none."""
+def read_published() -> dict[str, dict[str, str]]:
+    """Returns the release's scores by model and column, "" where it has none."""
     with open(PUBLISHED, encoding="utf-8") as file:
-        rows = {row["row"]: row for row in csv.DictReader(file)}
-    if model not in rows:
-        raise ValueError(f"--model must be one of {', '.join(rows)}, not {model!r}")
-    return rows[model]
+        return {row["row"]: row for row in csv.DictReader(file)}
 
 
 if __name__ == "__main__":
