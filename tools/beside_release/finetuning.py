@@ -275,7 +275,7 @@ def report(scores: Mapping[Run, Mapping[str, float]]) -> list[str]:
     columns = ("task", "dev", "side", "runs", "mean", f"{OURS} minus it, 95 %")
     lines = [f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|"]
     tasks, count = dict.fromkeys(run.task for run in scores), 0
-    for task, metric in ((task, metric) for task in tasks for metric in task.metrics):
+    for task, metric in [(each, metric) for each in tasks for metric in each.metrics]:
         values = {
             side: np.array([v[metric] for run, v in scores.items() if run[::2] == (task, side)])
             for side in task.sides
