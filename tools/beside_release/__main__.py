@@ -73,15 +73,15 @@ def pretrain(scripts: Scripts, steps: int, seeds: int) -> list[str]:
 
 def finetune(scripts: Scripts, args: argparse.Namespace) -> list[str]:
     """Fine-tunes by all on the tasks whose data is given; returns a table."""
-    weights = finetuning.convert(args.checkpoint.absolute(), scripts.folder)
+    finetuning.convert(args.checkpoint, scripts.folder)
     scores: dict[finetuning.Run, dict[str, float]] = {}
     for task in (*finetuning.TASKS, finetuning.SQUAD):
         data = args.squad if task.name == finetuning.SQUAD.name else args.glue
+        given = {"train_step": args.steps, "seeds": args.seeds}
+        task = task._replace(**{name: value for name, value in given.items() if value})
         if data:
-            given = {"train_step": args.steps, "seeds": args.seeds}
-            task = task._replace(**{name: value for name, value in given.items() if value})
-            runs = finetuning.train(scripts, weights, task, data)
-            scores |= finetuning.judge(scripts, weights, runs, data)
+            runs = finetuning.train(scripts, task, data.absolute())
+            scores |= finetuning.judge(scripts, runs, data)
     return finetuning.report(scores)
 
 

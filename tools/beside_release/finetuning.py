@@ -29,13 +29,14 @@ All have AdamW (0.9, 0.999, 1e-6), decay 0.01 but for biases and LayerNorm, grad
 a tenth of the steps as warm-up, rows padded to max_seq_length, and the dropout of the checkpoint's
 config, with 0.1 before the classifier and none in SQuAD. {TRAINER} is Trainer with AdamW of its
 own, whose bias correction makes smaller steps: 0.31 of the release's after 100, 0.51 after 300.
-{UNCORRECTED} undoes that by its schedule, which is the release's otherwise. Both draw a classifier
-that is not truncated, and of a pair too long by an odd number they keep one piece more or less.
+{UNCORRECTED} undoes that by its schedule, which is the release's otherwise. Both
+draw the classifier from a normal distribution that is not truncated, and of a pair that is too long
+they may keep one piece more of one text, and one less of the other.
 
 Intervals are the paired t's over the seeds, 95 % each. The release has no seed: the runs of a pair
 share the order of the rows on disk, no more. For pairs that don't correlate the interval is valid,
 but wider than that of two samples; with two seeds it excludes next to nothing. Where nothing
-differs, some {{missed:.1f}} of {{count}} such intervals exclude 0 by chance.
+differs, some {{missed:.1f}} of these {{count}} intervals exclude 0 by chance.
 """
 
 
@@ -47,29 +48,25 @@ class Task(NamedTuple):
     train_batch_size: int
     train_step: int
     learning_rate: float
-    metrics: tuple[str, ...]
+    metrics: tuple[str, ...] = ("eval_accuracy", "eval_loss")
     sides: tuple[str, ...] = (THEIRS, OURS, TRAINER, UNCORRECTED)
     seeds: int = 5  # Runs of each side.
 
     @property
-    def flags(self) -> dict[str, object]:
+    def flags(self) -> dict[str, float]:
         """Flags of all scripts."""
-        fields = ("max_seq_length", "train_batch_size", "train_step", "learning_rate")
-        warmup = self.train_step // 10
-        return {**{name: getattr(self, name) for name in fields}, "warmup_step": warmup}
+        numbers = {name: value for name, value in self._asdict().items() if name in _NUMBERS}
+        return {**numbers, "warmup_step": self.train_step // 10}
 
 
-_ACCURACY, _MATTHEWS = (
-    ("eval_accuracy", "eval_loss"),
-    ("matthew_corr", "eval_accuracy", "eval_loss"),
-)
+_NUMBERS = ("max_seq_length", "train_batch_size", "train_step", "learning_rate")
 TASKS = (
-    Task("mrpc", 64, 16, 200, 1e-4, _ACCURACY),
-    Task("rte", 64, 16, 200, 1e-4, _ACCURACY),
-    Task("cola", 24, 16, 300, 1e-4, _MATTHEWS),
+    Task("mrpc", 64, 16, 200, 1e-4),
+    Task("rte", 64, 16, 200, 1e-4),
+    Task("cola", 24, 16, 300, 1e-4, ("matthew_corr", "eval_accuracy", "eval_loss")),
 )
 SQUAD = Task("squad_v1", 192, 16, 250, 1e-4, ("exact_match", "f1"), (THEIRS, OURS), 2)
-QUESTIONS = {"train": 8000, "dev": 1000}
+_DEV_QUESTIONS = 1000
 
 
 class Run(NamedTuple):
@@ -84,136 +81,109 @@ class Run(NamedTuple):
         return f"{self.task.name}-{self.task.train_step}-{self.seed}-{self.side}"
 
 
-class Weights(NamedTuple):
-    """The checkpoint to begin with, in two layouts."""
-
-    tf1: pathlib.Path
-    huggingface: pathlib.Path
-
-    @property
-    def flags(self) -> dict[str, object]:
-        """Flags of the release's scripts and of ours."""
-        return {
-            "albert_config_file": self.tf1 / "albert_config.json",
-            "spm_model_file": self.tf1 / "spiece.model",
-            "init_checkpoint": self.tf1 / "model.ckpt-best",
-        }
+# --- what all begin with --------------------------------------------------------------------
 
 
-def convert(checkpoint: pathlib.Path, folder: pathlib.Path) -> Weights:
+def convert(checkpoint: pathlib.Path, folder: pathlib.Path) -> None:
     """Writes the checkpoint for all sides, unless that has been done.
 
-    For transformers, too: from a spiece.model alone, its version 5 makes a tokenizer that gives
-    other pieces than the release's.
+    For transformers, too: of a spiece.model alone its version 5 makes a tokenizer that gives other
+    pieces than the release's.
     """
-    weights = Weights(*(folder / "checkpoint" / layout for layout in Weights._fields))
-    for layout, path in weights._asdict().items():
+    for layout in ("tf1", "huggingface"):
+        path = folder / "checkpoint" / layout
         if not path.exists():
             from albert_tf.conversion import convert as conversion
 
             conversion.convert(str(checkpoint), layout, str(path))
-    return weights
 
 
-# --- the data -------------------------------------------------------------------------------
+def weights_flags(folder: pathlib.Path) -> dict[str, object]:
+    """Returns flags of the release's scripts and of ours."""
+    converted = folder / "checkpoint" / "tf1"
+    return {
+        "albert_config_file": converted / "albert_config.json",
+        "spm_model_file": converted / "spiece.model",
+        "init_checkpoint": converted / "model.ckpt-best",
+    }
 
 
-def shuffle_rows(data: pathlib.Path, task_name: str, seed: int, folder: pathlib.Path) -> None:
-    """Copies a task of GLUE; the training rows come in an order that is a function of the seed."""
+def shuffle_rows(task_name: str, data: pathlib.Path, seed: int, folder: pathlib.Path) -> None:
+    """Copies the training set of a task of GLUE, its rows in an order that the seed gives."""
     task = glue.GLUE_TASKS[task_name]
-    target = folder / task.folder
-    target.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(data / task.folder / task.files["dev"], target / task.files["dev"])
-    lines = (data / task.folder / task.files["train"]).read_bytes().splitlines()
+    source, target = (each / task.folder / task.files["train"] for each in (data, folder))
+    lines = source.read_bytes().splitlines(keepends=True)
     header = 0 if "train" in task.headless else 1
-    rows = lines[header:]
+    rows = [line.rstrip(b"\r\n") + b"\n" for line in lines[header:]]
     random.Random(seed).shuffle(rows)
-    (target / task.files["train"]).write_bytes(b"\n".join([*lines[:header], *rows, b""]))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(b"".join([*lines[:header], *rows]))
 
 
-def choose_questions(path: pathlib.Path, count: int, target: pathlib.Path) -> None:
+def choose_questions(source: pathlib.Path, count: int, target: pathlib.Path) -> None:
     """Writes some questions of a SQuAD file, with their paragraphs, drawn at random."""
-    content = json.loads(path.read_text(encoding="utf-8"))
+    content = json.loads(source.read_text(encoding="utf-8"))
     paragraphs = [each for article in content["data"] for each in article["paragraphs"]]
     random.Random(0).shuffle(paragraphs)
-    chosen = []
     for paragraph in paragraphs:
-        questions = paragraph["qas"][:count]
-        count -= len(questions)
-        if questions:
-            chosen.append({**paragraph, "qas": questions})
-    article = {"title": "", "paragraphs": chosen}
-    text = json.dumps({"version": content["version"], "data": [article]})
-    target.write_text(text, encoding="utf-8")
+        paragraph["qas"] = paragraph["qas"][:count]
+        count -= len(paragraph["qas"])
+    chosen = {"title": "", "paragraphs": [each for each in paragraphs if each["qas"]]}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps({**content, "data": [chosen]}), encoding="utf-8")
 
 
 # --- the runs -------------------------------------------------------------------------------
 
 
-def train(
-    scripts: Scripts, weights: Weights, task: Task, data: pathlib.Path
-) -> dict[Run, pathlib.Path]:
+def train(scripts: Scripts, task: Task, data: pathlib.Path) -> dict[Run, pathlib.Path]:
     """Makes all runs of a task; returns their directories."""
     found = {}
     for seed in range(task.seeds):
         for side in task.sides:
             run = Run(task, seed, side)
             if not (scripts.folder / run.name / "complete").exists():
-                # The release would train on features of which only some were written.
+                # The release would go on with features of which only some were written.
                 shutil.rmtree(scripts.folder / run.name, ignore_errors=True)
-            train_one = _train_squad if task.name == SQUAD.name else _train_glue
-            found[run] = train_one(scripts, weights, run, data)
+            start = _train_squad if task.name == SQUAD.name else _train_glue
+            found[run] = start(scripts, run, data)
     return found
 
 
-def _train_glue(scripts: Scripts, weights: Weights, run: Run, data: pathlib.Path) -> pathlib.Path:
+def _train_glue(scripts: Scripts, run: Run, data: pathlib.Path) -> pathlib.Path:
     folder = scripts.folder / "data" / str(run.seed)
-    shuffle_rows(data, run.task.name, run.seed, folder)
-    flags = {"task_name": run.task.name, "data_dir": folder, **run.task.flags}
+    shuffle_rows(run.task.name, data, run.seed, folder)
+    flags = {**run.task.flags, "task_name": run.task.name, "data_dir": folder}
     if run.side in (TRAINER, UNCORRECTED):
-        return scripts.run_ours(
-            run.name,
-            "tools/beside_release/with_transformers",
-            **flags,
-            init_checkpoint=weights.huggingface,
-            random_seed=run.seed,
-            bias_correction=run.side == TRAINER,
-        )
-    flags |= {**weights.flags, "do_train": True, "save_checkpoints_steps": 10**6}
+        flags |= {"init_checkpoint": scripts.folder / "checkpoint" / "huggingface"}
+        flags |= {"random_seed": run.seed, "bias_correction": run.side == TRAINER}
+        return scripts.run_ours(run.name, "tools/beside_release/with_transformers", **flags)
+    flags |= {**weights_flags(scripts.folder), "do_train": True, "save_checkpoints_steps": 10**6}
     if run.side == THEIRS:
         return scripts.run_theirs(run.name, "run_classifier", **flags)
-    return scripts.run_ours(
-        run.name, "run_finetune", **flags, static_lengths=1, random_seed=run.seed
-    )
+    flags |= {"static_lengths": 1, "random_seed": run.seed}
+    return scripts.run_ours(run.name, "run_finetune", **flags)
 
 
-def _train_squad(scripts: Scripts, weights: Weights, run: Run, data: pathlib.Path) -> pathlib.Path:
-    task = run.task
-    flags = {**weights.flags, "do_train": True, "save_checkpoints_steps": 10**6}
-    flags |= {**task.flags, "train_file": squad_file(scripts.folder, data, "train")}
+def _train_squad(scripts: Scripts, run: Run, data: pathlib.Path) -> pathlib.Path:
+    task, count = run.task, run.task.train_step * run.task.train_batch_size
+    questions = scripts.folder / "data" / f"squad-{count}.json"
+    if not questions.exists():
+        choose_questions(data / "train-v1.1.json", count, questions)
+    flags = {**task.flags, **weights_flags(scripts.folder), "train_file": questions}
+    flags |= {"do_train": True, "save_checkpoints_steps": 10**6}
     if run.side == OURS:
-        return scripts.run_ours(
-            run.name, "run_finetune", **flags, task_name=task.name, random_seed=run.seed
-        )
-    # The release counts in epochs, and takes six minutes to make the features.
+        flags |= {"task_name": task.name, "random_seed": run.seed}
+        return scripts.run_ours(run.name, "run_finetune", **flags)
+    # The release counts in epochs. It takes minutes to make the features: all seeds share them.
     steps, warmup = flags.pop("train_step"), flags.pop("warmup_step")
-    flags["num_train_epochs"] = (steps + 0.5) * task.train_batch_size / QUESTIONS["train"]
-    flags["warmup_proportion"] = (warmup + 0.5) / steps
+    flags |= {"num_train_epochs": 1 + 0.5 / steps, "warmup_proportion": (warmup + 0.5) / steps}
     features = scripts.folder / run._replace(seed=0).name / "train.features"
     return scripts.run_theirs(run.name, "run_squad_v1", **flags, train_feature_file=features)
 
 
-def squad_file(folder: pathlib.Path, data: pathlib.Path, split: str) -> pathlib.Path:
-    """Returns the questions of SQuAD 1.1 that all train on, or are judged on."""
-    path = folder / "data" / f"squad_{split}.json"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        choose_questions(data / f"{split}-v1.1.json", QUESTIONS[split], path)
-    return path
-
-
 def judge(
-    scripts: Scripts, weights: Weights, directories: Mapping[Run, pathlib.Path], data: pathlib.Path
+    scripts: Scripts, directories: Mapping[Run, pathlib.Path], data: pathlib.Path
 ) -> dict[Run, dict[str, float]]:
     """Evaluates the last weights of one task's runs, on the same examples and by the same code.
 
@@ -225,22 +195,18 @@ def judge(
         for run, directory in directories.items():
             kept = directory / "score.json"
             if not kept.exists():
-                is_folder = (directory / "model.safetensors").exists()
+                is_folder = run.side in (TRAINER, UNCORRECTED)
                 path = directory if is_folder else directory / f"model.ckpt-{run.task.train_step}"
-                if not evaluate:
-                    flags = {**weights.flags, "init_checkpoint": path, "data_dir": data}
-                    if run.task.name == SQUAD.name:
-                        flags["predict_file"] = squad_file(scripts.folder, data, "dev")
-                    evaluate = held.enter_context(_evaluator(run.task, flags))
-                kept.write_text(json.dumps(evaluate(str(path))) + "\n", encoding="utf-8")
+                evaluate = evaluate or held.enter_context(_evaluator(scripts, run.task, path, data))
+                kept.write_text(json.dumps(evaluate(path)) + "\n", encoding="utf-8")
             scores[run] = json.loads(kept.read_text(encoding="utf-8"))
     return scores
 
 
 @contextlib.contextmanager
 def _evaluator(
-    task: Task, flags: Mapping[str, object]
-) -> Iterator[Callable[[str], dict[str, float]]]:
+    scripts: Scripts, task: Task, weights: pathlib.Path, data: pathlib.Path
+) -> Iterator[Callable[[pathlib.Path], dict[str, float]]]:
     """Yields what returns the dev scores of stored weights."""
     from albert_tf.console import quiet
 
@@ -250,19 +216,23 @@ def _evaluator(
     from albert_tf.cli.finetune_settings import FinetuningSettings
     from albert_tf.console import settings
 
+    flags = {**weights_flags(scripts.folder), "init_checkpoint": weights, "data_dir": data}
+    if task.name == SQUAD.name:
+        flags["predict_file"] = questions = scripts.folder / "data" / "squad-dev.json"
+        if not questions.exists():
+            choose_questions(data / "dev-v1.1.json", _DEV_QUESTIONS, questions)
+    flags |= {"task_name": task.name, "max_seq_length": task.max_seq_length}
+    flags |= {"do_train": False, "do_eval": True, "eval_batch_size": 32}
     with contextlib.ExitStack() as held, tempfile.TemporaryDirectory() as folder:
-        flags = {**flags, "task_name": task.name, "max_seq_length": task.max_seq_length}
-        flags |= {"output_dir": folder, "do_train": False, "do_eval": True, "eval_batch_size": 32}
-        given = [f"--{name}={value}" for name, value in flags.items()]
-        _, run = finetune.prepare(
-            settings.parse(FinetuningSettings, ["beside_release", *given]), held
-        )
+        given = [f"--{name}={value}" for name, value in {**flags, "output_dir": folder}.items()]
+        parsed = settings.parse(FinetuningSettings, ["beside_release", *given])
+        _, run = finetune.prepare(parsed, held)
+        model, dev = run.trainer.model, run.splits["dev"]
 
-        def evaluate(path: str) -> dict[str, float]:
-            model = run.trainer.model
+        def evaluate(path: pathlib.Path) -> dict[str, float]:
             report = conversion.load_weights(model, path, classes=run.task.classes)
             assert not conversion.lacking(model, report), report.missing
-            return run.task.scores(run.splits["dev"].examples, run.predict("dev", path))
+            return run.task.scores(dev.examples, run.predict("dev", str(path)))
 
         yield evaluate
 
