@@ -1,8 +1,9 @@
-"""The optimizers, under the release's name."""
+"""The optimizers and their schedule, under the release's name."""
 
 from __future__ import annotations
 
 from albert_tf.training.adamw import AdamW, Lamb
 from albert_tf.training.optimizers import create_optimizer
+from albert_tf.training.schedules import WarmupPolynomialDecay
 
-__all__ = ["AdamW", "Lamb", "create_optimizer"]
+__all__ = ["AdamW", "Lamb", "WarmupPolynomialDecay", "create_optimizer"]

@@ -126,7 +126,7 @@ def measure(settings: MeasurementSettings) -> dict[str, Any]:
             def probed(context: Any) -> Any:
                 return input_pipeline.training_dataset(
                     *(known.files, known.indexes, known.spec, batch, _PROBE_SEED, 0, context),
-                    finish=known.masking(_PROBE_SEED),
+                    finish=known.masking(run.mask_settings, _PROBE_SEED),
                 ).take(steps)
 
             train = _measure_rows(trainer, probed)

@@ -89,7 +89,7 @@ def _read(changes: dict[str, Any], folder: pathlib.Path) -> list[bytes]:
         checked.spec,
         _BATCH,
         10**6,
-        finish=checked.masking(-1),
+        finish=checked.masking(values.mask_settings, -1),
     )
     with input_files.naming_bad_records(checked.files, checked.spec):
         for _ in make(tf.distribute.InputContext(1, 0, 1)):
