@@ -61,11 +61,11 @@ class Task(NamedTuple):
 
 _NUMBERS = ("max_seq_length", "train_batch_size", "train_step", "learning_rate")
 TASKS = (
-    Task("mrpc", 64, 16, 200, 1e-4),
-    Task("rte", 64, 16, 200, 1e-4),
-    Task("cola", 24, 16, 300, 1e-4, ("matthew_corr", "eval_accuracy", "eval_loss")),
+    Task("mrpc", 64, 16, 125, 4e-5),
+    Task("rte", 64, 16, 80, 4e-5),
+    Task("cola", 24, 16, 200, 4e-5, ("matthew_corr", "eval_accuracy", "eval_loss")),
 )
-SQUAD = Task("squad_v1", 192, 16, 250, 1e-4, ("exact_match", "f1"), (THEIRS, OURS), 2)
+SQUAD = Task("squad_v1", 192, 16, 250, 5e-5, ("exact_match", "f1"), (THEIRS, OURS), 2)
 _DEV_QUESTIONS = 1000
 
 
