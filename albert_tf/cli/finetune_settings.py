@@ -195,6 +195,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         "Number by which the teacher's and the student's logits are divided before they are "
         "compared.",
         interval="(0, inf)",
+        rare=True,
     )
 
     # --- evaluation and prediction -----------------------------------------------------------

@@ -87,12 +87,14 @@ class TrainingSettings(Settings):
         None,
         "Number of steps over which wsd's learning rate decays. By default a tenth of all steps.",
         interval=POSITIVE,
+        rare=True,
     )
     weight_decay_rate: float = _training(
         0.01,
         "Fraction of a weight that is added to its update, except of biases and layer norms. 0.01 "
         "is the release's.",
         interval="[0, inf)",
+        rare=True,
     )
     adam_beta1: float = _adam(0.9, "Decay of the first moment. 0.9 is the release's.")
     adam_beta2: float = _adam(0.999, "Decay of the second moment. 0.999 is the release's.")
