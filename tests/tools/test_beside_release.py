@@ -5,6 +5,8 @@ import json
 from tools.beside_release import finetuning
 from tools.beside_release.finetuning import Run, Task
 
+MRPC, COLA = (next(t for t in finetuning.TASKS if t.name == name) for name in ("mrpc", "cola"))
+
 
 def test_each_seed_has_all_rows_in_another_order(tmp_path):
     rows = [f"{i % 2}\tid\tid\tfirst {i}\tsecond {i}" for i in range(97)]
@@ -14,7 +16,7 @@ def test_each_seed_has_all_rows_in_another_order(tmp_path):
     )
     orders = set()
     for seed in range(3):
-        finetuning.shuffle_rows("mrpc", tmp_path, seed, tmp_path / str(seed))
+        finetuning.shuffle_rows(MRPC, tmp_path, seed, tmp_path / str(seed))
         text = (tmp_path / str(seed) / "MRPC" / "train.tsv").read_text(encoding="utf-8-sig")
         header, *shuffled = text.splitlines()
         assert header.startswith("Quality")
@@ -24,7 +26,7 @@ def test_each_seed_has_all_rows_in_another_order(tmp_path):
 
     (tmp_path / "CoLA").mkdir()
     (tmp_path / "CoLA" / "train.tsv").write_text("a\t1\t\tOne.\nb\t0\t\tTwo.\nc\t1\t\tThree.\n")
-    finetuning.shuffle_rows("cola", tmp_path, 0, tmp_path / "0")
+    finetuning.shuffle_rows(COLA, tmp_path, 0, tmp_path / "0")
     shuffled = (tmp_path / "0" / "CoLA" / "train.tsv").read_text()
     assert sorted(shuffled.split()) == ["0", "1", "1", "One.", "Three.", "Two.", "a", "b", "c"]
 

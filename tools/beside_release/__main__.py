@@ -73,15 +73,20 @@ def pretrain(scripts: Scripts, steps: int, seeds: int) -> list[str]:
 
 def finetune(scripts: Scripts, args: argparse.Namespace) -> list[str]:
     """Fine-tunes by all on the tasks whose data is given; returns a table."""
+    given = {"train_step": args.steps, "seeds": args.seeds}
+    changed = {name: value for name, value in given.items() if value}
+    tasks = [(task._replace(**changed), args.glue) for task in finetuning.TASKS if args.glue]
+    tasks += [(finetuning.SQUAD._replace(**changed), args.squad)] if args.squad else []
+    if not tasks:
+        sys.exit("error: --checkpoint needs --glue, --squad or both: what to fine-tune on")
+    for path in (path for task, data in tasks for path in finetuning.files_of(task, data)):
+        if not path.is_file():
+            sys.exit(f"error: there is no file {path}: give the folder that holds it")
     finetuning.convert(args.checkpoint, scripts.folder)
     scores: dict[finetuning.Run, dict[str, float]] = {}
-    for task in (*finetuning.TASKS, finetuning.SQUAD):
-        data = args.squad if task.name == finetuning.SQUAD.name else args.glue
-        given = {"train_step": args.steps, "seeds": args.seeds}
-        task = task._replace(**{name: value for name, value in given.items() if value})
-        if data:
-            runs = finetuning.train(scripts, task, data.absolute())
-            scores |= finetuning.judge(scripts, runs, data)
+    for task, data in tasks:
+        runs = finetuning.train(scripts, task, data)
+        scores |= finetuning.judge(scripts, runs, data)
     return finetuning.report(scores)
 
 

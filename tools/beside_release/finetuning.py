@@ -108,12 +108,19 @@ def weights_flags(folder: pathlib.Path) -> dict[str, object]:
     }
 
 
-def shuffle_rows(task_name: str, data: pathlib.Path, seed: int, folder: pathlib.Path) -> None:
+def files_of(task: Task, data: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the training and the dev set of a task."""
+    if task.name == SQUAD.name:
+        return [data / "train-v1.1.json", data / "dev-v1.1.json"]
+    table = glue.GLUE_TASKS[task.name]
+    return [data / table.folder / table.files[split] for split in ("train", "dev")]
+
+
+def shuffle_rows(task: Task, data: pathlib.Path, seed: int, folder: pathlib.Path) -> None:
     """Copies the training set of a task of GLUE, its rows in an order that the seed gives."""
-    task = glue.GLUE_TASKS[task_name]
-    source, target = (each / task.folder / task.files["train"] for each in (data, folder))
+    source, target = (files_of(task, each)[0] for each in (data, folder))
     lines = source.read_bytes().splitlines(keepends=True)
-    header = 0 if "train" in task.headless else 1
+    header = 0 if "train" in glue.GLUE_TASKS[task.name].headless else 1
     rows = [line.rstrip(b"\r\n") + b"\n" for line in lines[header:]]
     random.Random(seed).shuffle(rows)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -152,7 +159,7 @@ def train(scripts: Scripts, task: Task, data: pathlib.Path) -> dict[Run, pathlib
 
 def _train_glue(scripts: Scripts, run: Run, data: pathlib.Path) -> pathlib.Path:
     folder = scripts.folder / "data" / str(run.seed)
-    shuffle_rows(run.task.name, data, run.seed, folder)
+    shuffle_rows(run.task, data, run.seed, folder)
     flags = {**run.task.flags, "task_name": run.task.name, "data_dir": folder}
     if run.side in (TRAINER, UNCORRECTED):
         flags |= {"init_checkpoint": scripts.folder / "checkpoint" / "huggingface"}
@@ -169,7 +176,7 @@ def _train_squad(scripts: Scripts, run: Run, data: pathlib.Path) -> pathlib.Path
     task, count = run.task, run.task.train_step * run.task.train_batch_size
     questions = scripts.folder / "data" / f"squad-{count}.json"
     if not questions.exists():
-        choose_questions(data / "train-v1.1.json", count, questions)
+        choose_questions(files_of(task, data)[0], count, questions)
     flags = {**task.flags, **weights_flags(scripts.folder), "train_file": questions}
     flags |= {"do_train": True, "save_checkpoints_steps": 10**6}
     if run.side == OURS:
@@ -220,7 +227,7 @@ def _evaluator(
     if task.name == SQUAD.name:
         flags["predict_file"] = questions = scripts.folder / "data" / "squad-dev.json"
         if not questions.exists():
-            choose_questions(data / "dev-v1.1.json", _DEV_QUESTIONS, questions)
+            choose_questions(files_of(task, data)[1], _DEV_QUESTIONS, questions)
     flags |= {"task_name": task.name, "max_seq_length": task.max_seq_length}
     flags |= {"do_train": False, "do_eval": True, "eval_batch_size": 32}
     with contextlib.ExitStack() as held, tempfile.TemporaryDirectory() as folder:
