@@ -115,7 +115,8 @@ def _evaluator(
 
     (_, weights), *_ = _checkpoints(directory)
     flags = {**sizes, "input_file": records, "init_checkpoint": weights}
-    flags |= {"do_train": False, "do_eval": True, "max_eval_steps": 10**6}
+    flags |= {"do_train": False, "do_eval": True}
+    flags |= {"eval_batch_size": 64, "max_eval_steps": 10**6}
     given = [f"--{name}={value}" for name, value in flags.items()]
     with contextlib.ExitStack() as held:
         run, trainer, found, _ = pretrain.prepare(
