@@ -111,7 +111,7 @@ def test_evaluation_follows_a_training_run(straight):
         "global_step = 4",
         "global_step = 12",
     ]
-    assert lines[6:9] == [
+    assert lines[7:10] == [
         f"saved {straight}/model.ckpt-4.{end} to {straight}/model.ckpt-best.{end}"
         for end in ("meta", "data-00000-of-00001", "index")
     ]

@@ -47,7 +47,7 @@ def train(devices: Devices, folder: pathlib.Path, parts: int, recompute: bool) -
     progress = runs.Progress()
     source = functools.partial(input_pipeline.training_dataset, [path], indexes, spec, BATCH, 7, 0)
     # A save would cost time, and workers would need a directory each.
-    trainer.save = lambda keep_max: None
+    trainer.save = lambda *_: None
     trainer.train(source, progress, STEPS, steps_per_loop=1, save_steps=STEPS, keep_max=0)
     return [
         [stats[name] for name in stats if name.endswith("loss")]
