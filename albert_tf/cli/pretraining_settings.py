@@ -227,5 +227,6 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
 
     def eval_mask_settings(self, row_format: RowFormat) -> MaskingSettings:
         """Returns what it masks in an evaluation, whatever the training's shares."""
-        shares = {"mask_replace_prob": 0.8, "random_replace_prob": 0.1}  # The paper's.
+        papers = ("mask_replace_prob", "random_replace_prob")
+        shares = {name: getattr(MaskingSettings, name) for name in papers}
         return self.mask_settings(row_format, masked_lm_prob=self.eval_masked_lm_prob, **shares)

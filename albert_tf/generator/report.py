@@ -61,7 +61,8 @@ class Report:
       length_histogram: Output tokens of an instance -> instances.
       ngram_histogram: Words -> n-grams, counted as maximal runs of masked words (pieces, without
         do_whole_word_mask) in a segment: n-grams drawn next to each other count as one.
-      piece_histogram: Piece -> input tokens. It is not written with the finished report.
+      piece_histogram: Piece -> input tokens of the first shard's text. It is not written with the
+        finished report.
       shards: Written file -> {"records": ..., "bytes": ...}.
       seconds: Wall time; over all parts of a resumed run.
       peak_memory_bytes: Peak resident memory of the largest process, workers included.
@@ -96,9 +97,12 @@ class Report:
         self.sentences += sum(map(len, block.documents)) - len(block.documents)
         self.input_tokens += len(block.tokens)
         self.words += int(np.count_nonzero(block.word_starts))
-        self.piece_histogram += _count_values(block.tokens)
         self.unknown_tokens += int(np.count_nonzero(block.tokens == unk_id))
         self.false_starts += int(np.count_nonzero(false_starts[block.tokens]))
+
+    def count_pieces(self, block: TokenBlock) -> None:
+        """Adds a block to the frequencies of pieces."""
+        self.piece_histogram += _count_values(block.tokens)
 
     def count_output(
         self,
@@ -189,7 +193,7 @@ class Report:
     def shares(self) -> dict[str, float]:
         """Returns ratios of the counts; a share of nothing is 0.
 
-        `frequency_loss` is that of guessing each input token by its frequency, in nats.
+        `frequency_loss` is that of guessing each counted piece by its frequency, in nats.
         """
         return {
             "unknown_share": _share(self.unknown_tokens, self.input_tokens),

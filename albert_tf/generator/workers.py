@@ -183,6 +183,8 @@ def tokenize_block(
     )
     report = Report()
     report.count_input(tokens, tokenizer.unk_id, false_starts)
+    if block.shard == 0:  # Counts of each shard would make the record of a run large.
+        report.count_pieces(tokens)
     return tokens, report
 
 

@@ -17,26 +17,18 @@ from albert_tf.storage.run_record import find_run
 from albert_tf.tasks.supervised_run import SupervisedRun
 from albert_tf.training import optimizers, trainer
 from tests import finetune_runs as runs
-from tests import tiny
+from tests import passed_on, tiny
 
 # Flag -> a value that is no default -> what receives it, and as what.
 PASSED_ON = {
+    **passed_on.BOTH,
     "output_dir": ("there", {"Trainer.output_dir": "there"}),
     "optimizer": ("lamb", {"optimizer.optimizer": "lamb"}),
-    "learning_rate": (0.5, {"optimizer.init_lr": 0.5}),
-    "schedule": ("wsd", {"optimizer.schedule": "wsd"}),
-    "decay_steps": (3, {"optimizer.decay_steps": 3}),
-    "weight_decay_rate": (0.2, {"optimizer.weight_decay_rate": 0.2}),
-    "adam_beta1": (0.8, {"optimizer.beta_1": 0.8}),
-    "adam_beta2": (0.98, {"optimizer.beta_2": 0.98}),
-    "adam_epsilon": (1e-8, {"optimizer.epsilon": 1e-8}),
     "train_step": (7, {"optimizer.num_train_steps": 7, "train.num_train_steps": 7}),
     "num_train_epochs": (2.5, {"optimizer.num_train_steps": 25, "train.num_train_steps": 25}),
     "warmup_step": (5, {"optimizer.num_warmup_steps": 5}),
     "warmup_proportion": (0.5, {"optimizer.num_warmup_steps": 500}),
     "random_seed": (7, {"Trainer.settings.seed": 7, "train.seed": 7}),
-    "jit_compile": (True, {"Trainer.settings.jit_compile": True}),
-    "gradient_accumulation_steps": (3, {"Trainer.settings.accumulation_steps": 3}),
     "precision": ("bfloat16", {"options.dtype": "mixed_bfloat16"}),
     "recompute": (True, {"options.recompute": True}),
     "dropout_prob": (0.25, {"options.classifier_dropout_prob": 0.25}),

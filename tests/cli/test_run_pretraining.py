@@ -24,8 +24,8 @@ from albert_tf.storage import checkpoint, eval_results, hub
 from albert_tf.storage.run_record import find_run
 from albert_tf.training import optimizers, trainer
 from albert_tf.training.progress import four_digits
+from tests import passed_on, tiny, tolerances
 from tests import pretraining_runs as runs
-from tests import tiny, tolerances
 
 RATES = {"examples_per_second", "tokens_per_second"}
 SCALARS = RATES | {"loss", "masked_lm_loss", "sentence_order_loss", "learning_rate", "grad_norm"}
@@ -48,21 +48,13 @@ def copy(trained, tmp_path) -> pathlib.Path:
 
 # Flag -> a value that is no default -> what receives it, and as what.
 PASSED_ON = {
+    **passed_on.BOTH,
     "random_seed": (7, {"Trainer.settings.seed": 7, "training.seed": 7, "training.finish.seed": 7}),
-    "jit_compile": (True, {"Trainer.settings.jit_compile": True}),
-    "gradient_accumulation_steps": (3, {"Trainer.settings.accumulation_steps": 3}),
     "output_dir": ("there", {"Trainer.output_dir": "there", "progress.directory": "there"}),
     "precision": ("bfloat16", {"task.dtype": "mixed_bfloat16"}),
     "recompute": (True, {"task.recompute": True}),
     "sentence_order_weight": (0.5, {"task.sentence_order_weight": 0.5}),
     "optimizer": ("adamw", {"optimizer.optimizer": "adamw"}),
-    "learning_rate": (0.5, {"optimizer.init_lr": 0.5}),
-    "schedule": ("wsd", {"optimizer.schedule": "wsd"}),
-    "decay_steps": (3, {"optimizer.decay_steps": 3}),
-    "weight_decay_rate": (0.2, {"optimizer.weight_decay_rate": 0.2}),
-    "adam_beta1": (0.8, {"optimizer.beta_1": 0.8}),
-    "adam_beta2": (0.98, {"optimizer.beta_2": 0.98}),
-    "adam_epsilon": (1e-8, {"optimizer.epsilon": 1e-8}),
     "num_warmup_steps": (5, {"optimizer.num_warmup_steps": 5}),
     "start_warmup_step": (3, {"optimizer.start_warmup_step": 3}),
     "poly_power": (2.0, {"optimizer.poly_power": 2.0}),

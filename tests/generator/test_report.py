@@ -66,6 +66,9 @@ def test_json_counts_what_is_in_the_text_and_the_records(run, golden, tmp_path):
         1 - lengths.sum() / records["input_mask"].size
     )
     assert value["shares"]["masked_share"] == pytest.approx(masked / lengths.sum())
+    # In between: every token the same, and all equally frequent.
+    assert 0 < value["shares"]["frequency_loss"] < np.log(value["input_tokens"])
+    assert "piece_histogram" not in value
 
 
 def test_packed_examples_are_counted_as_they_are_alone_and_rows_as_they_are_written(run, tmp_path):
@@ -118,6 +121,7 @@ def _blocks_and_settings(golden):
 def _count(report, block, tokenizer, settings):
     drawn, masks = examples.draw_instances(block, settings), settings.mask_settings(tokenizer)
     report.count_input(block, tokenizer.unk_id, np.zeros(tokenizer.vocab_size, bool))
+    report.count_pieces(block)
     built = examples.build_examples(block, drawn, settings.row_format(tokenizer), masks)
     report.count_output(drawn, built, masks)
     report.count_rows(len(drawn.seeds), settings.max_seq_length)

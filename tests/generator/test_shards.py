@@ -369,6 +369,11 @@ def test_a_stopped_process_goes_on(run, golden, tmp_path):
         process.send_signal(stop)
         messages = process.communicate()[1]
         assert _count_whole(state) >= number_whole, messages
+        shards = [shard["report"] for shard in json.loads(state.read_text())["shards"]]
+        # Frequencies of each would make it large.
+        assert [bool(report["piece_histogram"]) for report in shards] == [
+            number == 0 for number in range(len(shards))
+        ]
         if stop == signal.SIGTERM:
             assert process.returncode == 1
             assert messages.rstrip().endswith("error: interrupted")

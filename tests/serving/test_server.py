@@ -5,6 +5,7 @@ load and the image.
 """
 
 import asyncio
+import gc
 import gzip
 import json
 import os
@@ -375,6 +376,22 @@ def test_a_port_that_is_taken_is_named(capsys):
         server.main(settings_of(port=port))
     message = f"error: can't listen at 127.0.0.1, port {port}: Address already in use"
     assert str(error.value) == message
+
+
+def test_no_collection_looks_through_what_is_loaded(monkeypatch):
+    """It would hold up all clients."""
+    frozen = []
+
+    def serve(app, listener, *_):
+        listener.close()
+        frozen.append(gc.get_freeze_count())
+
+    monkeypatch.setattr(server, "_serve", serve)
+    monkeypatch.setattr(server.predict, "load_exported", lambda path: Predictor(*SCORE))
+    gc.unfreeze()  # Of what others have frozen.
+    server.main(settings_of(port=0))
+    gc.unfreeze()
+    assert frozen[0] > 10_000
 
 
 def test_the_flag_for_models_is_repeated():

@@ -1,8 +1,9 @@
 """The data and the table of `make beside-release`. Can't see: the runs, which need the release."""
 
+import contextlib
 import json
 
-from tools.beside_release import finetuning
+from tools.beside_release import finetuning, judging
 from tools.beside_release.finetuning import Run, Task
 
 MRPC, COLA = (next(t for t in finetuning.TASKS if t.name == name) for name in ("mrpc", "cola"))
@@ -64,3 +65,21 @@ def test_the_table_lists_every_run():
     # 0.2 -+ 4.3027 * 0.1 / sqrt(3), Student's t with 2 degrees of freedom.
     assert cells[0][3:] == ["0.4000, 0.4000, 0.4000", "0.4000", "+0.2000 (-0.0484 to +0.4484)"]
     assert "some 0.2 of these 3 intervals" in " ".join(" ".join(lines).split())
+
+
+def test_a_run_is_judged_once_and_by_one_evaluator(tmp_path):
+    directories = {name: tmp_path / name for name in ("old", "first", "second")}
+    for directory in directories.values():
+        directory.mkdir()
+    (tmp_path / "old" / "score.json").write_text('{"score": 7.0}')
+    made = []
+
+    @contextlib.contextmanager
+    def evaluator(first):
+        made.append(first)
+        yield lambda run: {"score": len(run)}
+
+    expected = {"old": {"score": 7}, "first": {"score": 5}, "second": {"score": 6}}
+    for _ in range(2):
+        assert judging.judge(directories, "score.json", evaluator) == expected
+    assert made == ["first"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import pathlib
 import random
@@ -15,6 +16,7 @@ import numpy as np
 
 from albert_tf.tasks import glue
 from experiments import intervals
+from tools.beside_release import judging
 from tools.beside_release.scripts import OURS, THEIRS, Scripts
 
 # transformers' Trainer as it is, and one that takes the steps of the release's optimizer.
@@ -192,29 +194,22 @@ def _train_squad(scripts: Scripts, run: Run, data: pathlib.Path) -> pathlib.Path
 def judge(
     scripts: Scripts, directories: Mapping[Run, pathlib.Path], data: pathlib.Path
 ) -> dict[Run, dict[str, float]]:
-    """Evaluates the last weights of one task's runs, on the same examples and by the same code.
-
-    What a directory's score.json tells is not measured again.
-    """
-    scores = {}
-    with contextlib.ExitStack() as held:
-        evaluate = None
-        for run, directory in directories.items():
-            kept = directory / "score.json"
-            if not kept.exists():
-                is_folder = run.side in (TRAINER, UNCORRECTED)
-                path = directory if is_folder else directory / f"model.ckpt-{run.task.train_step}"
-                evaluate = evaluate or held.enter_context(_evaluator(scripts, run.task, path, data))
-                kept.write_text(json.dumps(evaluate(path)) + "\n", encoding="utf-8")
-            scores[run] = json.loads(kept.read_text(encoding="utf-8"))
-    return scores
+    """Evaluates the last weights of one task's runs, on the same examples and by the same code."""
+    weights = {
+        run: directory
+        if run.side in (TRAINER, UNCORRECTED)
+        else directory / f"model.ckpt-{run.task.train_step}"
+        for run, directory in directories.items()
+    }
+    evaluator = functools.partial(_evaluator, scripts, weights, data)
+    return judging.judge(directories, "score.json", evaluator)
 
 
 @contextlib.contextmanager
 def _evaluator(
-    scripts: Scripts, task: Task, weights: pathlib.Path, data: pathlib.Path
-) -> Iterator[Callable[[pathlib.Path], dict[str, float]]]:
-    """Yields what returns the dev scores of stored weights."""
+    scripts: Scripts, weights: Mapping[Run, pathlib.Path], data: pathlib.Path, first: Run
+) -> Iterator[Callable[[Run], dict[str, float]]]:
+    """Yields what returns the dev scores of a run's weights."""
     from albert_tf.console import quiet
 
     quiet.import_tensorflow()
@@ -223,7 +218,8 @@ def _evaluator(
     from albert_tf.cli.finetune_settings import FinetuningSettings
     from albert_tf.console import settings
 
-    flags = {**weights_flags(scripts.folder), "init_checkpoint": weights, "data_dir": data}
+    task = first.task
+    flags = {**weights_flags(scripts.folder), "init_checkpoint": weights[first], "data_dir": data}
     if task.name == SQUAD.name:
         flags["predict_file"] = questions = scripts.folder / "data" / "squad-dev.json"
         if not questions.exists():
@@ -233,13 +229,13 @@ def _evaluator(
     with contextlib.ExitStack() as held, tempfile.TemporaryDirectory() as folder:
         given = [f"--{name}={value}" for name, value in {**flags, "output_dir": folder}.items()]
         parsed = settings.parse(FinetuningSettings, ["beside_release", *given])
-        _, run = finetune.prepare(parsed, held)
-        model, dev = run.trainer.model, run.splits["dev"]
+        _, tuning = finetune.prepare(parsed, held)
+        model, dev = tuning.trainer.model, tuning.splits["dev"]
 
-        def evaluate(path: pathlib.Path) -> dict[str, float]:
-            report = conversion.load_weights(model, path, classes=run.task.classes)
+        def evaluate(run: Run) -> dict[str, float]:
+            report = conversion.load_weights(model, weights[run], classes=tuning.task.classes)
             assert not conversion.lacking(model, report), report.missing
-            return run.task.scores(dev.examples, run.predict("dev", str(path)))
+            return tuning.task.scores(dev.examples, tuning.predict("dev", str(weights[run])))
 
         yield evaluate
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import functools
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments import intervals
+from tools.beside_release import judging
 from tools.beside_release.scripts import OURS, THEIRS, Scripts
 
 METRICS = (
@@ -75,22 +76,12 @@ def train(
 def judge(
     directories: Mapping[Run, pathlib.Path], records: str, sizes: Mapping[str, object]
 ) -> dict[Run, Curve]:
-    """Evaluates all checkpoints on the same held-out records, by the same code.
-
-    What a directory's curve.json tells is not measured again.
-    """
-    curves = {}
-    with contextlib.ExitStack() as held:
-        evaluate = None
-        for run, directory in directories.items():
-            kept = directory / "curve.json"
-            if not kept.exists():
-                evaluate = evaluate or held.enter_context(_evaluator(records, sizes, directory))
-                curve = {step: evaluate(path) for step, path in _checkpoints(directory)}
-                kept.write_text(json.dumps(curve, indent=1) + "\n", encoding="utf-8")
-            stored = json.loads(kept.read_text(encoding="utf-8"))
-            curves[run] = {int(step): values for step, values in stored.items()}
-    return curves
+    """Evaluates all checkpoints on the same held-out records, by the same code."""
+    evaluator = functools.partial(_evaluator, directories, records, sizes)
+    stored = judging.judge(directories, "curve.json", evaluator)
+    return {
+        run: {int(step): values for step, values in curve.items()} for run, curve in stored.items()
+    }
 
 
 def _checkpoints(directory: pathlib.Path) -> list[tuple[int, str]]:
@@ -102,9 +93,9 @@ def _checkpoints(directory: pathlib.Path) -> list[tuple[int, str]]:
 
 @contextlib.contextmanager
 def _evaluator(
-    records: str, sizes: Mapping[str, object], directory: pathlib.Path
-) -> Iterator[Callable[[str], dict[str, float]]]:
-    """Yields what evaluates a checkpoint; the model's sizes are those of a directory's."""
+    directories: Mapping[Run, pathlib.Path], records: str, sizes: Mapping[str, object], first: Run
+) -> Iterator[Callable[[Run], Curve]]:
+    """Yields what evaluates the checkpoints of a run; the model's sizes are those of the first."""
     from albert_tf.console import quiet
 
     quiet.import_tensorflow()
@@ -113,23 +104,23 @@ def _evaluator(
     from albert_tf.cli.pretraining_settings import PretrainingSettings
     from albert_tf.console import settings
 
-    (_, weights), *_ = _checkpoints(directory)
+    (_, weights), *_ = _checkpoints(directories[first])
     flags = {**sizes, "input_file": records, "init_checkpoint": weights}
     flags |= {"do_train": False, "do_eval": True}
     flags |= {"eval_batch_size": 64, "max_eval_steps": 10**6}
     given = [f"--{name}={value}" for name, value in flags.items()]
     with contextlib.ExitStack() as held:
-        run, trainer, found, _ = pretrain.prepare(
+        parsed, trainer, found, _ = pretrain.prepare(
             settings.parse(PretrainingSettings, ["beside_release", *given]), held
         )
-        input_fn = pretrain.evaluation_input(run, found)
+        input_fn = pretrain.evaluation_input(parsed, found)
 
         def evaluate(prefix: str) -> dict[str, float]:
             report = conversion.load_weights(trainer.model, prefix)
             assert not report.missing, report.missing
             return {name: float(value) for name, value in trainer.evaluate(input_fn).items()}
 
-        yield evaluate
+        yield lambda run: {step: evaluate(path) for step, path in _checkpoints(directories[run])}
 
 
 # --- what was found -------------------------------------------------------------------------

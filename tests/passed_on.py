@@ -1,0 +1,13 @@
+"""Flags of both trainings: a value that is no default, and what receives it."""
+
+BOTH = {
+    "learning_rate": (0.5, {"optimizer.init_lr": 0.5}),
+    "schedule": ("wsd", {"optimizer.schedule": "wsd"}),
+    "decay_steps": (3, {"optimizer.decay_steps": 3}),
+    "weight_decay_rate": (0.2, {"optimizer.weight_decay_rate": 0.2}),
+    "adam_beta1": (0.8, {"optimizer.beta_1": 0.8}),
+    "adam_beta2": (0.98, {"optimizer.beta_2": 0.98}),
+    "adam_epsilon": (1e-8, {"optimizer.epsilon": 1e-8}),
+    "jit_compile": (True, {"Trainer.settings.jit_compile": True}),
+    "gradient_accumulation_steps": (3, {"Trainer.settings.accumulation_steps": 3}),
+}
