@@ -6,23 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from albert_tf.training.optimizers import count_decay_steps
-
-
-class Pace:
-    """How long a step takes, reckoned from the later half of the loops so far."""
-
-    def __init__(self) -> None:
-        self._loops: list[tuple[int, float]] = []
-
-    def add(self, steps: int, seconds: float) -> None:
-        """Counts a loop: saving and evaluations are part of it, compilation is not."""
-        self._loops.append((steps, seconds))
-
-    def step_seconds(self) -> float:
-        """Returns the seconds of a step; 0 if no loop has been counted."""
-        later = self._loops[len(self._loops) // 2 :] or [(1, 0.0)]
-        steps, seconds = map(sum, zip(*later, strict=True))
-        return seconds / steps
+from albert_tf.training.progress import Pace
 
 
 class Deadline:

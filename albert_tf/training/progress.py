@@ -14,11 +14,27 @@ from absl import logging
 from tqdm import tqdm
 
 from albert_tf.console import log
-from albert_tf.training.deadline import Pace
 
 _SECONDS_BETWEEN_LINES = 10
 _LINE = "{percentage:.0f} % of {total_fmt}, {rate_fmt}{postfix}; {remaining} left"
 _BAR = "{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}, {elapsed} so far"
+
+
+class Pace:
+    """How long a step takes, reckoned from the later half of the loops so far."""
+
+    def __init__(self) -> None:
+        self._loops: list[tuple[int, float]] = []
+
+    def add(self, steps: int, seconds: float) -> None:
+        """Counts a loop: saving and evaluations are part of it, compilation is not."""
+        self._loops.append((steps, seconds))
+
+    def step_seconds(self) -> float:
+        """Returns the seconds of a step; 0 if no loop has been counted."""
+        later = self._loops[len(self._loops) // 2 :] or [(1, 0.0)]
+        steps, seconds = map(sum, zip(*later, strict=True))
+        return seconds / steps
 
 
 class ProgressLog:
