@@ -11,7 +11,7 @@ from albert_tf.types import Features
 
 def count_masked(batches: Iterable[Features]) -> np.ndarray:
     """Returns how often each piece is masked in batches of NumPy arrays, `<int64>[pieces]`."""
-    counts = np.zeros(0, np.int64)
+    counts: np.ndarray = np.zeros(0, np.int64)
     for batch in batches:
         weights = batch["masked_lm_weights"]
         if "example_weights" in batch:  # Of a row that only fills up a batch it is 0.
