@@ -31,6 +31,7 @@ from albert_tf.storage import files
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
+_PORT = 8501  # TensorFlow Serving's.
 # Time to answer as before after a signal, until load balancers have seen that /readyz has changed.
 _DRAIN_SECONDS = 2
 # Load balancers keep theirs for a minute.
@@ -79,15 +80,18 @@ def main(settings: ServerSettings) -> None:
             from albert_tf.serving import rest_api
 
         # The port is taken first, but clients are let in once the models are loaded.
+        port = settings.port
+        if port is None:
+            port = int(os.environ.get("AIP_HTTP_PORT", _PORT))
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
         try:
-            listener.bind((settings.host, settings.port))
+            listener.bind((settings.host, port))
         except OSError as error:
             listener.close()
-            where = f"{settings.host}, port {settings.port}"
+            where = f"{settings.host}, port {port}"
             raise OSError(f"can't listen at {where}: {error.strerror}") from None
         predictors: dict[str, dict[str, predict.Predictor]] = {}
         for name, versions in find(settings.model).items():

@@ -130,7 +130,11 @@ class ServerSettings(Settings):
         repeated=True,
     )
     host: str = _server("127.0.0.1", "Address to listen at; 0.0.0.0 lets other machines ask.")
-    port: int = _server(8501, "Port to listen at; 0 takes a free one.", interval="[0, 65535]")
+    port: int | None = _server(
+        None,
+        "Port to listen at; 0 takes a free one. By default 8501, or $AIP_HTTP_PORT of Vertex AI.",
+        interval="[0, 65535]",
+    )
     allowed_hosts: tuple[str, ...] = _server(
         (),
         "Names by which clients may call the server, beside localhost and addresses; * is any, "

@@ -107,6 +107,51 @@ def test_answers_are_the_saved_models(models, address, task):
         assert_same_outputs([arrays], [right])
 
 
+def test_openais_client(models, address):
+    openai = pytest.importorskip("openai")
+    client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
+    assert {*TASKS, "labels"} == {each.id for each in client.models.list()}
+    texts = ["no gap", "The Cat sat"]
+    found = client.embeddings.create(model="fill_mask", input=texts).data
+    expected = models[1]["fill_mask"].embed(texts)
+    np.testing.assert_allclose([each.embedding for each in found], expected, atol=1e-5)
+    with pytest.raises(openai.BadRequestError, match="labels has no embeddings"):
+        client.embeddings.create(model="labels", input=texts)
+
+
+@pytest.mark.parametrize("in_binary", [True, False])
+def test_tritons_client(models, address, in_binary):
+    """The Open Inference Protocol, which is KServe's protocol 2."""
+    triton = pytest.importorskip("tritonclient.http")
+    client = triton.InferenceServerClient(address.removeprefix("http://"))
+    assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("choose")
+    inputs = []
+    rows = {"context": ["a story", "é"], "endings": [["one", "two"], ["", "x"]]}
+    for tensor in client.get_model_metadata("choose")["inputs"]:
+        values = np.array(rows[tensor["name"]], object)
+        assert len(tensor["shape"]) == values.ndim
+        inputs.append(triton.InferInput(tensor["name"], [*values.shape], tensor["datatype"]))
+        inputs[-1].set_data_from_numpy(values, binary_data=in_binary)
+    found = client.infer("choose", inputs).as_numpy("probabilities")
+    asked = [[a, *b] for a, b in zip(*rows.values(), strict=True)]
+    expected = [each["probabilities"] for each in models[1]["choose"].outputs(asked)]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    with pytest.raises(triton.InferenceServerException, match="inputs must have text"):
+        client.infer("labels", inputs)
+
+
+def test_mlflows_client(models, benchmark):
+    client = pytest.importorskip("mlflow.pyfunc.scoring_server.client")
+    pandas, port = pytest.importorskip("pandas"), benchmark.free_port()
+    texts = ["a", "The Cat sat"]
+    with benchmark.serve(str(models[0] / "labels"), port):
+        server = client.ScoringServerClient("127.0.0.1", port)
+        server.ping()
+        found = server.invoke(pandas.DataFrame({"text": texts})).get_predictions()
+    expected = [each["label"] for each in models[1]["labels"](texts)]
+    assert found["label"].tolist() == expected
+
+
 @pytest.mark.parametrize(
     "place", ["model.data", "more/model.data", "../data", "/data", "link", "data"]
 )

@@ -59,7 +59,7 @@ def test_a_signal_ends_it_after_what_it_has_accepted():
     with serving() as (process, port):
         busy, idle, late = map(connect, [port] * 3)
         idle.request("GET", "/readyz")
-        assert idle.getresponse().read() == b'{"status":"ready"}'
+        assert idle.getresponse().read() == b'{"status":"ready","ready":true}'
         busy.request("POST", PREDICT, asked("0.5"))
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGTERM)
@@ -164,7 +164,7 @@ def test_a_slow_body_is_awaited(port):
 
 def test_a_refusal_is_heard_by_who_reads_after_it_has_sent(port):
     address = f"http://127.0.0.1:{port}"
-    for path, status in (PREDICT, 413), ("/v2", 404):
+    for path, status in (PREDICT, 413), ("/v3", 404):
         with pytest.raises(urllib.error.HTTPError, match=str(status)) as error:
             urllib.request.urlopen(address + path, b"0" * 10_000_000, timeout=20)
         with error.value as answer:

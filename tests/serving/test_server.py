@@ -254,7 +254,7 @@ def test_other_hosts_are_refused():
 
 
 def test_other_paths_and_methods(client):
-    paths = "/v2", "/v1/models/capitals:classify", "/healthz/"
+    paths = "/v3", "/v1/models/capitals:classify", "/healthz/"
     for answer in (client.get(paths[0]), client.post(paths[1]), client.get(paths[2])):
         assert answer.status_code in (404, 405)
         assert answer.json()["error"].startswith("Malformed request: ")

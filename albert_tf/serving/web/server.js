@@ -2,7 +2,7 @@
 
 /** Returns the names of the models at an address like "v1/models". */
 export async function names(address) {
-  return Object.keys((await read(address)).models);
+  return (await read(address)).models;
 }
 
 /** Returns a model as app.js asks it. */

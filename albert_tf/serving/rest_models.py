@@ -1,0 +1,163 @@
+"""The models of a server, and a request's way through one: body, rows of texts, answer."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import prometheus_client as prometheus
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from albert_tf.serving import rest_forms
+from albert_tf.serving.batching import Batcher
+from albert_tf.serving.predict import Predictor
+from albert_tf.serving.settings import ServerSettings
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class Metrics:
+    """What Prometheus reads."""
+
+    def __init__(self) -> None:
+        self.registry = prometheus.CollectorRegistry()
+        prometheus.ProcessCollector(registry=self.registry)
+        more: dict[str, Any] = {"namespace": "albert", "registry": self.registry}
+        of_answer = ["model", "status"]
+        self.requests = prometheus.Counter("requests", "Requests.", of_answer, **more)
+        self.errors = prometheus.Counter("errors", "Requests with an error.", of_answer, **more)
+        self.durations = prometheus.Histogram(
+            "request_seconds", "From request to answer.", ["model"], buckets=_SECONDS, **more
+        )
+        self.sizes = prometheus.Histogram(
+            "batch_size", "Rows in a batch.", ["model"], buckets=_SIZES, **more
+        )
+        self.queue = prometheus.Gauge("queue", "Rows that wait.", ["model", "version"], **more)
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A version of a model, and what it takes and answers, by name."""
+
+    name: str
+    version: str
+    predictor: Predictor
+    batcher: Batcher
+    inputs: dict[str, rest_forms.Tensor]
+    outputs: dict[str, rest_forms.Tensor]
+
+
+# What a protocol makes of a body: the model, rows of texts, and what writes the answer of outputs.
+Asked = tuple[Model, list[list[str]], Callable[[list[dict[str, Any]]], Any]]
+
+
+class Models(dict[str, dict[str, Model]]):
+    """Models by name and version; their first answers, which may be slow, are made here.
+
+    Args:
+      predictors: What answers, by name and version; the last version is the default.
+      settings: The server's.
+      metrics: Are told the size of each batch, and how many rows wait.
+    """
+
+    def __init__(
+        self,
+        predictors: Mapping[str, Mapping[str, Predictor]],
+        settings: ServerSettings,
+        metrics: Metrics,
+    ) -> None:
+        super().__init__()
+        self.settings = settings
+        for name, versions in predictors.items():
+            self[name] = {}
+            for version, predictor in versions.items():
+                batcher = Batcher(predictor, settings, metrics.sizes.labels(name).observe)
+                waiting = functools.partial(len, batcher.queue)
+                metrics.queue.labels(name, version).set_function(waiting)
+                tensors = rest_forms.tensors(predictor)
+                self[name][version] = Model(name, version, predictor, batcher, *tensors)
+
+    def find(self, name: str, version: str | None = None) -> Model:
+        """Returns a model by its name, by default its last version."""
+        versions = self.get(name, {})
+        found = version or ["", *versions][-1]
+        if found not in versions:
+            what = f"version {found[:20]} of {name}" if versions else name[:80]
+            there = ", ".join(versions or self)
+            raise HTTPException(404, f"Servable not found for request: {what}, only {there}")
+        return versions[found]
+
+    def first(self) -> Model:
+        """Returns the model of platforms that know only one."""
+        return self.find(next(iter(self)))
+
+    def answering(
+        self, read: Callable[[bytes | bytearray, Request, Models], Asked]
+    ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Returns the endpoint that answers requests in the form that `read` reads."""
+        most = self.settings.max_body_bytes
+        too_large = HTTPException(413, f"a request may have at most {most} bytes")
+
+        async def answer(request: Request) -> Response:
+            if request.method != "POST":
+                raise HTTPException(405, "use POST", {"Allow": "POST"})
+            body = await request.body()
+            if len(body) > most:
+                raise too_large
+            coding = request.headers.get("content-encoding", "identity").lower()
+            if coding not in rest_forms.CODINGS:
+                raise HTTPException(
+                    415, f"Content-Encoding must be gzip or deflate, not {coding[:80]!r}"
+                )
+            try:
+                content = rest_forms.unpacked(body, coding, most + 1)
+                if len(content) > most:
+                    raise too_large
+                model, rows, write = read(content, request, self)
+            except ValueError as error:
+                raise HTTPException(400, str(error)) from None
+            request.scope.update(model=model.name, instances=len(rows))
+            outputs = await _in_time(request, model.batcher(rows), self.settings.timeout_seconds)
+            if outputs is None:
+                raise HTTPException(503, "too many texts wait: ask again later")
+            return json_response(write(outputs))
+
+        return answer
+
+
+async def _in_time(request: Request, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
+    """Returns what a coroutine does, or cancels it: after some time, or when its client leaves."""
+    # After the body the next message is that the client has left.
+    answer, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait([answer, gone], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if answer.done():
+            return answer.result()
+        if gone.done():
+            raise ClientDisconnect
+        raise HTTPException(504, f"no answer within {seconds:g} s: ask again later")
+    finally:
+        answer.cancel()
+        gone.cancel()
+
+
+async def readiness(request: Request) -> Response:
+    """Says whether the server takes requests, or is about to end."""
+    if request.app.state.is_ending:
+        return json_response({"status": "ending", "ready": False}, 503)
+    return json_response({"status": "ready", "ready": True})
+
+
+def json_response(
+    value: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Returns a value as compact JSON in UTF-8."""
+    body = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return Response(body, status, headers, media_type="application/json")

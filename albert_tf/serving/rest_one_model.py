@@ -1,0 +1,68 @@
+"""Platforms that ask one model at a fixed path: SageMaker, MLflow, Vertex AI."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.routing import Route
+
+from albert_tf.serving import rest_forms, rest_tensorflow
+from albert_tf.serving.predict import Predictor
+from albert_tf.serving.rest_models import Asked, Models, readiness
+
+# Rows of a table in JSON, as MLflow writes them.
+_SPLIT, _RECORDS = "dataframe_split", "dataframe_records"
+
+
+def routes(models: Models, environment: Mapping[str, str] = os.environ) -> list[Route]:
+    """Returns /ping and /invocations, and the paths that Vertex AI's variables name."""
+    invoke = models.answering(read)
+    asked = {"/invocations", environment.get("AIP_PREDICT_ROUTE", "/invocations")}
+    found = [Route(path, invoke, methods=["GET", "POST"]) for path in sorted(asked)]
+    health = {"/ping", "/health", environment.get("AIP_HEALTH_ROUTE", "/ping")}
+    return [*found, *(Route(path, readiness) for path in sorted(health))]
+
+
+def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
+    """Reads rows of text/csv, or JSON of `instances`, `inputs` or a data frame.
+
+    The answer has `predictions`, an object for each row.
+    """
+    model = models.first()
+    if request.headers.get("content-type", "").startswith("text/csv"):
+        form, given = "rows", _csv_rows(bytes(body), model.predictor)
+    else:
+        values, form = rest_forms.read_object(body, "instances", "inputs", _SPLIT, _RECORDS)
+        given = _records(values[form]) if form == _SPLIT else values[form]
+    reader = rest_forms.read_columns if form == "inputs" else rest_forms.read_instances
+    return model, reader(given, form, model.predictor, models.settings), rest_tensorflow.predictions
+
+
+def _records(frame: Any) -> list[dict[str, Any]]:
+    try:
+        return [dict(zip(frame["columns"], row, strict=True)) for row in frame["data"]]
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"{_SPLIT} must have columns, and rows of as many data") from None
+
+
+def _csv_rows(body: bytes, predictor: Predictor) -> list[dict[str, Any]]:
+    """Returns the lines of a table of the model's texts, with or without their names above."""
+    try:
+        lines = [*csv.reader(io.StringIO(body.decode(), newline=""))]
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"the body is no CSV in UTF-8: {error}") from None
+    names, rows = predictor.names, list[dict[str, Any]]()
+    for line in lines[1:] if lines[:1] == [[*names]] else lines:
+        fields: list[Any] = line or [""]  # An empty line is an empty text.
+        if predictor.takes_many:
+            fields = [*line[: len(names) - 1], line[len(names) - 1 :]]
+        if len(fields) != len(names):
+            wanted = " and ".join(names)
+            raise ValueError(f"rows[{len(rows)}] must have {wanted}, got {len(line)} fields")
+        rows.append(dict(zip(names, fields, strict=True)))
+    return rows

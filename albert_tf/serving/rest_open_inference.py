@@ -1,0 +1,134 @@
+"""The Open Inference Protocol: KServe's protocol 2, and Triton's."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from albert_tf.serving import rest_forms
+from albert_tf.serving.rest_models import Asked, Models, json_response, readiness
+
+_DATATYPES = {"O": "BYTES", "f": "FP32", "i": "INT32"}
+# Triton's extension: the body is JSON of so many bytes, and texts, each behind its length.
+_LENGTH = "inference-header-content-length"
+
+
+def routes(models: Models) -> list[Route]:
+    """Returns the paths of the server's and the models' health, descriptions and answers."""
+
+    async def describe_server(request: Request) -> Response:
+        about = {"name": "albert-serve", "version": "", "extensions": ["binary_tensor_data"]}
+        return json_response(about)
+
+    async def live(request: Request) -> Response:
+        return json_response({"live": True})
+
+    async def model_ready(request: Request) -> Response:
+        return json_response({"name": models.find(**request.path_params).name, "ready": True})
+
+    async def describe(request: Request) -> Response:
+        model = models.find(**request.path_params)
+        description = {
+            "name": model.name,
+            "versions": [*models[model.name]],
+            "platform": "albert_tf",
+            "inputs": _described(model.inputs),
+            "outputs": _described(model.outputs),
+        }
+        return json_response(description)
+
+    health = [Route("/v2/health/live", live), Route("/v2/health/ready", readiness)]
+    found, infer = [Route("/v2", describe_server), *health], models.answering(read)
+    for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
+        found.append(Route(f"{path}/infer", infer, methods=["GET", "POST"]))
+        found += [Route(path, describe), Route(f"{path}/ready", model_ready)]
+    return found
+
+
+def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
+    """Reads `inputs`, tensors of texts; the answer has the `outputs` that are asked for, or all."""
+    model = models.find(**request.path_params)
+    length = request.headers.get(_LENGTH, str(len(body)))
+    if not length.isdecimal() or int(length) > len(body):
+        raise ValueError(f"{_LENGTH} must be at most {len(body)}, got {length[:20]!r}")
+    values, _ = rest_forms.read_object(body[: int(length)], "inputs")
+    binary = memoryview(bytes(body[int(length) :]))
+    columns: dict[str, Any] = {}
+    for place, tensor in enumerate(rest_forms.a_list(values["inputs"], "inputs")):
+        where = f"inputs[{place}]"
+        try:
+            name, shape, datatype = str(tensor["name"]), tensor["shape"], tensor["datatype"]
+            in_binary = (tensor.get("parameters") or {}).get("binary_data_size")
+            size = math.prod(map(operator.index, shape))
+            texts = _flat(tensor["data"]) if in_binary is None else _texts(binary[:in_binary])
+        except (AttributeError, KeyError, TypeError):
+            raise ValueError(f"{where} must have name, shape, datatype and data") from None
+        if datatype != "BYTES":
+            raise ValueError(f"{where} must have datatype BYTES, texts, not {str(datatype)[:20]!r}")
+        if not texts or not shape or len(texts) != size:
+            raise ValueError(f"{where} has {len(texts)} texts, but shape {str(shape)[:80]}")
+        binary = binary[in_binary or 0 :]
+        # A column of rows, [B] or [B, 1], or of the endings of each, [B, E].
+        is_many = name in model.inputs and model.inputs[name].rank > 1
+        width = size // shape[0]
+        starts = range(0, size, width)
+        columns[name] = [texts[i : i + width] for i in starts] if is_many else texts
+    rows = rest_forms.read_columns(columns, "inputs", model.predictor, models.settings)
+    wanted = values.get("outputs") or [{"name": name} for name in model.outputs]
+    names = [each.get("name") if isinstance(each, dict) else None for each in wanted]
+    if unknown := [name for name in names if name not in model.outputs]:
+        raise ValueError(f"outputs are {', '.join(model.outputs)}, not {str(unknown[0])[:80]}")
+
+    def write(found: list[dict[str, Any]]) -> dict[str, Any]:
+        columns = rest_forms.columns_of(found)
+        outputs = [
+            {
+                "name": name,
+                "datatype": _DATATYPES[model.outputs[name].kind],
+                "shape": [*columns[name].shape],
+                "data": columns[name].ravel().tolist(),
+            }
+            for name in names
+        ]
+        asked = {"id": values["id"]} if "id" in values else {}
+        return {
+            "model_name": model.name,
+            "model_version": model.version,
+            **asked,
+            "outputs": outputs,
+        }
+
+    return model, rows, write
+
+
+def _flat(data: Any) -> list[Any]:
+    """Returns the elements of lists in lists."""
+    data = [data]
+    while any(isinstance(each, list) for each in data):
+        data = [x for each in data for x in (each if isinstance(each, list) else [each])]
+    return data
+
+
+def _texts(binary: memoryview) -> list[str]:
+    """Returns texts of which each stands behind its length in four bytes."""
+    texts = []
+    while binary:
+        length = int.from_bytes(binary[:4], "little")
+        if len(binary) < 4 + length:
+            raise ValueError("the binary data of inputs end within a text")
+        texts.append(str(binary[4 : 4 + length], "utf-8"))
+        binary = binary[4 + length :]
+    return texts
+
+
+def _described(tensors: Mapping[str, rest_forms.Tensor]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "datatype": _DATATYPES[kind], "shape": [-1] * rank}
+        for name, (kind, rank) in tensors.items()
+    ]

@@ -1,0 +1,57 @@
+"""OpenAI's interface to embeddings: the mean vectors of a pretrained model's texts."""
+
+from __future__ import annotations
+
+import base64
+import functools
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from albert_tf.serving import rest_forms
+from albert_tf.serving.rest_models import Asked, Models, json_response
+
+
+def routes(models: Models) -> list[Route]:
+    """Returns the path of embeddings; models are listed at /v1/models."""
+    embed = models.answering(read)
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await embed(request)
+        except HTTPException as error:  # Its clients show no other form.
+            message = {"message": error.detail, "type": "invalid_request_error"}
+            return json_response({"error": message}, error.status_code, error.headers)
+
+    return [Route("/v1/embeddings", answer, methods=["GET", "POST"])]
+
+
+def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
+    """Reads `input`, a text or a list of them, to a `model` that embeds."""
+    values, _ = rest_forms.read_object(body, "input")
+    model = models.find(str(values.get("model")))
+    if "mean" not in model.outputs:
+        raise ValueError(f"{model.name} has no embeddings: only models of the task fill_mask do")
+    coding, size = values.get("encoding_format", "float"), values.get("dimensions")
+    if coding not in ("float", "base64"):
+        raise ValueError(f"encoding_format must be float or base64, got {ascii(coding)[:80]}")
+    if size is not None:
+        raise ValueError("the size of these vectors can't be chosen: leave dimensions out")
+    given = [values["input"]] if isinstance(values["input"], str) else values["input"]
+    rows = rest_forms.read_instances(given, "input", model.predictor, models.settings)
+    return model, rows, functools.partial(_write, model.name, coding)
+
+
+def _write(name: str, coding: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+    data = []
+    for index, each in enumerate(found):
+        vector = each["mean"].tolist()
+        if coding == "base64":
+            vector = base64.b64encode(each["mean"].astype("<f4").tobytes()).decode()
+        data.append({"object": "embedding", "index": index, "embedding": vector})
+    # Pieces are not counted.
+    usage = {"prompt_tokens": 0, "total_tokens": 0}
+    return {"object": "list", "data": data, "model": name, "usage": usage}

@@ -1,0 +1,90 @@
+"""TensorFlow Serving's REST interface, which KServe's protocol 1 is, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from albert_tf.serving import rest_forms
+from albert_tf.serving.rest_models import Asked, Models, json_response
+
+_SIGNATURE = "serving_default"
+_DTYPES = {"O": "DT_STRING", "f": "DT_FLOAT", "i": "DT_INT32"}
+_AVAILABLE = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_message": ""}}
+
+
+def routes(models: Models) -> list[Route]:
+    """Returns the paths of models, their versions, and what they answer."""
+
+    async def names(request: Request) -> Response:
+        # `object` and `data` are how OpenAI's clients list models.
+        data = [{"id": name, "object": "model", "created": 0, "owned_by": ""} for name in models]
+        return json_response({"models": [*models], "object": "list", "data": data})
+
+    async def status(request: Request) -> Response:
+        model = models.find(**request.path_params)
+        one = request.path_params.get("version")
+        states = [{"version": v, **_AVAILABLE} for v in ([one] if one else models[model.name])]
+        return json_response({"model_version_status": states, "name": model.name, "ready": True})
+
+    async def describe(request: Request) -> Response:
+        model = models.find(**request.path_params)
+        signature = {
+            "inputs": _described(model.inputs),
+            "outputs": _described(model.outputs),
+            "method_name": "tensorflow/serving/predict",
+        }
+        spec = {"name": model.name, "signature_name": "", "version": model.version}
+        signatures = {"signature_def": {"signature_def": {_SIGNATURE: signature}}}
+        return json_response({"model_spec": spec, "metadata": signatures})
+
+    found, predict = [Route("/v1/models", names)], models.answering(read)
+    for path in ("/v1/models/{name}", "/v1/models/{name}/versions/{version}"):
+        # GET as well: it would ask for the status of a model of that name.
+        found.append(Route(f"{path}:predict", predict, methods=["GET", "POST"]))
+        found += [Route(path, status), Route(f"{path}/metadata", describe)]
+    return found
+
+
+def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
+    """Reads `instances`, answered by `predictions` by row, or `inputs`, by `outputs` by name.
+
+    `instances` has a text, or an object with the model's texts by name, for each row; `inputs` has
+    a list of all rows' texts by name, or of a model with one text only this list. If there is one
+    output, its values stand alone.
+    """
+    model = models.find(**request.path_params)
+    values, form = rest_forms.read_object(body, "instances", "inputs")
+    if (signature := values.get("signature_name") or _SIGNATURE) != _SIGNATURE:
+        wrong = f"Serving signature name: {ascii(signature)[:80]} not found in signature def"
+        raise ValueError(f"{wrong}: there is only {_SIGNATURE!r}")
+    if form == "instances":
+        rows = rest_forms.read_instances(values[form], form, model.predictor, models.settings)
+        return model, rows, predictions
+    rows = rest_forms.read_columns(values[form], form, model.predictor, models.settings)
+    return model, rows, _outputs
+
+
+def predictions(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Writes outputs by row."""
+    return {"predictions": rest_forms.rows_of(rest_forms.columns_of(found))}
+
+
+def _outputs(found: list[dict[str, Any]]) -> dict[str, Any]:
+    columns = {name: each.tolist() for name, each in rest_forms.columns_of(found).items()}
+    return {"outputs": columns if len(columns) > 1 else next(iter(columns.values()))}
+
+
+def _described(tensors: Mapping[str, rest_forms.Tensor]) -> dict[str, Any]:
+    return {
+        name: {
+            "dtype": _DTYPES[kind],
+            "tensor_shape": {"dim": [{"size": "-1", "name": ""}] * rank, "unknown_rank": False},
+            "name": name,
+        }
+        for name, (kind, rank) in tensors.items()
+    }
