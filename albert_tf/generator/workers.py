@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import contextlib
 import functools
 import multiprocessing
 import os
@@ -81,7 +82,8 @@ def map_in_order(
         # Later versions of Python do the same by themselves (CPython's gh-94777).
         queue = getattr(pool, "_call_queue", None)
         if sys.version_info < (3, 11, 5) and queue:
-            queue._reader.close()
+            with contextlib.suppress(OSError):  # A broken pool's own thread is closing it, too.
+                queue._reader.close()
         pool.shutdown(cancel_futures=True)
         receiver.close()
 
