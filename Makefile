@@ -25,7 +25,7 @@ RELEASE_INSTALLED := .venv-release/.installed
 # TensorFlow 1.15's last Python.
 PYTHON37 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.7.*/bin/python3) python3.7)
 
-.PHONY: demo test test-peers lint format bench bench-finetune bench-serving bench-serving-table \
+.PHONY: demo test test-peers lint docs format bench bench-finetune bench-serving bench-serving-table \
   bench-server campaign tpu-check study beside-release reproduce
 
 demo: $(INSTALLED)
@@ -44,6 +44,12 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site, in build/site: docs/, and the docstrings of public names. BUILDER=linkcheck also asks
+# for all pages elsewhere that it links to.
+docs: $(INSTALLED)
+	$(BIN)/pip $(PIP_INSTALL) -e '.[docs]'
+	$(BIN)/sphinx-build -q -W --keep-going -b $(or $(BUILDER),html) -c tools/site . build/$(or $(BUILDER),site)
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

@@ -1,11 +1,11 @@
 """ALBERT on TensorFlow 2 and Keras 3, with the numbers, flags and checkpoints of its release.
 
-Configs and text, which need no framework:
+Configs and text, which need no framework::
 
   AlbertConfig    what a model is: AlbertConfig.from_json_file("albert_base_v2"), or a file
   Tokenizer       text -> ids, with the release's SentencePiece or WordPiece vocabulary
 
-Keras models, on any backend:
+Keras models, on any backend::
 
   AlbertModel                        the encoder, with its pooler
   AlbertForPreTraining               masked LM and sentence order
@@ -15,7 +15,7 @@ Keras models, on any backend:
   AlbertForQuestionAnswering         SQuAD 1.1's head
   AlbertForQuestionAnsweringV2       SQuAD 2.0's head
 
-Weights and training:
+Weights and training::
 
   Preprocessor    texts -> a model's inputs; lists, tables and datasets -> batches for fit
   load_weights    fills a model from a checkpoint of the release or of ours, TF-Hub, Hugging Face,
@@ -25,7 +25,7 @@ Weights and training:
   load_exported   answers texts with what albert-export wrote, in ONNX without TensorFlow
   optimization    LAMB and AdamW as released, with their schedule
 
-For example:
+For example::
 
   path = "hf://albert/albert-base-v2"
   preprocess = albert_tf.Preprocessor.from_weights(path, max_seq_length=128)

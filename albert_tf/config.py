@@ -227,7 +227,7 @@ class AlbertConfig:
 
     @property
     def num_weights(self) -> int:
-        """Number of parameters in the encoder's largest arrays: embeddings, blocks, no biases."""
+        """Number of parameters in embeddings and blocks, without biases."""
         rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
         attention = self.num_attention_groups * 4 * self.hidden_size**2
         ffn = self.num_ffn_groups * 2 * self.hidden_size * self.intermediate_size

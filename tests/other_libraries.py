@@ -13,7 +13,7 @@ from tests import tiny
 
 TEXT = pathlib.Path(__file__).parents[1].joinpath("docs/from_other_libraries.md").read_text()
 _BLOCKS = re.findall("```python\n(.*?)```", TEXT, re.DOTALL)
-NAMES = ("fine_tune", "fill_mask", "kerashub", "garden")
+NAMES = ("fine_tune", "fill_mask", "tf_albert", "kerashub", "garden")
 WITH_FLAGS = ("run_glue.py and run_classification.py", "TrainingArguments", "The Model Garden")
 # What the programs leave to their reader.
 DATA = {

@@ -19,7 +19,7 @@ def places(golden, tmp_path_factory):
 
 
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")  # By Keras, always.
-@pytest.mark.parametrize("name", ["fine_tune", "fill_mask", "garden"])
+@pytest.mark.parametrize("name", ["fine_tune", "fill_mask", "tf_albert", "garden"])
 def test_our_code_runs(name, places, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = dict(other_libraries.DATA)

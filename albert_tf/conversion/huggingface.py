@@ -1,4 +1,4 @@
-"""Hugging Face directories: config.json, model.safetensors, also in shards."""
+"""Hugging Face directories: config.json, model.safetensors, also in shards, or tf_model.h5."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from absl import logging
 from albert_tf.answers.kind import Labelled
 from albert_tf.answers.kinds import KINDS
 from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
-from albert_tf.conversion import arrays, names
+from albert_tf.conversion import arrays, names, tf_transformers
 from albert_tf.storage import files, text_files
 from albert_tf.text.tokenization import Tokenizer
 
@@ -194,9 +194,12 @@ def _read_tensors(path: str, shapes_only: bool = False) -> dict[str, Any]:
         return read_safetensors(whole, shapes_only)
     if os.path.isfile(index):
         return _read_shards(path, index, shapes_only)
+    if os.path.isfile(keras := os.path.join(path, tf_transformers.FILE)):
+        tensors = tf_transformers.read(keras)
+        return {name: t.shape for name, t in tensors.items()} if shapes_only else tensors
     raise FileNotFoundError(
-        f"{path} contains no weights: expected {_WEIGHTS} or {_INDEX}; a pickle (.bin) may run "
-        "code: save the model again with transformers, as safetensors"
+        f"{path} contains no weights: expected {_WEIGHTS}, {_INDEX} or {tf_transformers.FILE}; a "
+        "pickle (.bin) may run code: save the model again with transformers, as safetensors"
     )
 
 

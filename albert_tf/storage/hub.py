@@ -13,6 +13,8 @@ SCHEME = "hf://"
 _DATA_SETS = "datasets/"
 # Config, weights, vocabulary and a run's record: no pickle (.bin) and no program.
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
+# Of transformers' TensorFlow classes; downloaded only where there are no others.
+_KERAS_WEIGHTS = "tf_model.h5"
 _VOCABULARIES = (
     *("spiece.model", "30k-clean.model", "spm.model", "vocab.txt", "vocab_chinese.txt"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -38,8 +40,10 @@ def local(path: str | os.PathLike[str]) -> str:
     directory = fetch(path)
     logging.info("%s: %s", path, directory)
     if not any(file.endswith(".safetensors") for file in os.listdir(directory)):
+        directory = fetch(path, (_KERAS_WEIGHTS,))
+    if not any(file.endswith((".safetensors", ".h5")) for file in os.listdir(directory)):
         raise FileNotFoundError(
-            f"{path} has no model.safetensors (a .bin may contain code, so it is not downloaded): "
+            f"{path} has no weights (a .bin may contain code, so it is not downloaded): "
             "there is often a converted one at hf://OWNER/NAME@refs/pr/NUMBER; or download the "
             "model yourself, and give its directory"
         )
@@ -74,10 +78,13 @@ def _download(path: str, patterns: Sequence[str], **options: Any) -> Any:
             f"{path} needs the package huggingface_hub: pip install 'albert_tf[hub]'"
         ) from error
     try:
-        # The HTTP library would log every request; a level that the user has set stays.
-        for library in ("httpx", "httpx2"):
-            requests = standard_logging.getLogger(library)
-            requests.setLevel(requests.level or standard_logging.WARNING)
+        # The HTTP library would log every request, the Hub's that it has no file of a name; a level
+        # that the user has set stays.
+        quiet = dict.fromkeys(("httpx", "httpx2"), standard_logging.WARNING)
+        quiet["huggingface_hub._snapshot_download"] = standard_logging.ERROR
+        for library, level in quiet.items():
+            logger = standard_logging.getLogger(library)
+            logger.setLevel(logger.level or level)
         return huggingface_hub.snapshot_download(
             name,
             repo_type=kind,

@@ -161,6 +161,15 @@ def test_config_weights_and_vocabulary_are_fetched_and_nothing_else(files, tmp_p
         assert json.loads(offline.stdout)["hidden_size"] == ours["hidden_size"]
 
 
+def test_tensorflow_weights_are_fetched_if_there_are_no_others(files, tmp_path):
+    pytest.importorskip("huggingface_hub")
+    served = {n: c for n, c in files.items() if n != "model.safetensors"}
+    with serve({NAME: served}) as (endpoint, fetched):
+        found = run(LOCAL.format(NAME), tmp_path, endpoint)
+    assert found.returncode == 0, found.stderr
+    assert sorted(fetched) == sorted({*WANTED, "tf_model.h5"} - {"model.safetensors"})
+
+
 REFUSED = """
 from albert_tf.cli import convert
 from albert_tf.console.settings import parse
@@ -175,11 +184,11 @@ for name in {}:
 
 def test_what_the_hub_lacks_is_one_line(files, tmp_path):
     pytest.importorskip("huggingface_hub")
-    served = {n: c for n, c in files.items() if n != "model.safetensors"}
+    served = {n: c for n, c in files.items() if n not in ("model.safetensors", "tf_model.h5")}
     messages = {
         "someone/unknown": "the Hub has no such model, or you have no access",
         f"{NAME}@v9": "the model has no revision 'v9'",
-        NAME: "has no model.safetensors",
+        NAME: "has no weights",
     }
     with serve({NAME: served}) as (endpoint, _):
         found = run(REFUSED.format(list(messages), tmp_path / "out"), tmp_path, endpoint)

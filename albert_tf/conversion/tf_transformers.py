@@ -1,0 +1,40 @@
+"""tf_model.h5, the weights that transformers' TFAlbert classes saved, as Hugging Face's tensors."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from albert_tf.conversion import arrays
+
+FILE = "tf_model.h5"
+# Where the model's own name is over: its encoder, and the heads.
+_ROOTS = ("albert", "predictions", "sop_classifier", "classifier", "qa_outputs")
+# The last part of a name -> PyTorch's.
+_PARTS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
+# A layer's place in a list of layers.
+_PLACE = re.compile(r"_\._(\d+)")
+
+
+def read(path: str) -> dict[str, np.ndarray]:
+    """Returns arrays by the names and in the shapes that PyTorch's classes give them.
+
+    In the file each lies in a group of a layer, behind the name of the model, as in
+    `albert/tf_albert_model/albert/pooler/kernel:0`. What two layers share is there twice.
+    """
+    tensors: dict[str, np.ndarray] = {}
+    datasets, _ = arrays.read_hdf5(path, path)
+    for dataset, value in datasets.items():
+        *parts, last = dataset.partition("/")[2].partition(":")[0].split("/")
+        if parts[:1] and parts[0] not in _ROOTS:
+            parts = parts[1:]
+        name = ".".join([*parts, _PARTS.get(last, last)])
+        name = _PLACE.sub(r".\1", name)
+        value = value.T if last == "kernel" else value
+        if not np.array_equal(tensors.setdefault(name, value), value):
+            raise ValueError(f"{path} has {name} twice, with other numbers: save the model again")
+    # The bias that TFAlbert's masked-LM head adds; the one of PyTorch's name has no effect there.
+    if "predictions.decoder.bias" in tensors:
+        tensors["predictions.bias"] = tensors.pop("predictions.decoder.bias")
+    return tensors

@@ -1,0 +1,21 @@
+"""Sphinx' settings for `make docs`: the clone's Markdown, and docstrings of public names."""
+
+import albert_tf
+
+project, release = "albert_tf", albert_tf.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+root_doc = "docs/index"
+include_patterns = ["*.md", "docs/*.md", "experiments/**.md"]
+exclude_patterns = [".*", "build", "demo", "exported"]
+
+# Links to headings are GitHub's.
+myst_heading_anchors = 4
+
+napoleon_custom_sections = ["Source", "Differs"]
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+default_role = "code"
+
+html_theme = "furo"
+html_title = "albert_tf"
+html_extra_path = ["root"]
