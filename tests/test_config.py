@@ -190,7 +190,7 @@ def given(found: settings.Settings) -> dict[str, object]:
 
 def test_names_are_those_of_the_files_in_a_clone():
     models = {path.stem: path.read_bytes() for path in CONFIGS.glob("*.json")}
-    assert len(models) == 12
+    assert len(models) == 13
     found = config.shipped_models()
     assert {name: pathlib.Path(path).read_bytes() for name, path in found.items()} == models
     flag_files = {path.stem for path in (CONFIGS / "recipes").glob("*.flags")}
