@@ -63,15 +63,13 @@ def write_vocabulary(path: str, symbols: Sequence[str]) -> None:
     """Writes a SentencePiece model in which each symbol is a piece, whatever stands beside it."""
     model = sentencepiece_model_pb2.ModelProto()
     kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
-    seen: set[str] = set()
-    for symbol in symbols:
-        text = SPECIAL.get(symbol, symbol.replace(" ", "▁"))
-        kind = kinds.UNKNOWN if text == "<unk>" else kinds.CONTROL
-        if symbol not in SPECIAL:
-            kind = kinds.NORMAL
-        if text in seen:  # A symbol's second place is never taken.
-            text, kind = f"[{text} again]", kinds.UNUSED
-        seen.add(text)
+    for place, symbol in enumerate(symbols):
+        text, kind = symbol.replace(" ", "▁"), kinds.NORMAL
+        if symbol in SPECIAL:
+            text = SPECIAL[symbol]
+            kind = kinds.UNKNOWN if text == "<unk>" else kinds.CONTROL
+        if symbol in symbols[place + 1 :]:  # PL-BERT takes a symbol's last place.
+            text, kind = f"[{symbol} below]", kinds.UNUSED
         model.pieces.add(piece=text, score=-1.0, type=kind)
     model.trainer_spec.model_type = sentencepiece_model_pb2.TrainerSpec.UNIGRAM
     model.trainer_spec.vocab_size = len(symbols)

