@@ -187,8 +187,8 @@ class AdamW(keras.optimizers.Optimizer):
 class Lamb(AdamW):
     """AdamW with steps scaled to the norm of the weight they update, for batches of thousands.
 
-    The update, weight decay included, is multiplied by norm(weight) / norm(update), unclipped, or by
-    1 if either is 0 or the variable is excluded by name. Arguments are AdamW's.
+    The update, weight decay included, is multiplied by norm(weight) / norm(update), unclipped, or
+    by 1 if either is 0 or the variable is excluded by name. Arguments are AdamW's.
 
     Source: arXiv 1904.00962, algorithm 2; ALBERT (arXiv 1909.11942), section 4.1; the release's
     `lamb_optimizer.LAMBOptimizer`.
