@@ -80,8 +80,8 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
         starts = range(0, size, width)
         columns[name] = [texts[i : i + width] for i in starts] if is_many else texts
     rows = rest_forms.read_columns(columns, "inputs", model.predictor, models.settings)
-    wanted = values.get("outputs") or [{"name": name} for name in model.outputs]
-    names = [each.get("name") if isinstance(each, dict) else None for each in wanted]
+    wanted = rest_forms.a_list(values.get("outputs") or [*model.outputs], "outputs")
+    names = [str(each.get("name") if isinstance(each, dict) else each) for each in wanted]
     if unknown := [name for name in names if name not in model.outputs]:
         raise ValueError(f"outputs are {', '.join(model.outputs)}, not {str(unknown[0])[:80]}")
 

@@ -142,6 +142,8 @@ def test_kserve_2_reads_binary_texts(client):
         ({"inputs": [texts(["a"], [1], [])]}, "inputs must have text, got an object of ['[]']"),
         ({"inputs": [{**texts([1], [1]), "datatype": "INT32"}]}, "not 'INT32'"),
         ({"inputs": [texts(["a"], [1])], "outputs": [{"name": "x"}]}, "outputs are entities, "),
+        ({"inputs": [texts(["a"], [1])], "outputs": [{"name": []}]}, "outputs are entities, "),
+        ({"inputs": [texts(["a"], [1])], "outputs": 5}, "outputs must be a list"),
         ({"inputs": [texts(["a"], [1], parameters={"binary_data_size": "9"})]}, "must have name"),
     ],
 )
