@@ -158,6 +158,6 @@ async def readiness(request: Request) -> Response:
 def json_response(
     value: Any, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Returns a value as compact JSON in UTF-8."""
-    body = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return Response(body, status, headers, media_type="application/json")
+    """Returns a value as compact JSON in UTF-8; half a surrogate pair stays JSON's escape."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return Response(text.encode(errors="backslashreplace"), status, headers, media_type="application/json")

@@ -229,6 +229,7 @@ def test_embeddings(client):
     [
         ({"model": "score"}, 400, "score has no embeddings"),
         ({"model": "gpt"}, 404, "gpt, only capitals"),
+        ({"model": "\ud83d"}, 404, "\ud83d, only capitals"),
         ({"input": [1, 2]}, 400, "input[0] must be a text"),
         ({"dimensions": 1}, 400, "leave dimensions out"),
         ({"encoding_format": "int8"}, 400, "float or base64, got 'int8'"),
