@@ -160,4 +160,6 @@ def json_response(
 ) -> Response:
     """Returns a value as compact JSON in UTF-8; half a surrogate pair stays JSON's escape."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return Response(text.encode(errors="backslashreplace"), status, headers, media_type="application/json")
+    return Response(
+        text.encode(errors="backslashreplace"), status, headers, media_type="application/json"
+    )
