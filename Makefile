@@ -124,6 +124,7 @@ endif
 # torch is pinned: each release means gigabytes to download, and another peer to compare with.
 $(PEERS): $(INSTALLED)
 	$(BIN)/pip $(PIP_INSTALL) -e '.[beam,onnx,peers,serving]' 'torch==2.13.*'
+	$(BIN)/pip $(PIP_INSTALL) -e '.[clients]'
 	@touch $@
 
 # No package's script is run: they would download GPU libraries.
