@@ -187,6 +187,10 @@ def test_the_page_shows_each_task(models, address):
         assert re.search(r"\d ms\.$", shown["status"]), (at, shown)
 
 
+# Of a refused connection asyncio on Python 3.11.2 leaves the socket to the collector.
+@pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
+)
 def test_nothing_is_lost_or_wrong_on_a_restart_under_load(models, benchmark):
     load = benchmark.measure(str(models[0] / "labels"), clients=8, seconds=6.0, restart=True)
     assert (load.wrong, load.lost) == (0, 0)
