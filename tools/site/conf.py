@@ -1,8 +1,8 @@
 """Sphinx' settings for `make docs`: the clone's Markdown, and docstrings of public names."""
 
-import albert_tf
+from importlib import metadata
 
-project, release = "albert_tf", albert_tf.__version__
+project, release = "albert_tf", metadata.version("albert_tf")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
 include_patterns = ["*.md", "docs/*.md", "experiments/**.md"]
