@@ -1,4 +1,4 @@
-"""The models of a server, and a request's way through one: body, rows of texts, answer."""
+"""A server's models, what is counted of them, and a request's way through one to its answer."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -19,12 +18,20 @@ from albert_tf.serving.rest_models import Asked, Models, readiness
 _SPLIT, _RECORDS = "dataframe_split", "dataframe_records"
 
 
-def routes(models: Models, environment: Mapping[str, str] = os.environ) -> list[Route]:
+def default_port() -> int:
+    """Returns the port that Vertex AI asks for, or else TensorFlow Serving's."""
+    given = os.environ.get("AIP_HTTP_PORT", "8501")
+    if not given.isdecimal() or int(given) > 65535:
+        raise ValueError(f"AIP_HTTP_PORT in the environment must be a port, got {given[:20]!r}")
+    return int(given)
+
+
+def routes(models: Models) -> list[Route]:
     """Returns /ping and /invocations, and the paths that Vertex AI's variables name."""
     invoke = models.answering(read)
-    asked = {"/invocations", environment.get("AIP_PREDICT_ROUTE", "/invocations")}
+    asked = {"/invocations", os.environ.get("AIP_PREDICT_ROUTE", "/invocations")}
     found = [Route(path, invoke, methods=["GET", "POST"]) for path in sorted(asked)]
-    health = {"/ping", "/health", environment.get("AIP_HEALTH_ROUTE", "/ping")}
+    health = {"/ping", "/health", os.environ.get("AIP_HEALTH_ROUTE", "/ping")}
     return [*found, *(Route(path, readiness) for path in sorted(health))]
 
 

@@ -31,7 +31,6 @@ from albert_tf.storage import files
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-_PORT = 8501  # TensorFlow Serving's.
 # Time to answer as before after a signal, until load balancers have seen that /readyz has changed.
 _DRAIN_SECONDS = 2
 # Load balancers keep theirs for a minute.
@@ -77,12 +76,10 @@ def main(settings: ServerSettings) -> None:
         signal.signal(each, lambda *_: sys.exit(0))
     with errors.in_one_line(flags=settings.names()):
         with errors.of_extra("serve", "albert-serve"):
-            from albert_tf.serving import rest_api
+            from albert_tf.serving import rest_api, rest_one_model
 
         # The port is taken first, but clients are let in once the models are loaded.
-        port = settings.port
-        if port is None:
-            port = int(os.environ.get("AIP_HTTP_PORT", _PORT))
+        port = rest_one_model.default_port() if settings.port is None else settings.port
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -30,9 +30,9 @@ def local(path: str | os.PathLike[str]) -> str:
         commit; or a local path, which is returned as it is.
 
     Returns:
-      The directory in huggingface_hub's cache, which holds config, safetensors, vocabulary and, if
-      there is one, run.json. What is there already is not downloaded again, and is enough without a
-      network.
+      The directory in huggingface_hub's cache, which holds config, weights (safetensors, or else
+      tf_model.h5), vocabulary and, if there is one, run.json. What is there already is not
+      downloaded again, and is enough without a network.
     """
     path = os.fspath(path)
     if not path.startswith(SCHEME):

@@ -1,21 +1,24 @@
 """albert-serve as other platforms ask it, with made-up models; their clients are in tests/peers."""
 
 import base64
+import gc
 import json
+import socket
 import types
 
 import numpy as np
 import pytest
 
+from albert_tf.serving import server
 from albert_tf.serving.predict import Predictor
-from tests.serving import test_server as made_up
+from tests import made_up_models as made_up
 
 testclient = pytest.importorskip("starlette.testclient")
 
 from albert_tf.serving.rest_api import create_app  # noqa: E402
 
 VERTEX = {"AIP_HEALTH_ROUTE": "/health/of/vertex", "AIP_PREDICT_ROUTE": "/v1/endpoints/7:predict"}
-ANNA, ROME = made_up.ANNA, made_up.ROME
+ANNA = made_up.ANNA
 
 
 def embed(inputs):
@@ -202,6 +205,26 @@ def test_csv(client):
 def test_one_model_refuses(client, body):
     status, answer = post(client, "/invocations", body)
     assert status == 400 and [*answer] == ["error"]
+
+
+def test_vertex_names_the_port(monkeypatch):
+    bound = []
+    monkeypatch.setattr(server, "_serve", lambda app, listener, *_: bound.append(listener))
+    monkeypatch.setattr(server.predict, "load_exported", lambda path: Predictor(*made_up.SCORE))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setenv("AIP_HTTP_PORT", str(port))
+    server.main(made_up.settings_of())
+    server.main(made_up.settings_of(port=0))  # A flag is more.
+    found = [listener.getsockname()[1] for listener in bound]
+    for listener in bound:
+        listener.close()
+    gc.unfreeze()
+    assert found[0] == port != found[1]
+    for wrong in ("80a", "65536"):
+        monkeypatch.setenv("AIP_HTTP_PORT", wrong)
+        with pytest.raises(SystemExit, match="AIP_HTTP_PORT in the environment must be a port"):
+            server.main(made_up.settings_of())
 
 
 def test_requests_are_counted_for_the_model_that_answers(client):

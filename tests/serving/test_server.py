@@ -11,7 +11,6 @@ import json
 import os
 import re
 import socket
-import types
 import zlib
 
 import numpy as np
@@ -22,6 +21,7 @@ from albert_tf.serving import server
 from albert_tf.serving.predict import Predictor
 from albert_tf.serving.settings import ServerSettings
 from tests import tiny
+from tests.made_up_models import ANNA, CAPITALS, ENDINGS, SCORE, capitals, settings_of
 from tests.served_tasks import assert_same_outputs
 
 # Main's environment may be older than the lock.
@@ -31,50 +31,6 @@ prometheus = pytest.importorskip("prometheus_client.parser")
 
 from albert_tf.serving.batching import Batcher  # noqa: E402
 from albert_tf.serving.rest_api import create_app  # noqa: E402
-
-
-def kind(*names, takes_many=False):
-    """Returns what a Predictor needs of a Kind to find something in texts."""
-    ranks = {name: 1 + (takes_many and name == names[-1]) for name in names}
-    many = {"takes_many": takes_many, "text_ranks": ranks}
-    return types.SimpleNamespace(text_names=names, embeds=False, **many)
-
-
-def capitals(inputs):
-    """Finds words in title case."""
-    if ["bad"] in inputs:
-        raise ValueError("this text is bad")
-    found = [[word for word in text.split() if word.istitle()] for (text,) in inputs]
-    return [
-        {
-            "entities": np.array(words, object),
-            "probabilities": np.full(len(words), 0.5, np.float32),
-            "length": np.int32(len(text)),
-        }
-        for words, (text,) in zip(found, inputs, strict=True)
-    ]
-
-
-def endings(inputs):
-    """Chooses the longest."""
-    shares = [np.array([len(each) for each in given], np.float32) for _, given in inputs]
-    return [
-        {"probabilities": row, "choice": np.int32(row.argmax()), "ending": max(given, key=len)}
-        for row, (_, given) in zip(shares, inputs, strict=True)
-    ]
-
-
-def score(inputs):
-    return [{"score": np.float32(len(a + 2 * b))} for a, b in inputs]
-
-
-CAPITALS = kind("text"), capitals
-ENDINGS = kind("context", "endings", takes_many=True), endings
-SCORE = kind("text_a", "text_b"), score
-
-
-def settings_of(**values):
-    return ServerSettings.of(model=("x",), **values)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +54,6 @@ def ask(client, name, content):
     return answer.status_code, answer.json()
 
 
-ANNA = {"entities": ["Anna", "Rome"], "probabilities": [0.5, 0.5], "length": 12}
 ROME = {**ANNA, "length": 13}
 NOBODY = {"entities": ["", ""], "probabilities": [0, 0], "length": 0}
 PAIR, SWAPPED = {"text_a": "a", "text_b": "bc"}, {"text_b": "", "text_a": ""}

@@ -1,0 +1,53 @@
+"""Made-up models for albert-serve, without weights: what they find in texts is counted."""
+
+import types
+
+import numpy as np
+
+from albert_tf.serving.settings import ServerSettings
+
+
+def kind(*names, takes_many=False):
+    """Returns what a Predictor needs of a Kind to find something in texts."""
+    ranks = {name: 1 + (takes_many and name == names[-1]) for name in names}
+    many = {"takes_many": takes_many, "text_ranks": ranks}
+    return types.SimpleNamespace(text_names=names, embeds=False, **many)
+
+
+def capitals(inputs):
+    """Finds words in title case."""
+    if ["bad"] in inputs:
+        raise ValueError("this text is bad")
+    found = [[word for word in text.split() if word.istitle()] for (text,) in inputs]
+    return [
+        {
+            "entities": np.array(words, object),
+            "probabilities": np.full(len(words), 0.5, np.float32),
+            "length": np.int32(len(text)),
+        }
+        for words, (text,) in zip(found, inputs, strict=True)
+    ]
+
+
+def endings(inputs):
+    """Chooses the longest."""
+    shares = [np.array([len(each) for each in given], np.float32) for _, given in inputs]
+    return [
+        {"probabilities": row, "choice": np.int32(row.argmax()), "ending": max(given, key=len)}
+        for row, (_, given) in zip(shares, inputs, strict=True)
+    ]
+
+
+def score(inputs):
+    return [{"score": np.float32(len(a + 2 * b))} for a, b in inputs]
+
+
+CAPITALS = kind("text"), capitals
+ENDINGS = kind("context", "endings", takes_many=True), endings
+SCORE = kind("text_a", "text_b"), score
+# What CAPITALS finds in "Anna in Rome", as JSON.
+ANNA = {"entities": ["Anna", "Rome"], "probabilities": [0.5, 0.5], "length": 12}
+
+
+def settings_of(**values):
+    return ServerSettings.of(model=("x",), **values)
