@@ -183,6 +183,7 @@ def test_a_study_at_the_smallest_scale(tmp_path):
     finish(start(tmp_path, "dropout"), tmp_path)
     report = (tmp_path / "results/smoke/dropout/report.md").read_text()
     assert "4 of 4 cells have run" in report
+    assert report.splitlines()[2].startswith("Of 1 claim, this study ")
     plan = plan_of("dropout")
     found = results(tmp_path / "work")
     for cell in plan.cells:

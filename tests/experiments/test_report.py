@@ -4,10 +4,11 @@ Can't see: the figures of committed reports, whose cells are not all in a clone.
 """
 
 import json
+import types
 
 import pytest
 
-from experiments import study
+from experiments import report, study
 from experiments.intervals import AGREES, CANNOT_TELL, DISAGREES
 
 REPORTS = sorted(study.HERE.glob("results/cpu/*/claims.json"))
@@ -17,6 +18,10 @@ REPORTS = sorted(study.HERE.glob("results/cpu/*/claims.json"))
 def test_committed_reports_sum_up_their_claims(claims):
     found = json.loads(claims.read_text(encoding="utf-8"))
     said = (claims.parent / "report.md").read_text(encoding="utf-8").splitlines()[2]
+    claims, verdicts = (
+        [types.SimpleNamespace(**{key: each[key]}) for each in found] for key in ("text", "verdict")
+    )
+    assert said == report._summary(claims, verdicts)
     assert said.startswith(f"Of {len(found)} claim")
     for verdict in (AGREES, DISAGREES, CANNOT_TELL):
         count = sum(each["verdict"] == verdict for each in found)

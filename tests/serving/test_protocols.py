@@ -105,25 +105,36 @@ def test_kserve_2_answers(client, shape):
     assert [*found(answer["outputs"])] == ["length"]
 
 
-def test_kserve_2_answers_rows_of_many_texts(client):
+def in_binary(tensor):
+    """Returns a tensor whose texts stand behind the JSON, and these."""
+    words = [text.encode() for text in tensor.pop("data")]
+    content = b"".join(len(word).to_bytes(4, "little") + word for word in words)
+    return {**tensor, "parameters": {"binary_data_size": len(content)}}, content
+
+
+@pytest.mark.parametrize("is_binary", [False, True])
+def test_kserve_2_answers_rows_of_many_texts(client, is_binary):
     inputs = [
+        texts(["x", "yy", "zzzé", "u"], [2, 2], "endings"),
         texts(["a", "b"], [2], "context"),
-        texts(["x", "yy", "zzz", "u"], [2, 2], "endings"),
     ]
-    _, answer = post(client, "/v2/models/endings/infer", {"inputs": inputs})
-    assert found(answer["outputs"])["ending"] == ("BYTES", [2], ["yy", "zzz"])
-
-
-def test_kserve_2_reads_binary_texts(client):
-    words = [b"Anna in Rome", "é".encode()]
-    binary = b"".join(len(word).to_bytes(4, "little") + word for word in words)
-    head = {"name": "text", "shape": [2], "datatype": "BYTES"}
-    head["parameters"] = {"binary_data_size": len(binary)}
-    body = json.dumps({"inputs": [head]}).encode()
+    content = b""
+    if is_binary:
+        inputs, parts = zip(*map(in_binary, inputs), strict=True)
+        content = b"".join(parts)
+    body = json.dumps({"inputs": inputs}).encode()
     length = {"inference_header_content_length": str(len(body))}
-    status, answer = post(client, "/v2/models/capitals/infer", body + binary, **length)
+    _, answer = post(client, "/v2/models/endings/infer", body + content, **length)
+    assert found(answer["outputs"])["ending"] == ("BYTES", [2], ["yy", "zzzé"])
+
+
+def test_kserve_2_refuses_binary_texts_that_end_early(client):
+    tensor, content = in_binary(texts(["Anna in Rome", "é"], [2]))
+    body = json.dumps({"inputs": [tensor]}).encode()
+    length = {"inference_header_content_length": str(len(body))}
+    status, answer = post(client, "/v2/models/capitals/infer", body + content, **length)
     assert status == 200 and found(answer["outputs"])["length"][2] == [12, 1]
-    status, answer = post(client, "/v2/models/capitals/infer", body + binary[:-1], **length)
+    status, answer = post(client, "/v2/models/capitals/infer", body + content[:-1], **length)
     assert status == 400 and "end within a text" in answer["error"]
     length = {"inference_header_content_length": "9999"}
     assert post(client, "/v2/models/capitals/infer", body, **length)[0] == 400
@@ -192,6 +203,13 @@ def test_csv(client):
         assert status == 400 and message in answer["error"]
 
 
+def test_csv_of_many_texts():
+    app = create_app({"endings": {"1": Predictor(*made_up.ENDINGS)}}, made_up.settings_of())
+    with testclient.TestClient(app, "http://localhost") as client:
+        _, answer = post(client, "/invocations", b"c,one,three\nd,xx,y\n", content_type="text/csv")
+    assert [each["ending"] for each in answer["predictions"]] == ["three", "xx"]
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -228,8 +246,14 @@ def test_vertex_names_the_port(monkeypatch):
 
 
 def test_requests_are_counted_for_the_model_that_answers(client):
+    def counted():
+        lines = client.get("/metrics").text.splitlines()
+        name = 'albert_requests_total{model="capitals",status="200"}'
+        return sum(float(line.split()[1]) for line in lines if line.startswith(name))
+
+    before = counted()
     post(client, "/invocations", {"instances": ["a"]})
-    assert 'albert_requests_total{model="capitals",status="200"}' in client.get("/metrics").text
+    assert counted() == before + 1
 
 
 # --- OpenAI
@@ -262,3 +286,4 @@ def test_embeddings_are_refused_in_their_clients_form(client, more, status, mess
     body = {"model": "embedder", "input": "a", **more}
     found, answer = post(client, "/v1/embeddings", body)
     assert found == status and message in answer["error"]["message"]
+    assert answer["error"]["type"] == "invalid_request_error"
