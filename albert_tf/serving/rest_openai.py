@@ -15,8 +15,14 @@ from albert_tf.serving import rest_forms
 from albert_tf.serving.rest_models import Asked, Models, json_response
 
 
+def listed(models: Models) -> dict[str, Any]:
+    """Returns what its clients read at /v1/models."""
+    data = [{"id": name, "object": "model", "created": 0, "owned_by": ""} for name in models]
+    return {"object": "list", "data": data}
+
+
 def routes(models: Models) -> list[Route]:
-    """Returns the path of embeddings; models are listed at /v1/models."""
+    """Returns the path of embeddings."""
     embed = models.answering(read)
 
     async def answer(request: Request) -> Response:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from albert_tf.serving import rest_forms
+from albert_tf.serving import rest_forms, rest_openai
 from albert_tf.serving.rest_models import Asked, Models, json_response
 
 _SIGNATURE = "serving_default"
@@ -21,9 +21,7 @@ def routes(models: Models) -> list[Route]:
     """Returns the paths of models, their versions, and what they answer."""
 
     async def names(request: Request) -> Response:
-        # `object` and `data` are how OpenAI's clients list models.
-        data = [{"id": name, "object": "model", "created": 0, "owned_by": ""} for name in models]
-        return json_response({"models": [*models], "object": "list", "data": data})
+        return json_response({"models": [*models], **rest_openai.listed(models)})
 
     async def status(request: Request) -> Response:
         model = models.find(**request.path_params)
