@@ -2,22 +2,30 @@
 
     python benchmarks/abuse.py PORT PATH BODY
 
-All come at once. Where the server ends a connection, its client begins another until it has sent
-what it is to send.
+All come at once, from an address of their own. Where the server ends a connection, its client
+begins another until it has sent what it is to send.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 
 _PART = 65_536
+# Linux takes all of 127.0.0.0/8 for itself; elsewhere they come from where others come.
+_ADDRESS = ("127.0.0.2", 0) if sys.platform == "linux" else None
+
+
+async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Opens a connection."""
+    return await asyncio.open_connection("127.0.0.1", port, local_addr=_ADDRESS)
 
 
 async def send(port: int, head: bytes, more: bytes, size: int) -> None:
     """Sends a head and then the same again and again, `size` bytes in all."""
     while size > 0:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        _, writer = await connect(port)
         try:
             writer.write(head)
             while size > 0 and not writer.is_closing():
@@ -35,7 +43,7 @@ async def leave(port: int, request: bytes, count: int, seconds: float) -> None:
     """Sends a request on each of so many connections, one after the other, and leaves later."""
     connections = []
     for _ in range(count):
-        connections.append(await asyncio.open_connection("127.0.0.1", port))
+        connections.append(await connect(port))
         connections[-1][1].write(request)
     await asyncio.sleep(seconds)
     for _, writer in connections:

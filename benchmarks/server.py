@@ -6,8 +6,8 @@ All are served by the same program, one after the other. Clients keep their conn
 for one text of 4 to 64 pieces at a time, and compares its answer with that of the model alone. In
 the second half of the last load the server gets SIGTERM, and another starts on the same port: where
 a client was told that its connection ends, it connects again once /readyz says so. At last abuse.py
-does its worst beside one client, which shall wait for at most 0.3 s and get its answers, and the
-server shall keep at most 50 MB of it.
+does its worst beside one client of another address, which shall wait for at most 0.3 s and get its
+answers, and the server shall keep at most 50 MB of it.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from albert_tf.console import errors, quiet
 from albert_tf.console import settings as flags
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 _DRAIN_SECONDS = 2
 # Load balancers keep theirs for a minute.
 _KEEP_ALIVE_SECONDS = 75
-# Connections that may wait, and how many are accepted before any is served: each takes memory.
-_WAITING, _ACCEPTED = 2048, 128
 # What the system keeps of a connection, and so the most that is read of it at once.
 _RECEIVED_BYTES = 65_536
 
@@ -111,6 +109,7 @@ def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) ->
     import uvicorn
 
     from albert_tf.serving.connection import Connection
+    from albert_tf.serving.entrance import Entrance
 
     # Connections are files, of which a process often may have 1,024, but more if it asks.
     with contextlib.suppress(ImportError, OSError, ValueError):
@@ -119,19 +118,12 @@ def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) ->
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     drain_seconds = min(_DRAIN_SECONDS, seconds)
-    said: dict[str, float] = {}
-
-    def say(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Logs an error once in a second: when files run out, asyncio repeats it 2,000 times."""
-        if loop.time() >= said.get(context["message"], 0) + 1:
-            said[context["message"]] = loop.time()
-            loop.default_exception_handler(context)
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            asyncio.get_running_loop().set_exception_handler(say)
-            await super().startup(sockets)
-            listener.listen(_WAITING)  # Asyncio would accept as many as may wait.
+            await super().startup(sockets=[])
+            made = {"server_state": self.server_state, "app_state": self.lifespan.state}
+            self.servers = [Entrance(listener, lambda: Connection(self.config, **made))]
             print(ready, file=sys.stderr, flush=True)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -143,8 +135,7 @@ def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) ->
     config = uvicorn.Config(
         app,
         http=Connection,
-        backlog=_ACCEPTED,
-        loop="asyncio",  # Uvloop accepts one connection at a time: behind 2,000 others one waits.
+        loop="asyncio",
         headers=[("X-Content-Type-Options", "nosniff")],
         log_config=None,
         log_level="error",  # Not for each request that is no HTTP.

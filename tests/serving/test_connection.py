@@ -1,5 +1,6 @@
 """albert-serve as a process, with a made-up model: its end, and clients that would stop it."""
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -15,6 +16,7 @@ import urllib.request
 
 import pytest
 
+from albert_tf.serving import entrance
 from tests.model.test_backends import ROOT
 from tests.serving.test_server import asked
 
@@ -201,6 +203,32 @@ def test_many_connections_may_wait():
         process.send_signal(signal.SIGCONT)
         clients[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert clients[-1].recv(15) == b"HTTP/1.1 200 OK"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one local address")
+def test_an_address_does_not_wait_for_all_connections_of_another():
+    begun = []
+
+    class Place(asyncio.Protocol):
+        def connection_made(self, transport):
+            begun.append(transport.get_extra_info("peername")[0])
+            transport.close()
+
+    async def let_in(listener):
+        loop = asyncio.get_running_loop()
+        served = entrance.Entrance(listener, Place)
+        while len(begun) < 201:
+            await asyncio.sleep(0.001)
+        loop.call_later(0.01, served.close)
+        await served.wait_closed()
+
+    with contextlib.ExitStack() as open_ones:
+        listener = open_ones.enter_context(socket.create_server(("127.0.0.1", 0), backlog=300))
+        for host in ["127.0.0.2"] * 200 + ["127.0.0.1"]:
+            client = socket.create_connection(listener.getsockname(), source_address=(host, 0))
+            open_ones.enter_context(client)
+        asyncio.run(let_in(listener))
+    assert begun.index("127.0.0.1") < 32 and begun.count("127.0.0.2") == 200
 
 
 @pytest.mark.skipif(os.name == "nt", reason="its clients need many descriptors")
