@@ -97,7 +97,8 @@ def prepare(
 
     # The model, its weights and features; from then on the directory is this run's.
     run = SupervisedRun(task, settings.make_trainer(task, devices), directory.initial)
-    resumes = settings.do_train and directory.initialise(run.trainer)
+    any_depth = settings.num_hidden_layers is not None
+    resumes = settings.do_train and directory.initialise(run.trainer, any_depth=any_depth)
     if not settings.do_train:
         run.restore_best()
     make_splits(settings, run, examples, teacher)

@@ -68,6 +68,8 @@ class RunDirectory:
             raise ValueError(
                 "no config: set `albert_config_file`, or an `init_checkpoint` with one beside it"
             )
+        if settings.num_hidden_layers:
+            config = dataclasses.replace(config, num_hidden_layers=settings.num_hidden_layers)
         if stored:
             _check_same_model(config, path)
         # Any other training from other weights is a new run, with settings of its own.

@@ -56,6 +56,12 @@ class TrainingSettings(Settings):
         "directory, in any layout that albert_tf.conversion reads, or hf://OWNER/NAME on the "
         "Hugging Face Hub.",
     )
+    num_hidden_layers: int | None = _model(
+        None,
+        "Number of layers, if not the config's. Since layers share their weights, those of "
+        "init_checkpoint fit a model that is less deep, and faster, or deeper.",
+        interval=POSITIVE,
+    )
 
     recipe: str | None = _model(
         None,

@@ -114,7 +114,7 @@ def test_every_flag_of_training_is_in_the_table():
     elsewhere = {
         *("albert_config_file", "init_checkpoint", "albert_hub_module_handle", "from_scratch"),
         *("spm_model_file", "vocab_file", "do_lower_case", "keep_accents"),
-        *("recipe", "class_weights"),
+        *("recipe", "class_weights", "num_hidden_layers"),
         *("do_train", "do_eval", "do_predict", "ensemble_dirs", "export_dir"),
         *("backend", "shard_optimizer_state", "use_tpu", "tpu_name", "tpu_zone", "gcp_project"),
         *("master", "num_tpu_cores", "use_einsum", "predict_feature_left_file"),

@@ -186,6 +186,25 @@ def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
         runs.main([*command, "--do_train", "--train_step=3"])
 
 
+def test_shared_layers_are_applied_as_often_as_one_says(mrpc, tmp_path):
+    start = {"from_scratch": None, "init_checkpoint": mrpc / "out", "albert_config_file": None}
+    changes = {**start, "num_hidden_layers": 3, "do_train": True}
+    runs.main(runs.command("mrpc", tmp_path, **changes, train_step=2))
+    deeper = AlbertConfig.from_json_file(tmp_path / "out" / "albert_config.json")
+    assert deeper.num_hidden_layers == 3 != runs.CONFIG["num_hidden_layers"]
+    # The same goes on, without the flag as well; as another model it doesn't.
+    runs.main(runs.command("mrpc", tmp_path, **changes, train_step=3))
+    runs.main(runs.command("mrpc", tmp_path, **start, do_train=True))
+    assert checkpoint.latest(str(tmp_path / "out")).endswith("-4")
+    with pytest.raises(SystemExit, match="another model .num_hidden_layers 3 before, 2 now"):
+        runs.main(runs.command("mrpc", tmp_path, **{**changes, "num_hidden_layers": 2}))
+    # A config that says so is taken for a mistake.
+    shallow = runs.write_config(tmp_path, num_hidden_layers=2)
+    changes = {**start, "albert_config_file": shallow, "output_dir": tmp_path / "other"}
+    with pytest.raises(SystemExit, match="num_hidden_layers 1 there, 2 here"):
+        runs.main(runs.command("mrpc", tmp_path, **changes, do_train=True))
+
+
 def test_without_training_the_best_checkpoint_of_the_directory_comes_first(mrpc, tmp_path):
     """Even if no list has it, and other weights are named."""
     out = tmp_path / "out"

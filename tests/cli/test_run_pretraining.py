@@ -132,6 +132,7 @@ def test_every_flag_of_training_is_in_the_table():
     """Or is what decides where weights, records and devices come from."""
     elsewhere = {
         *("albert_config_file", "init_checkpoint", "init_from_group0", "input_file", "recipe"),
+        "num_hidden_layers",
         *("decay_from", "train_minutes"),
         *("do_train", "do_eval", "masking", "max_examples_per_row"),
         *("backend", "shard_optimizer_state", "use_tpu", "tpu_name", "tpu_zone", "gcp_project"),
