@@ -45,8 +45,8 @@ PATH = "/v1/models/{}:predict"
 TOLERANCE = 1e-5
 
 
-def export(folder: str, config_name: str) -> None:
-    """Writes a classifier with random weights in each format; by default of CONFIG."""
+def export(folder: str, config_name: str, formats: Sequence[str] = FORMATS) -> None:
+    """Writes a classifier with random weights in some formats; by default of CONFIG."""
     import numpy as np
 
     import albert_tf
@@ -68,7 +68,7 @@ def export(folder: str, config_name: str) -> None:
     vocabulary = Vocabulary.read(str(Path(folder, "vocab.txt")), is_word_piece=True)
     kind = Classify(labels=("a", "b", "c"), max_seq_length=config.max_position_embeddings)
     served = exports.Classifier(model, vocabulary, kind)
-    for name in FORMATS:
+    for name in formats:
         directory = str(Path(folder, name))
         if name == "saved_model":
             exports.save(served, directory)

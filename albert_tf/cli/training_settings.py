@@ -61,6 +61,7 @@ class TrainingSettings(Settings):
         "Number of layers, if not the config's. Since layers share their weights, those of "
         "init_checkpoint fit a model that is less deep, and faster, or deeper.",
         interval=POSITIVE,
+        rare=True,
     )
 
     recipe: str | None = _model(

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from experiments.early_exit import faster  # It is no package: that module finds it.
+
 ROOT = pathlib.Path(__file__).parents[2]
 CONTESTANTS = {"albert_tf": ("jax",), "Hugging Face": ("torch", "transformers")}
 
@@ -50,3 +52,31 @@ def test_a_row_of_the_serving_table():
     row = r"load_exported.* \| (.*) s \| (.*) ms \| (.*) MB \| (.*) \+ (.*) MB \|"
     (found,) = re.findall(row, run.stdout)
     assert all(float(number) > 0 for number in found)
+
+
+def test_scores_are_compared_with_those_of_all_layers(capsys):
+    """By seed: the differences of the second row are -1 and -3."""
+    task = faster.TASKS[0]
+    scores = {
+        faster.Run(task, seed, depth, is_taught): {"onnx": score, "onnx_int8": score - 1}
+        for seed, rows in enumerate(((80.0, 79.0, 79.5), (82.0, 79.0, 81.5)))
+        for (depth, is_taught), score in zip(((4, False), (2, False), (2, True)), rows, strict=True)
+    }
+    faster.report(scores, (4, 2))
+    rows = capsys.readouterr().out.splitlines()[2:]
+    assert rows[0] == "| sst-2 | 4 |  | 80.0, 82.0 | 81.0 | +0.0 |"
+    assert rows[1].startswith("| sst-2 | 4 | int8 | 79.0, 81.0 | 80.0 | -1.0")
+    assert rows[2].startswith("| sst-2 | 2 |  | 79.0, 79.0 | 79.0 | -2.0 (-14.7 to +10.7) |")
+    assert rows[4].startswith("| sst-2 | 2 | a teacher | 79.5, 81.5 | 80.5 | -0.5")
+    assert rows[5].startswith("| sst-2 | 2 | a teacher and int8 | 78.5, 80.5 |")
+
+
+def test_a_large_training_set_is_sampled(tmp_path, monkeypatch):
+    data = ROOT / "tests/golden/features/glue_data"
+    (task,) = (each for each in faster.TASKS if each.name == "mrpc")
+    monkeypatch.setattr(faster, "TASKS", (task,))
+    monkeypatch.setattr(faster, "_MOST_EXAMPLES", 3)
+    faster.sample(data, tmp_path)
+    found, whole = ((p / "MRPC/train.tsv").read_text().splitlines() for p in (tmp_path, data))
+    assert found[0] == whole[0] and len(set(found[1:])) == 3 and set(found) < set(whole)
+    assert (tmp_path / "MRPC/dev.tsv").read_text() == (data / "MRPC/dev.tsv").read_text()

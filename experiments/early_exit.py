@@ -1,0 +1,252 @@
+"""A pilot of early exit: may a model stop at the layer where its answer has settled?
+
+    python -m experiments.early_exit --folder faster
+
+One head reads every layer, since all layers share their weights; the loss of a layer is weighted by
+its depth. It is compared with models of fewer layers that benchmarks/faster.py has trained in the
+folder, with the same tasks, seeds, steps and teacher, at the same mean number of layers: without
+the time that deciding takes, and with the threshold that is best on the dev set, so that what early
+exit would gain is at most what is shown. Models that have been trained are not trained again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from experiments import intervals
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "benchmarks"))
+import faster
+
+# What a layer must show so that its answer is taken.
+WAYS = ("confidence", "entropy", "patience")
+# Points by which it must beat fewer layers, on two tasks, to be worth building.
+WORTH = 0.5
+
+
+# --- training -------------------------------------------------------------------------------
+
+
+def every_layer(classifier: Any) -> Any:
+    """Returns a classifier's model with logits `<float32>[B, L, C]`: its head on each layer."""
+    import keras
+    from keras import ops
+
+    class EveryLayer(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.classifier = classifier
+
+        def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
+            outputs, seed = self.classifier.encode(inputs, training, None)
+            firsts = ops.stack([x[:, 0] for x in outputs["all_encoder_layers"]], axis=1)
+            return self.classifier.classifier(self.classifier.albert.pooler(firsts), seed=seed)
+
+    return EveryLayer()
+
+
+def loss_of_layers(is_taught: bool) -> Any:
+    """Returns the loss of logits `[B, L, C]`, given labels and a teacher's shares `[B, 1 + C]`."""
+    from keras import ops
+
+    from albert_tf.tasks import losses
+
+    def loss(targets: Any, logits: Any) -> Any:
+        count = logits.shape[1]
+        # The same label at each layer.
+        targets = ops.repeat(targets[:, None], count, axis=1)
+        labels, shares = ops.cast(targets[..., 0], "int32"), targets[..., 1:]
+        found = losses.position_loss(labels, ops.log_softmax(logits, axis=-1))
+        if is_taught:  # As by default in albert-finetune.
+            found = losses.Distillation(0.5, 2.0).mix(found, shares, logits)
+        weights = np.arange(1, count + 1, dtype="float32") / (count * (count + 1) / 2)
+        return ops.mean(ops.sum(found * weights, axis=1))
+
+    return loss
+
+
+def train(
+    plan: faster.Plan, task: faster.Task, seed: int, is_taught: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Trains one model; returns the dev set's labels `[N]` and logits `[N, L, C]`."""
+    import keras
+
+    import albert_tf
+    from albert_tf.tasks import glue
+
+    path = plan.folder / f"exit-{task.name}-{seed}{'-taught' if is_taught else ''}.npz"
+    if path.exists():
+        with np.load(path) as kept:
+            return kept["labels"], kept["logits"]
+    keras.utils.set_random_seed(seed)
+    preprocess = albert_tf.Preprocessor.from_weights(
+        plan.checkpoint, max_seq_length=task.max_seq_length
+    )
+
+    def read(split: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        examples = glue.read_glue(task.name, str(plan.folder / "glue"), split)
+        pairs = [example.text_b for example in examples]
+        features = preprocess([e.text_a for e in examples], pairs if pairs[0] else None)
+        return features, np.array([example.label for example in examples], "float32")
+
+    features, labels = read("train")
+    targets = np.zeros([len(labels), 3], "float32")
+    targets[:, 0] = labels
+    if is_taught:
+        whole = faster.Run(task, seed, plan.depths[0]).name
+        teacher = albert_tf.AlbertForSequenceClassification.from_weights(plan.folder / whole)
+        targets[:, 1:] = _softmax(_predict(teacher, features))
+    classifier = albert_tf.AlbertForSequenceClassification.from_weights(
+        plan.checkpoint, num_labels=2
+    )
+    model = every_layer(classifier)
+    optimizer = albert_tf.optimization.create_optimizer(
+        task.learning_rate,
+        num_train_steps=task.train_step,
+        num_warmup_steps=task.train_step // 10,
+    )
+    model.compile(optimizer, loss_of_layers(is_taught))
+    for rows in _batches(len(labels), task, np.random.default_rng(seed)):
+        model.train_on_batch(_cut(features, rows), targets[rows])
+    features, labels = read("dev")
+    logits = _predict(model, features)
+    np.savez(path, labels=labels, logits=logits)
+    print(path.name, file=sys.stderr, flush=True)
+    return labels, logits
+
+
+def _batches(count: int, task: faster.Task, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yields the rows of each step, of which each is read once before any is read again."""
+    epochs = -(-task.train_step * task.train_batch_size // count)
+    order = np.concatenate([rng.permutation(count) for _ in range(epochs)])
+    for start in range(task.train_step):
+        yield order[start * task.train_batch_size :][: task.train_batch_size]
+
+
+def _cut(features: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns rows without the padding that all of them have, but for a few lengths."""
+    longest = int(features["input_mask"][rows].sum(axis=1).max())
+    return {name: values[rows, : -(-longest // 16) * 16] for name, values in features.items()}
+
+
+def _predict(model: Any, features: dict[str, np.ndarray]) -> np.ndarray:
+    lengths = features["input_mask"].sum(axis=1)
+    order = np.argsort(lengths, kind="stable")
+    parts = np.array_split(order, -(-len(order) // 64))
+    found = np.concatenate([model.predict_on_batch(_cut(features, rows)) for rows in parts])
+    return found[np.argsort(order)]
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+# --- what stopping gives --------------------------------------------------------------------
+
+
+def exits(logits: np.ndarray, way: str) -> Iterator[np.ndarray]:
+    """Yields, for thresholds of a way to stop, the place of the layer `[N]` that answers."""
+    shares, count = _softmax(logits.astype(np.float64)), logits.shape[1]
+    if way == "patience":
+        same = np.equal(*(logits.argmax(axis=-1)[:, part] for part in (slice(1, None), slice(-1))))
+        for patience in range(1, count):
+            run, stops = np.zeros(len(logits), int), np.zeros(logits.shape[:2], bool)
+            for layer in range(1, count):
+                run = np.where(same[:, layer - 1], run + 1, 0)
+                stops[:, layer] = run >= patience
+            yield _first(stops)
+        return
+    entropy = -(shares * np.log(np.maximum(shares, 1e-30))).sum(axis=-1)
+    signal = shares.max(axis=-1) if way == "confidence" else -entropy
+    # Up to the last layer; its own signal decides nothing.
+    for threshold in np.quantile(signal[:, :-1], np.linspace(0, 1, 101)):
+        yield _first(signal >= threshold)
+
+
+def _first(stops: np.ndarray) -> np.ndarray:
+    stops[:, -1] = True
+    return stops.argmax(axis=1)
+
+
+def best_within(
+    task: faster.Task, labels: np.ndarray, logits: np.ndarray, way: str, layers: float
+) -> float:
+    """Returns the best score of a way to stop after a mean of so many layers, or fewer."""
+    rows, found = np.arange(len(labels)), []
+    for place in exits(logits, way):
+        if np.sum(1 + place) <= layers * len(place):
+            found.append(task.score(labels, logits[rows, place].argmax(axis=-1)))
+    return max(found, default=np.nan)
+
+
+def report(plan: faster.Plan, tasks: list[faster.Task], seeds: int) -> list[str]:
+    """Returns a table, and a sentence on whether early exit is worth building."""
+    lines = ["| task | mean layers | fewer layers, a teacher | " + " | ".join(WAYS) + " | gain |"]
+    lines.append("| --- " * (len(WAYS) + 4) + "|")
+    won = []
+    for task in tasks:
+        gains = []
+        models = {
+            is_taught: [train(plan, task, seed, is_taught) for seed in range(seeds)]
+            for is_taught in (False, True)
+        }
+        for depth in plan.depths[1:]:
+            runs = [faster.Run(task, seed, depth, is_taught=True) for seed in range(seeds)]
+            kept = [json.loads((plan.folder / r.name / "scores.json").read_text()) for r in runs]
+            fewer = np.array([scores[faster.FORMATS[0]] for scores in kept])
+            best = {
+                (way, is_taught): np.array(
+                    [best_within(task, *model, way, depth) for model in models[is_taught]]
+                )
+                for way, is_taught in itertools.product(WAYS, models)
+            }
+            shown = [
+                " / ".join(f"{best[way, is_taught].mean():.1f}" for is_taught in models)
+                for way in WAYS
+            ]
+            top = max(best.values(), key=lambda scores: scores.mean())
+            verdict = intervals.judge((top - fewer).tolist(), effect=WORTH)
+            gains.append(verdict.gain)
+            band = "" if verdict.low is None else f" ({verdict.low:+.1f} to {verdict.high:+.1f})"
+            cells = [task.name, str(depth), f"{fewer.mean():.1f}", *shown]
+            lines.append(f"| {' | '.join(cells)} | {verdict.gain:+.1f}{band} |")
+        if max(gains) >= WORTH:
+            won.append(task.name)
+    lines += ["", f"At most {WORTH} points are gained but on: {', '.join(won) or 'no task'}."]
+    for task in tasks:
+        by_layer = [
+            " ".join(
+                f"{np.mean([task.score(y, z[:, layer].argmax(-1)) for y, z in models]):.1f}"
+                for layer in range(plan.depths[0])
+            )
+            for models in (
+                [train(plan, task, seed, is_taught) for seed in range(seeds)]
+                for is_taught in (False, True)
+            )
+        ]
+        lines.append(f"{task.name}, each layer: {by_layer[0]}; with a teacher {by_layer[1]}")
+    return lines
+
+
+def main() -> None:
+    """Trains, and prints what was found."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    faster.add_flags(parser)
+    args = parser.parse_args()
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    plan, tasks = faster.planned(args)
+    print("\n".join(report(plan, tasks, args.seeds)))
+
+
+if __name__ == "__main__":
+    main()

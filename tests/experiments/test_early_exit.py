@@ -1,0 +1,89 @@
+"""The pilot of early exit: which layer answers, and what is compared with fewer layers.
+
+Can't see: whether a model learns; its training is run by hand.
+"""
+
+import json
+
+import numpy as np
+import pytest
+
+from experiments import early_exit
+from experiments.early_exit import faster
+
+# Three texts, four layers, two classes: settled at once, at the third layer, never sure.
+LOGITS = np.array(
+    [
+        [[5, 0], [5, 0], [5, 0], [5, 0]],
+        [[0, 0.1], [0.1, 0], [0, 4], [0, 5]],
+        [[0.1, 0], [0, 0.1], [0.1, 0], [0, 0.1]],
+    ],
+    "float32",
+)
+LABELS = np.array([0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("way", "expected"),
+    [
+        ("confidence", [0, 2, 3]),
+        ("entropy", [0, 2, 3]),
+        ("patience", [1, 3, 3]),  # One layer that says the same as the layer before it.
+    ],
+)
+def test_the_first_layer_that_has_settled_answers(way, expected):
+    assert expected in [place.tolist() for place in early_exit.exits(LOGITS, way)]
+
+
+@pytest.mark.parametrize("way", early_exit.WAYS)
+def test_a_stricter_threshold_never_stops_earlier(way):
+    places = list(early_exit.exits(LOGITS, way))
+    assert all((later >= earlier).all() for earlier, later in zip(places, places[1:], strict=False))
+    assert places[-1].max() <= LOGITS.shape[1] - 1
+
+
+def test_the_best_score_within_a_mean_number_of_layers():
+    sst, cola = faster.TASKS[:2]
+    # 1, 3 and 4 layers: all are right.
+    assert early_exit.best_within(sst, LABELS, LOGITS, "confidence", 8 / 3) == 100
+    assert early_exit.best_within(cola, LABELS, LOGITS, "confidence", 8 / 3) == 100
+    # With one layer the third text is wrong.
+    assert early_exit.best_within(sst, LABELS, LOGITS, "confidence", 1) == pytest.approx(200 / 3)
+    assert np.isnan(early_exit.best_within(sst, LABELS, LOGITS, "patience", 1))
+
+
+def test_the_losses_of_layers_are_weighted_by_depth():
+    targets = np.array([[1, 0.2, 0.8]], "float32")
+    logits = np.array([[[0, 1], [2, 0], [0, 3]]], "float32")
+    shares = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    expected = -np.log(shares[0, :, 1]) @ [1 / 6, 2 / 6, 3 / 6]
+    found = early_exit.loss_of_layers(is_taught=False)(targets, logits)
+    assert float(found) == pytest.approx(expected, rel=1e-6)
+    # A teacher's share changes it.
+    taught = early_exit.loss_of_layers(is_taught=True)(targets, logits)
+    assert float(taught) != pytest.approx(expected, rel=1e-3)
+
+
+def test_each_row_is_read_once_before_any_is_again():
+    task = faster.TASKS[0]._replace(train_batch_size=4, train_step=5)
+    rows = np.concatenate(list(early_exit._batches(10, task, np.random.default_rng(0))))
+    assert sorted(rows[:10]) == sorted(rows[10:20]) == list(range(10))
+
+
+def test_a_report_says_where_early_exit_would_win(tmp_path):
+    """Two seeds of one task; the models of fewer layers score 50."""
+    plan = faster.Plan("", tmp_path, (4, 3))
+    task = faster.TASKS[0]
+    for seed in range(2):
+        for taught in ("", "-taught"):
+            path = tmp_path / f"exit-{task.name}-{seed}{taught}.npz"
+            np.savez(path, labels=LABELS, logits=LOGITS)
+        folder = tmp_path / faster.Run(task, seed, 3, is_taught=True).name
+        folder.mkdir()
+        (folder / "scores.json").write_text(json.dumps({"onnx": 50.0}))
+    text = "\n".join(early_exit.report(plan, [task], 2))
+    assert "| sst-2 | 3 | 50.0 | 100.0 / 100.0 |" in text and "+50.0" in text
+    assert f"At most {early_exit.WORTH} points are gained but on: sst-2." in text
+    for path in tmp_path.glob("*/scores.json"):
+        path.write_text(json.dumps({"onnx": 100.0}))
+    assert "but on: no task." in "\n".join(early_exit.report(plan, [task], 2))
