@@ -67,7 +67,7 @@ TASKS = (
     Task("rte", 64, 16, 80, 4e-5),
     Task("cola", 24, 16, 200, 4e-5, ("matthew_corr", "eval_accuracy", "eval_loss")),
 )
-SQUAD = Task("squad_v1", 192, 16, 250, 5e-5, ("exact_match", "f1"), (THEIRS, OURS), 2)
+SQUAD = Task("squad_v1", 192, 16, 500, 5e-5, ("exact_match", "f1"), (THEIRS, OURS), 2)
 _DEV_QUESTIONS = 1000
 
 
