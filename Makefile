@@ -26,7 +26,7 @@ RELEASE_INSTALLED := .venv-release/.installed
 PYTHON37 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.7.*/bin/python3) python3.7)
 
 .PHONY: demo test test-peers lint docs format bench bench-finetune bench-serving bench-serving-table \
-  bench-server campaign tpu-check study beside-release reproduce
+  bench-server bench-faster campaign tpu-check study beside-release reproduce
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -71,6 +71,10 @@ bench-serving-table: $(PEERS) $(if $(shell command -v npm),$(NODE_PACKAGES))
 # albert-serve with ONNX files and a SavedModel, under load, and beside clients that harm it.
 bench-server: $(PEERS)
 	$(BIN)/python benchmarks/server.py $(ARGS)
+
+# Fewer layers, a teacher, eight bits: ARGS='--checkpoint albert_small --glue glue --only scores'.
+bench-faster: $(PEERS)
+	$(BIN)/python benchmarks/faster.py $(ARGS)
 
 # Half an hour on two cores; ARGS='--minutes 3' for as much as that allows, '--seed 2',
 # '--only kills', '--only squad_v1'...
