@@ -1,6 +1,6 @@
 """A pilot of early exit: may a model stop at the layer where its answer has settled?
 
-    python -m experiments.early_exit --folder faster
+    python -m experiments.early_exit --checkpoint albert_small --folder faster
 
 One head reads every layer, since all layers share their weights; the loss of a layer is weighted by
 its depth. It is compared with models of fewer layers that benchmarks/faster.py has trained in the
@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from albert_tf.answers.kind import softmax
+from albert_tf.console import quiet
 from experiments import intervals
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "benchmarks"))
@@ -104,7 +105,7 @@ def train(
     if is_taught:
         whole = faster.Run(task, seed, plan.depths[0]).name
         teacher = albert_tf.AlbertForSequenceClassification.from_weights(plan.folder / whole)
-        targets[:, 1:] = _softmax(_predict(teacher, features))
+        targets[:, 1:] = softmax(_predict(teacher, features))
     classifier = albert_tf.AlbertForSequenceClassification.from_weights(
         plan.checkpoint, num_labels=2
     )
@@ -146,17 +147,12 @@ def _predict(model: Any, features: dict[str, np.ndarray]) -> np.ndarray:
     return found[np.argsort(order)]
 
 
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
-
-
 # --- what stopping gives --------------------------------------------------------------------
 
 
 def exits(logits: np.ndarray, way: str) -> Iterator[np.ndarray]:
     """Yields, for thresholds of a way to stop, the place of the layer `[N]` that answers."""
-    shares, count = _softmax(logits.astype(np.float64)), logits.shape[1]
+    shares, count = softmax(logits), logits.shape[1]
     if way == "patience":
         same = np.equal(*(logits.argmax(axis=-1)[:, part] for part in (slice(1, None), slice(-1))))
         for patience in range(1, count):
@@ -222,7 +218,7 @@ def report(plan: faster.Plan, tasks: list[faster.Task], seeds: int) -> list[str]
             lines.append(f"| {' | '.join(cells)} | {verdict.gain:+.1f}{band} |")
         if max(gains) >= WORTH:
             won.append(task.name)
-    lines += ["", f"At most {WORTH} points are gained but on: {', '.join(won) or 'no task'}."]
+    lines += ["", f"Early exit gains {WORTH} points or more on: {', '.join(won) or 'no task'}."]
     for task in tasks:
         by_layer = [
             " ".join(
@@ -243,7 +239,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     faster.add_flags(parser)
     args = parser.parse_args()
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+    quiet.import_tensorflow()
     plan, tasks = faster.planned(args)
     print("\n".join(report(plan, tasks, args.seeds)))
 

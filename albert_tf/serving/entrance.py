@@ -51,13 +51,15 @@ class Entrance:
         for count in itertools.count(1):
             try:
                 connection, address = await loop.sock_accept(self._listener)
+            except ConnectionAbortedError:  # Its client has left, as some systems tell.
+                continue
             except OSError as error:  # The process has as many files open as it may have.
                 print(f"albert-serve: {error}", file=sys.stderr, flush=True)
                 await asyncio.sleep(1)
                 continue
             self._waiting.setdefault(address[0], collections.deque()).append(connection)
             self._arrived.set()
-            if count % _WAITING == 0:  # While more and more come, accepting does not pause itself.
+            if count % _WAITING == 0:  # Those who wait already are accepted without a pause.
                 await asyncio.sleep(0)
 
     async def _begin(self) -> None:

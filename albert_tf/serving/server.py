@@ -134,8 +134,7 @@ def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) ->
 
     config = uvicorn.Config(
         app,
-        http=Connection,
-        loop="asyncio",
+        loop="asyncio",  # Not uvloop where that is installed: Entrance was not tried with it.
         headers=[("X-Content-Type-Options", "nosniff")],
         log_config=None,
         log_level="error",  # Not for each request that is no HTTP.

@@ -55,7 +55,7 @@ def test_a_row_of_the_serving_table():
 
 
 def test_scores_are_compared_with_those_of_all_layers(capsys):
-    """By seed: the differences of the second row are -1 and -3."""
+    """By seed: the differences of the third row are -1 and -3."""
     task = faster.TASKS[0]
     scores = {
         faster.Run(task, seed, depth, is_taught): {"onnx": score, "onnx_int8": score - 1}

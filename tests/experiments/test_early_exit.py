@@ -83,7 +83,7 @@ def test_a_report_says_where_early_exit_would_win(tmp_path):
         (folder / "scores.json").write_text(json.dumps({"onnx": 50.0}))
     text = "\n".join(early_exit.report(plan, [task], 2))
     assert "| sst-2 | 3 | 50.0 | 100.0 / 100.0 |" in text and "+50.0" in text
-    assert f"At most {early_exit.WORTH} points are gained but on: sst-2." in text
+    assert f"Early exit gains {early_exit.WORTH} points or more on: sst-2." in text
     for path in tmp_path.glob("*/scores.json"):
         path.write_text(json.dumps({"onnx": 100.0}))
-    assert "but on: no task." in "\n".join(early_exit.report(plan, [task], 2))
+    assert "more on: no task." in "\n".join(early_exit.report(plan, [task], 2))

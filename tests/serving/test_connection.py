@@ -231,6 +231,39 @@ def test_an_address_does_not_wait_for_all_connections_of_another():
     assert begun.index("127.0.0.1") < 32 and begun.count("127.0.0.2") == 200
 
 
+def test_a_client_that_left_before_it_was_accepted_delays_nobody(monkeypatch, capsys):
+    """On Linux there is none; elsewhere accepting it fails."""
+    accept, begun = asyncio.SelectorEventLoop.sock_accept, []
+
+    async def sock_accept(loop, listener):
+        found = await accept(loop, listener)
+        if found[1] == left:
+            found[0].close()
+            raise ConnectionAbortedError
+        return found
+
+    class Place(asyncio.Protocol):
+        def connection_made(self, transport):
+            begun.append(transport.get_extra_info("peername"))
+            transport.close()
+
+    async def let_in(listener):
+        served = entrance.Entrance(listener, Place)
+        while not begun:
+            await asyncio.sleep(0.001)
+        served.close()
+        await served.wait_closed()
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_accept", sock_accept)
+    with socket.create_server(("127.0.0.1", 0)) as listener, contextlib.ExitStack() as open_ones:
+        clients = [socket.create_connection(listener.getsockname()) for _ in range(2)]
+        left, other = (open_ones.enter_context(each).getsockname() for each in clients)
+        start = time.monotonic()
+        asyncio.run(let_in(listener))
+    assert begun == [other] and time.monotonic() - start < 1
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.skipif(os.name == "nt", reason="its clients need many descriptors")
 def test_no_client_stops_it_for_others(port):
     before, seconds = number(port, "process_resident_memory_bytes"), []
