@@ -173,17 +173,17 @@ class _Observer:
             self._metrics.requests.labels(model, status).inc()
             self._metrics.errors.labels(model, status).inc(status >= 400)
             self._metrics.durations.labels(model).observe(seconds)
-            line = {
-                "time": datetime.datetime.now(datetime.timezone.utc).isoformat(),
-                "client": scope["client"][0] if scope.get("client") else "",
-                "method": scope["method"],
-                "path": scope["path"][:200],
-                "status": status,
-                "milliseconds": round(1000 * seconds, 3),
-                "bytes": size,
-                "model": model,
-                "instances": scope.get("instances", 0),
-            }
             if self._log:
+                line = {
+                    "time": datetime.datetime.now(datetime.timezone.utc).isoformat(),
+                    "client": scope["client"][0] if scope.get("client") else "",
+                    "method": scope["method"],
+                    "path": scope["path"][:200],
+                    "status": status,
+                    "milliseconds": round(1000 * seconds, 3),
+                    "bytes": size,
+                    "model": model,
+                    "instances": scope.get("instances", 0),
+                }
                 with contextlib.suppress(OSError):  # A full disk, or nobody reads on.
                     print(json.dumps(line), flush=True)
