@@ -251,25 +251,25 @@ def measure_costs(config: Path | str, depths: Sequence[int], folder: Path, round
 
 
 def report(scores: dict[Run, dict[str, float]], depths: Sequence[int]) -> None:
-    """Prints a row for each task, number of layers, way and format: all seeds, and the loss."""
-    print("| task | layers | | seeds | mean | to all layers, 95 % |")
-    print("| --- " * 6 + "|")
-    for task in dict.fromkeys(run.task for run in scores):
-        whole = _of(scores, task, depths[0], False, FORMATS[0])
-        for depth, is_taught, name in itertools.product(depths, (False, True), FORMATS):
+    """Prints a row for each number of layers, way and format: of each task, all seeds."""
+    tasks = list(dict.fromkeys(run.task for run in scores))
+    print(f"| layers | with | {' | '.join(task.name for task in tasks)} |")
+    print("| --- " * (2 + len(tasks)) + "|")
+    least = []
+    for depth, is_taught, name in itertools.product(depths, (False, True), FORMATS):
+        if is_taught and depth == depths[0]:
+            continue
+        cells = []
+        for task in tasks:
             values = _of(scores, task, depth, is_taught, name)
-            if not values:
-                continue
-            way = " and ".join(
-                [*(["a teacher"] if is_taught else []), *(["int8"] if name != FORMATS[0] else [])]
-            )
+            whole = _of(scores, task, depths[0], False, FORMATS[0])
             found = intervals.judge(np.subtract(values, whole).tolist(), effect=0.0)
-            band = f" ({found.low:+.1f} to {found.high:+.1f})" if found.low is not None else ""
-            shown = ", ".join(f"{value:.1f}" for value in values)
-            print(
-                f"| {task.name} | {depth} | {way} | {shown} | {np.mean(values):.1f} "
-                f"| {found.gain:+.1f}{band} |"
-            )
+            least += [] if found.least is None else [found.least]
+            cells.append(f"{' '.join(f'{value:.1f}' for value in values)} ({found.gain:+.1f})")
+        ways = [*(["a teacher"] if is_taught else []), *(["int8"] if name != FORMATS[0] else [])]
+        print(f"| {depth} | {', '.join(ways)} | {' | '.join(cells)} |")
+    print("Each seed's score, and the mean difference to all layers in float32.", end=" ")
+    print(f"Half its 95 % interval: median {np.median(least):.1f}, at most {max(least):.1f}.")
 
 
 def _of(scores, task: Task, depth: int, is_taught: bool, name: str) -> list[float]:
