@@ -116,7 +116,8 @@ def train(
         num_warmup_steps=task.train_step // 10,
     )
     model.compile(optimizer, loss_of_layers(is_taught))
-    for rows in _batches(len(labels), task, np.random.default_rng(seed)):
+    lengths = features["input_mask"].sum(axis=1)
+    for rows in _batches(lengths, task, np.random.default_rng(seed)):
         model.train_on_batch(_cut(features, rows), targets[rows])
     features, labels = read("dev")
     logits = _predict(model, features)
@@ -125,12 +126,20 @@ def train(
     return labels, logits
 
 
-def _batches(count: int, task: faster.Task, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yields the rows of each step, of which each is read once before any is read again."""
-    epochs = -(-task.train_step * task.train_batch_size // count)
-    order = np.concatenate([rng.permutation(count) for _ in range(epochs)])
-    for start in range(task.train_step):
-        yield order[start * task.train_batch_size :][: task.train_batch_size]
+def _batches(
+    lengths: np.ndarray, task: faster.Task, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """Yields the rows of each step, of one length as far as 16 steps have them.
+
+    Each is read once before any is read again, but for these 16.
+    """
+    size, count = task.train_batch_size, task.train_step * task.train_batch_size
+    epochs = -(-count // len(lengths))
+    order = np.concatenate([rng.permutation(len(lengths)) for _ in range(epochs)])[:count]
+    for start in range(0, count, 16 * size):
+        rows = order[start : start + 16 * size]
+        rows = rows[np.argsort(lengths[rows], kind="stable")]
+        yield from rng.permutation(rows.reshape(-1, size))
 
 
 def _cut(features: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:

@@ -73,10 +73,16 @@ def test_the_losses_of_layers_are_weighted_by_depth():
     assert float(taught) != pytest.approx(expected, rel=1e-3)
 
 
-def test_each_row_is_read_once_before_any_is_again():
-    task = faster.TASKS[0]._replace(train_batch_size=4, train_step=5)
-    rows = np.concatenate(list(early_exit._batches(10, task, np.random.default_rng(0))))
-    assert sorted(rows[:10]) == sorted(rows[10:20]) == list(range(10))
+def test_each_row_is_read_once_before_any_is_again_with_rows_of_its_length():
+    task = faster.TASKS[0]._replace(train_batch_size=4, train_step=40)
+    lengths = np.arange(64) % 4
+    batches = list(early_exit._batches(lengths, task, np.random.default_rng(0)))
+    assert [len(rows) for rows in batches] == [4] * 40
+    for epoch in (batches[:16], batches[16:32]):
+        assert sorted(np.concatenate(epoch)) == list(range(64))
+        of_rows = [lengths[rows] for rows in epoch]
+        assert all(np.ptp(each) == 0 for each in of_rows)
+        assert [each[0] for each in of_rows] != sorted(each[0] for each in of_rows)
 
 
 def test_a_report_says_where_early_exit_would_win(tmp_path):
