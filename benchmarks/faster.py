@@ -251,23 +251,23 @@ def measure_costs(config: Path | str, depths: Sequence[int], folder: Path, round
 
 
 def report(scores: dict[Run, dict[str, float]], depths: Sequence[int]) -> None:
-    """Prints a row for each number of layers, way and format: of each task, all seeds."""
+    """Prints a row for each number of layers and way: of each task and format, all seeds."""
     tasks = list(dict.fromkeys(run.task for run in scores))
-    print(f"| layers | with | {' | '.join(task.name for task in tasks)} |")
-    print("| --- " * (2 + len(tasks)) + "|")
+    columns = list(itertools.product(tasks, FORMATS))
+    print(f"| layers | {' | '.join(f'{task.name}, {name}' for task, name in columns)} |")
+    print("| --- " * (1 + len(columns)) + "|")
     least = []
-    for depth, is_taught, name in itertools.product(depths, (False, True), FORMATS):
+    for depth, is_taught in itertools.product(depths, (False, True)):
         if is_taught and depth == depths[0]:
             continue
         cells = []
-        for task in tasks:
+        for task, name in columns:
             values = _of(scores, task, depth, is_taught, name)
             whole = _of(scores, task, depths[0], False, FORMATS[0])
             found = intervals.judge(np.subtract(values, whole).tolist(), effect=0.0)
             least += [] if found.least is None else [found.least]
             cells.append(f"{' '.join(f'{value:.1f}' for value in values)} ({found.gain:+.1f})")
-        ways = [*(["a teacher"] if is_taught else []), *(["int8"] if name != FORMATS[0] else [])]
-        print(f"| {depth} | {', '.join(ways)} | {' | '.join(cells)} |")
+        print(f"| {depth}{', a teacher' if is_taught else ''} | {' | '.join(cells)} |")
     print("Each seed's score, and the mean difference to all layers in float32.", end=" ")
     print(f"Half its 95 % interval: median {np.median(least):.1f}, at most {max(least):.1f}.")
 
