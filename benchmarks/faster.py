@@ -250,26 +250,25 @@ def measure_costs(config: Path | str, depths: Sequence[int], folder: Path, round
 # --- scores -----------------------------------------------------------------------------------
 
 
-def report(scores: dict[Run, dict[str, float]], depths: Sequence[int]) -> None:
+def report(scores: dict[Run, dict[str, float]], whole_depth: int) -> None:
     """Prints a row for each number of layers and way: of each task and format, all seeds."""
     tasks = list(dict.fromkeys(run.task for run in scores))
     columns = list(itertools.product(tasks, FORMATS))
     print(f"| layers | {' | '.join(f'{task.name}, {name}' for task, name in columns)} |")
     print("| --- " * (1 + len(columns)) + "|")
     least = []
-    for depth, is_taught in itertools.product(depths, (False, True)):
-        if is_taught and depth == depths[0]:
-            continue
+    for depth, is_taught in dict.fromkeys((run.depth, run.is_taught) for run in scores):
         cells = []
         for task, name in columns:
             values = _of(scores, task, depth, is_taught, name)
-            whole = _of(scores, task, depths[0], False, FORMATS[0])
+            whole = _of(scores, task, whole_depth, False, FORMATS[0])
             found = intervals.judge(np.subtract(values, whole).tolist(), effect=0.0)
             least += [] if found.least is None else [found.least]
             cells.append(f"{' '.join(f'{value:.1f}' for value in values)} ({found.gain:+.1f})")
         print(f"| {depth}{', a teacher' if is_taught else ''} | {' | '.join(cells)} |")
-    print("Each seed's score, and the mean difference to all layers in float32.", end=" ")
-    print(f"Half its 95 % interval: median {np.median(least):.1f}, at most {max(least):.1f}.")
+    print("Each seed's score, and the mean difference to all layers in float32.")
+    if least:  # More than one seed.
+        print(f"Half its 95 % interval: median {np.median(least):.1f}, at most {max(least):.1f}.")
 
 
 def _of(scores, task: Task, depth: int, is_taught: bool, name: str) -> list[float]:
@@ -293,7 +292,7 @@ def measure_scores(plan: Plan, tasks: Sequence[Task], seeds: int) -> None:
         new = [each for each in new if not Path(each[0], "scores.json").exists()]
         if new:
             in_process("faster.judge", str(plan.folder / "glue"), new, backend="tensorflow")
-    report({run: json.loads(path.read_text()) for run, path in kept.items()}, plan.depths)
+    report({run: json.loads(path.read_text()) for run, path in kept.items()}, plan.depths[0])
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

@@ -199,7 +199,7 @@ def within(
         counts = (1 + places[:, other]).sum(axis=1)
         allowed = [
             (task.score(labels[other], answers[i, other]), counts[i], i)
-            for i in np.flatnonzero(counts <= layers * places[:, other].shape[1])
+            for i in np.flatnonzero(counts <= layers * len(labels[other]))
         ]
         if not allowed:
             return np.nan
@@ -241,14 +241,13 @@ def report(
                 " / ".join(f"{best[way, is_taught].mean():.1f}" for is_taught in models)
                 for way in WAYS
             ]
-            # A way that is never so fast has no score.
-            top = max(best.values(), key=lambda scores: np.nan_to_num(scores.mean(), nan=-np.inf))
+            top = max(best.values(), key=lambda scores: scores.mean())
             verdict = intervals.judge((top - fewer).tolist(), effect=WORTH)
             gains.append(verdict.gain)
             band = "" if verdict.low is None else f" ({verdict.low:+.1f} to {verdict.high:+.1f})"
             cells = [task.name, str(depth), f"{fewer.mean():.1f}", *shown]
             lines.append(f"| {' | '.join(cells)} | {verdict.gain:+.1f}{band} |")
-        if max(gains) >= WORTH:
+        if any(gain >= WORTH for gain in gains):
             won.append(task.name)
     lines += ["", f"Early exit gains {WORTH} points or more on: {', '.join(won) or 'no task'}."]
     for task in tasks:
