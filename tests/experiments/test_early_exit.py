@@ -49,6 +49,7 @@ def test_the_score_within_a_mean_number_of_layers():
     # 1, 3 and 4 layers: all are right.
     assert early_exit.within(sst, *TWICE, "confidence", 8 / 3) == 100
     assert early_exit.within(cola, *TWICE, "confidence", 8 / 3) == 100
+    assert early_exit.within(sst, *TWICE, "confidence", 2.6) < 100
     # With one layer the third text is wrong.
     assert early_exit.within(sst, *TWICE, "confidence", 1) == pytest.approx(200 / 3)
     assert np.isnan(early_exit.within(sst, *TWICE, "patience", 1))
@@ -78,7 +79,10 @@ def test_each_row_is_read_once_before_any_is_again_with_rows_of_its_length():
     lengths = np.arange(64) % 4
     batches = list(early_exit._batches(lengths, task, np.random.default_rng(0)))
     assert [len(rows) for rows in batches] == [4] * 40
-    for epoch in (batches[:16], batches[16:32]):
+    epochs = batches[:16], batches[16:32]
+    first, second = ({tuple(sorted(rows)) for rows in epoch} for epoch in epochs)
+    assert first != second
+    for epoch in epochs:
         assert sorted(np.concatenate(epoch)) == list(range(64))
         of_rows = [lengths[rows] for rows in epoch]
         assert all(np.ptp(each) == 0 for each in of_rows)
@@ -86,16 +90,17 @@ def test_each_row_is_read_once_before_any_is_again_with_rows_of_its_length():
 
 
 def test_a_report_says_where_early_exit_would_win(tmp_path):
-    """Two seeds of one task; the models of fewer layers score 50."""
-    plan = faster.Plan("", tmp_path, (4, 3))
+    """Two seeds of one task; the models of three layers score 50, those of two 100."""
+    plan = faster.Plan("", tmp_path, (4, 3, 2))
     task = faster.TASKS[0]
     for seed in range(2):
         for taught in ("", "-taught"):
             path = tmp_path / f"exit-{task.name}-{seed}{taught}.npz"
             np.savez(path, labels=TWICE[0], logits=TWICE[1])
-        folder = tmp_path / faster.Run(task, seed, 3, is_taught=True).name
-        folder.mkdir()
-        (folder / "scores.json").write_text(json.dumps({"onnx": 50.0}))
+        for depth, score in ((3, 50.0), (2, 100.0)):
+            folder = tmp_path / faster.Run(task, seed, depth, is_taught=True).name
+            folder.mkdir()
+            (folder / "scores.json").write_text(json.dumps({"onnx": score}))
     text = "\n".join(early_exit.report(plan, [task], 2))
     assert "| sst-2 | 3 | 50.0 | 100.0 / 100.0 |" in text and "+50.0" in text
     assert f"Early exit gains {early_exit.WORTH} points or more on: sst-2." in text
