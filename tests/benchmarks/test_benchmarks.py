@@ -55,20 +55,23 @@ def test_a_row_of_the_serving_table():
 
 
 def test_scores_are_compared_with_those_of_all_layers(capsys):
-    """By seed: the differences of the third row are -1 and -3."""
-    task = faster.TASKS[0]
+    """By seed: the differences of two layers are -1 and -3. One seed has no interval."""
+    sst, cola = faster.TASKS[:2]
     scores = {
-        faster.Run(task, seed, depth, is_taught): {"onnx": score, "onnx_int8": score - 1}
+        faster.Run(task, seed, depth, is_taught): {"onnx": score, "onnx_int8": score - below}
+        for task, below in ((sst, 1), (cola, 3))
         for seed, rows in enumerate(((80.0, 79.0, 79.5), (82.0, 79.0, 81.5)))
         for (depth, is_taught), score in zip(((4, False), (2, False), (2, True)), rows, strict=True)
     }
-    faster.report(scores, (4, 2))
-    rows = capsys.readouterr().out.splitlines()[2:]
-    assert rows[0] == "| sst-2 | 4 |  | 80.0, 82.0 | 81.0 | +0.0 |"
-    assert rows[1].startswith("| sst-2 | 4 | int8 | 79.0, 81.0 | 80.0 | -1.0")
-    assert rows[2].startswith("| sst-2 | 2 |  | 79.0, 79.0 | 79.0 | -2.0 (-14.7 to +10.7) |")
-    assert rows[4].startswith("| sst-2 | 2 | a teacher | 79.5, 81.5 | 80.5 | -0.5")
-    assert rows[5].startswith("| sst-2 | 2 | a teacher and int8 | 78.5, 80.5 |")
+    faster.report(scores, 4)
+    header, _, *rows, _, interval = capsys.readouterr().out.splitlines()
+    assert header == "| layers | sst-2, onnx | sst-2, onnx_int8 | cola, onnx | cola, onnx_int8 |"
+    assert rows[0].startswith("| 4 | 80.0 82.0 (+0.0) | 79.0 81.0 (-1.0) | 80.0 82.0 (+0.0) | 77.0")
+    assert rows[1].startswith("| 2 | 79.0 79.0 (-2.0) | 78.0 78.0 (-3.0) |")
+    assert rows[2].endswith("| 79.5 81.5 (-0.5) | 76.5 78.5 (-3.5) |")
+    assert len(rows) == 3 and interval.endswith("median 12.7, at most 12.7.")
+    faster.report({run: score for run, score in scores.items() if run.seed == 0}, 4)
+    assert "| 2, a teacher | 79.5 (-0.5) | 78.5 (-1.5) |" in capsys.readouterr().out
 
 
 def test_a_large_training_set_is_sampled(tmp_path, monkeypatch):
