@@ -83,9 +83,9 @@ def speech(program, directory, model_params, inputs, outputs):
     return {"missing": sorted(missing), "unexpected": sorted(unexpected)}
 
 
-def gradients(directory, inputs, outputs):
+def gradients(directory, inputs, outputs, dtype):
     """Computes the gradients of sum(states * weights), the weights being one of the inputs."""
-    model = transformers.AlbertModel.from_pretrained(directory).eval()
+    model = transformers.AlbertModel.from_pretrained(directory).eval().to(getattr(torch, dtype))
     with np.load(inputs) as stored:
         features = {name: torch.tensor(stored[name]) for name in stored.files}
     weights = features.pop("weights")
