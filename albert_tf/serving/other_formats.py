@@ -119,6 +119,7 @@ def to_onnx(function: Any, is_int8: bool) -> bytes:
             if not size.HasField("dim_value"):
                 size.dim_param = axis
     fuse_layer_norms(model.graph)
+    _capture_invariants(model.graph)
     tables = _stored_twice(model.graph)
     if is_int8:
         model = _quantised(model)
@@ -164,6 +165,27 @@ def _inputs(node: Any, made: dict[str, Any]) -> tuple[str, str] | None:
 
 def _operation(name: str, made: dict[str, Any]) -> str:
     return made[name].op_type if name in made else ""
+
+
+def _capture_invariants(graph: Any) -> None:
+    """Lets a loop's body take from around it what no turn changes: its weights.
+
+    tf2onnx passes them from turn to turn. So onnxruntime would copy them all, and prepare none when
+    the model is loaded; its quantizer would not see them.
+    """
+    for node in graph.node:
+        if node.op_type != "Loop":
+            continue
+        (body,) = (each.g for each in node.attribute)
+        # A loop and its body take two more things first, and the body returns one: the number of
+        # turns, and whether there is another.
+        for i in reversed(range(len(node.input) - 2)):
+            outer, inner = node.input[2 + i], body.input[2 + i].name
+            if body.output[1 + i].name == inner:
+                names = {inner: outer, node.output[i]: outer}
+                for user in (*body.node, *graph.node):
+                    user.input[:] = [names.get(name, name) for name in user.input]
+                del body.input[2 + i], body.output[1 + i], node.input[2 + i], node.output[i]
 
 
 def _remove_unused(graph: Any) -> None:
