@@ -5,7 +5,7 @@
 One head reads every layer, since all layers share their weights; the loss of a layer is weighted by
 its depth. It is compared with models of fewer layers that benchmarks/faster.py has trained in the
 folder, with the same tasks, seeds, steps and teacher, at the same mean time. A threshold is chosen
-on one half of the dev set and judged on the other. Unless --layer_time says so, deciding takes no
+on one half of the dev set and judged on the other. Unless --layer_times say so, deciding takes no
 time: then early exit gains at most what is shown. What has been trained is not trained again.
 """
 
@@ -16,7 +16,7 @@ import itertools
 import json
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -208,7 +208,7 @@ def within(
 
 
 def report(
-    plan: faster.Plan, tasks: list[faster.Task], seeds: int, layer_time: float = 1.0
+    plan: faster.Plan, tasks: list[faster.Task], seeds: int, layer_times: Sequence[float] = ()
 ) -> list[str]:
     """Returns a table, and a sentence on whether early exit is worth building.
 
@@ -216,7 +216,8 @@ def report(
       plan: What the models have in common.
       tasks: On which they were trained.
       seeds: How many there are of each.
-      layer_time: What a layer takes that may be the last, in layers of a model of fewer.
+      layer_times: What a layer takes that may be the last, in layers of each model of fewer;
+        by default as much as one of theirs.
     """
     header = ["task", "time, in layers", "fewer layers, a teacher", *WAYS, "gain"]
     lines = [f"| {' | '.join(header)} |", "| --- " * len(header) + "|"]
@@ -227,7 +228,8 @@ def report(
             is_taught: [train(plan, task, seed, is_taught) for seed in range(seeds)]
             for is_taught in (False, True)
         }
-        for depth in plan.depths[1:]:
+        depths = plan.depths[1:]
+        for depth, layer_time in zip(depths, layer_times or np.ones(len(depths)), strict=True):
             runs = [faster.Run(task, seed, depth, is_taught=True) for seed in range(seeds)]
             kept = [json.loads((plan.folder / r.name / "scores.json").read_text()) for r in runs]
             fewer = np.array([scores[faster.FORMATS[0]] for scores in kept])
@@ -270,15 +272,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     faster.add_flags(parser)
     parser.add_argument(
-        "--layer_time",
+        "--layer_times",
         type=float,
-        default=1.0,
-        help="What a layer takes that may be the last, in layers of a model of fewer.",
+        nargs="+",
+        default=[],
+        help="What a layer takes that may be the last, in layers of each model of fewer.",
     )
     args = parser.parse_args()
     quiet.import_tensorflow()
     plan, tasks = faster.planned(args)
-    print("\n".join(report(plan, tasks, args.seeds, args.layer_time)))
+    print("\n".join(report(plan, tasks, args.seeds, args.layer_times)))
 
 
 if __name__ == "__main__":

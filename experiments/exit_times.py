@@ -4,7 +4,7 @@
 
 For each task, models of all layers and of fewer, which benchmarks/faster.py has exported in the
 folder, are compared with a loop that is left after as many, in turns: CPU time of one core, a text
-at a time. The last column is --layer_time of experiments.early_exit.
+at a time. The last column is one of --layer_times of experiments.early_exit.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def test_a_report_says_where_early_exit_would_win(tmp_path):
     assert "| sst-2 | 3 | 50.0 | 100.0 / 100.0 |" in text and "+50.0" in text
     assert f"Early exit gains {early_exit.WORTH} points or more on: sst-2." in text
     # Layers that may be the last may take longer; with patience there are two at least.
-    text = "\n".join(early_exit.report(plan, [task], 2, layer_time=2))
+    text = "\n".join(early_exit.report(plan, [task], 2, layer_times=[2, 1]))
     assert "| sst-2 | 3 | 50.0 | 66.7 / 66.7 |" in text and "nan / nan |" in text
     for path in tmp_path.glob("*/scores.json"):
         path.write_text(json.dumps({"onnx": 100.0}))
