@@ -75,6 +75,22 @@ def loss_of_layers(is_taught: bool) -> Any:
     return loss
 
 
+def read(
+    plan: faster.Plan, task: faster.Task, split: str
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Returns the features `<int32>[N, S]` of a task's "train" or "dev", and labels `[N]`."""
+    import albert_tf
+    from albert_tf.tasks import glue
+
+    preprocess = albert_tf.Preprocessor.from_weights(
+        plan.checkpoint, max_seq_length=task.max_seq_length
+    )
+    examples = glue.read_glue(task.name, str(plan.folder / "glue"), split)
+    pairs = [example.text_b for example in examples]
+    features = preprocess([e.text_a for e in examples], pairs if pairs[0] else None)
+    return features, np.array([example.label for example in examples], "float32")
+
+
 def train(
     plan: faster.Plan, task: faster.Task, seed: int, is_taught: bool
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -82,24 +98,13 @@ def train(
     import keras
 
     import albert_tf
-    from albert_tf.tasks import glue
 
     path = plan.folder / f"exit-{task.name}-{seed}{'-taught' if is_taught else ''}.npz"
     if path.exists():
         with np.load(path) as kept:
             return kept["labels"], kept["logits"]
     keras.utils.set_random_seed(seed)
-    preprocess = albert_tf.Preprocessor.from_weights(
-        plan.checkpoint, max_seq_length=task.max_seq_length
-    )
-
-    def read(split: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        examples = glue.read_glue(task.name, str(plan.folder / "glue"), split)
-        pairs = [example.text_b for example in examples]
-        features = preprocess([e.text_a for e in examples], pairs if pairs[0] else None)
-        return features, np.array([example.label for example in examples], "float32")
-
-    features, labels = read("train")
+    features, labels = read(plan, task, "train")
     targets = np.zeros([len(labels), 3], "float32")
     targets[:, 0] = labels
     if is_taught:
@@ -120,7 +125,7 @@ def train(
     lengths = features["input_mask"].sum(axis=1)
     for rows in _batches(lengths, task, np.random.default_rng(seed)):
         model.train_on_batch(_cut(features, rows), targets[rows])
-    features, labels = read("dev")
+    features, labels = read(plan, task, "dev")
     logits = _predict(model, features)
     np.savez(path, labels=labels, logits=logits)
     print(path.name, file=sys.stderr, flush=True)

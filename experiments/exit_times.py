@@ -12,17 +12,13 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import pathlib
-import sys
 import time
 from typing import Any
 
 import numpy as np
 
 from albert_tf.console import quiet
-
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "benchmarks"))
-import faster
+from experiments.early_exit import faster, read
 
 # Above any confidence: it is computed, and never ends the loop.
 NEVER = 2.0
@@ -72,20 +68,16 @@ def measure(plan: faster.Plan, task: faster.Task, file_format: str) -> list[str]
     """Returns a row for each number of layers."""
     import albert_tf
     from albert_tf.serving import exported_files, other_formats
-    from albert_tf.tasks import glue
 
-    whole, *_ = folders = [plan.folder / faster.Run(task, 0, d).name for d in plan.depths]
-    examples = glue.read_glue(task.name, str(plan.folder / "glue"), "dev")
-    examples = examples[:: len(examples) // _TEXTS]
-    preprocess = albert_tf.Preprocessor.from_weights(whole, max_seq_length=task.max_seq_length)
-    pairs = [example.text_b for example in examples]
-    features = preprocess([e.text_a for e in examples], pairs if pairs[0] else None)
+    features, _ = read(plan, task, "dev")
     counts = features["input_mask"].sum(axis=1)
     texts = [
-        {name: values[i : i + 1, :count] for name, values in features.items()}
-        for i, count in enumerate(counts)
+        {name: values[i : i + 1, : counts[i]] for name, values in features.items()}
+        for i in range(0, len(counts), len(counts) // _TEXTS)
     ]
+    pieces = np.mean([text["input_ids"].size for text in texts])
 
+    whole, *_ = folders = [plan.folder / faster.Run(task, 0, d).name for d in plan.depths]
     classifier = albert_tf.AlbertForSequenceClassification.from_weights(whole)
     load = exported_files.runtime_loader(True)
     loop = load(other_formats.to_onnx(leaving(classifier), file_format.endswith("int8")))
@@ -103,7 +95,7 @@ def measure(plan: faster.Plan, task: faster.Task, file_format: str) -> list[str]
             if turn:
                 times[run is loop.run].append(1e3 * (time.process_time() - started) / len(texts))
         plain, looped = map(np.median, times)
-        cells = (f"{counts.mean():.0f}", f"{plain:.1f}", f"{looped:.1f}", f"{looped / plain:.2f}")
+        cells = (f"{pieces:.0f}", f"{plain:.1f}", f"{looped:.1f}", f"{looped / plain:.2f}")
         rows.append(f"| {task.name}, {depth} | {file_format} | {' | '.join(cells)} |")
     return rows
 

@@ -53,7 +53,7 @@ METRIC = 1e-6
 # logit is a sum of some ten products of numbers of about 1, whose rounding is 1e-7.
 PEER_OUTPUT = 1e-5
 # Errors of gradients in float32, of twelve layers: as a multiple of the other's largest. Seen are
-# 1.2 on a processor without AVX-512.
+# 0.4 to 1.2 with several sets of instructions.
 GRADIENT_OF_NOISE = 3
 
 # Exported models. Weights in 8 bits are off by up to 1/254 of their column's largest; sums of some

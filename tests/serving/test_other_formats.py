@@ -119,6 +119,53 @@ def test_onnx_has_the_piece_table_once(vocabulary, tmp_path, name):
     assert sum(np.prod(each.dims) >= table for each in graph.initializer) == 1
 
 
+@pytest.mark.peers
+def test_a_loop_takes_from_around_it_what_no_turn_changes():
+    """Three turns of x = x * weight + bias; the weight that it returns is read as well."""
+    onnx = pytest.importorskip("onnx")
+    node = onnx.helper.make_node
+    integer, boolean = onnx.TensorProto.INT64, onnx.TensorProto.BOOL
+
+    def info(name, kind=onnx.TensorProto.FLOAT):
+        return onnx.helper.make_tensor_value_info(name, kind, [])
+
+    def constant(name, value):
+        return onnx.numpy_helper.from_array(np.array(value), name)
+
+    body = onnx.helper.make_graph(
+        [node("Mul", ["x", "w"], ["y"]), node("Add", ["y", "b"], ["z"])],
+        "body",
+        [info("turn", integer), info("more", boolean), info("w"), info("x"), info("b")],
+        [info("more", boolean), info("w"), info("z"), info("b")],
+    )
+    graph = onnx.helper.make_graph(
+        [
+            node("Loop", ["3", "true", "weight", "x0", "bias"], ["w3", "x3", "b3"], body=body),
+            node("Sub", ["x3", "w3"], ["result"]),
+        ],
+        "graph",
+        [info("x0")],
+        [info("result")],
+        [
+            *(constant("3", 3), constant("true", True)),
+            *(constant("weight", np.float32(2)), constant("bias", np.float32(5))),
+        ],
+    )
+    model = onnx.helper.make_model(graph, ir_version=8)
+    model.opset_import[0].version = 17
+
+    def answer():
+        content = model.SerializeToString()
+        return exported_files.runtime_loader(True)(content).run({"x0": np.array(7, np.float32)})
+
+    # ((7 * 2 + 5) * 2 + 5) * 2 + 5 - 2
+    assert answer() == {"result": 89}
+    other_formats._capture_invariants(model.graph)
+    assert answer() == {"result": 89}
+    loop = model.graph.node[0]
+    assert (list(loop.input), list(loop.output)) == (["3", "true", "x0"], ["x3"])
+
+
 @pytest.mark.parametrize("package", ["onnxruntime", "tf2onnx"])
 def test_a_missing_package_is_named_first(monkeypatch, package, tmp_path):
     for name in ("onnxruntime", "tf2onnx"):
