@@ -306,7 +306,7 @@ def _read_results(step: Step, directory: pathlib.Path) -> dict[str, Any]:
 
 
 def read_curve(directory: pathlib.Path, flags: dict[str, Any]) -> list[list[float]]:
-    """Returns [tokens, masked-LM loss] for each stretch between two checkpoints.
+    """Returns [tokens so far, masked-LM loss] for each stretch between two checkpoints.
 
     A run that was killed wrote some steps twice, in a file each; the later one counts. Within a
     stretch the loss is the mean over its steps, so it does not depend on where a run was killed.
@@ -321,16 +321,18 @@ def read_curve(directory: pathlib.Path, flags: dict[str, Any]) -> list[list[floa
         for last, loss in points:
             losses |= dict.fromkeys(range(step + 1, last + 1), loss)
             step = last
-    sums: dict[int, list[float]] = {}
-    for step, loss in losses.items():
-        sums.setdefault((step - 1) // stretch, []).append(loss)
+    stretches: dict[int, list[int]] = {}
+    for step in losses:
+        stretches.setdefault((step - 1) // stretch, []).append(step)
     tokens = flags["train_batch_size"] * flags["max_seq_length"]
+    # The steps of a branch are counted on from its start's.
+    before = min(losses, default=1) - 1
     return [
         [
-            min((i + 1) * stretch, flags["num_train_steps"]) * tokens,
-            round(sum(values) / len(values), _POINTS_DIGITS),
+            (max(steps) - before) * tokens,
+            round(sum(losses[step] for step in steps) / len(steps), _POINTS_DIGITS),
         ]
-        for i, values in sorted(sums.items())
+        for _, steps in sorted(stretches.items())
     ]
 
 

@@ -237,12 +237,7 @@ def write_events(directory, points):
 
 def test_a_curve_does_not_depend_on_where_a_run_was_killed(tmp_path):
     """Steps 1 to 12, saved every 4, of losses 12, 11, ...; points are means since the last one."""
-    flags = {
-        "save_checkpoints_steps": 4,
-        "train_batch_size": 3,
-        "max_seq_length": 5,
-        "num_train_steps": 10,
-    }
+    flags = {"save_checkpoints_steps": 4, "train_batch_size": 3, "max_seq_length": 5}
     loss = {step: 13.0 - step for step in range(1, 13)}
 
     def mean(first, last):
@@ -257,6 +252,15 @@ def test_a_curve_does_not_depend_on_where_a_run_was_killed(tmp_path):
     expected = [[60, mean(1, 4)], [120, mean(5, 8)], [150, mean(9, 10)]]
     assert run.read_curve(whole, flags) == expected
     assert run.read_curve(killed, flags) == expected
+
+
+def test_the_curve_of_a_branch_has_its_own_tokens(tmp_path):
+    """A branch off step 4885 takes steps 4886 to 4905, saved every 500 steps."""
+    flags = {"save_checkpoints_steps": 500, "train_batch_size": 3, "max_seq_length": 5}
+    write_events(tmp_path, [(4886, 7.0), (4900, 6.5), (4905, 6.0)])
+    [[tokens, loss]] = run.read_curve(tmp_path, flags)
+    assert tokens == 20 * 15
+    assert loss == pytest.approx((7 + 14 * 6.5 + 5 * 6) / 20, abs=1e-5)
 
 
 def test_paths_of_a_command_are_relative_to_the_clone(plan):
