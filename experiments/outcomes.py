@@ -34,7 +34,7 @@ class Row:
       unigram_loss: Of the first test; None in fine-tuning from weights not trained here.
       failed: Why it has no metrics although it ran, or None.
       seconds: Of training.
-      machine: What it trained on.
+      machine, commit: What it trained on, and with which code.
     """
 
     arm: str
@@ -49,6 +49,7 @@ class Row:
     failed: str | None
     seconds: float | None
     machine: str
+    commit: str
 
     @property
     def learned(self) -> bool:
@@ -155,6 +156,7 @@ def _row(cell: Cell, kept: pathlib.Path, gap: Sequence[str]) -> Row:
         failed=trained.get("failed"),
         seconds=trained.get("seconds"),
         machine=trained.get("machine", {}).get("processor", ""),
+        commit=trained.get("commit") or "",
     )
 
 

@@ -70,9 +70,10 @@ def _lines(
     yield ""
     yield f"Scale `{scale.name}`: {scale.about}. {len(run)} of {len(rows)} cells have run."
     yield from _left_out(study, scale)
-    machines = sorted({row.machine for row in run if row.machine})
-    if machines:
-        yield f"Machine: {'; '.join(machines)}."
+    for what in ("machine", "commit"):
+        found = sorted({getattr(row, what) for row in run} - {""})
+        if found:
+            yield f"{what.capitalize()}: {'; '.join(found)}."
     yield from _untuned(study, scale, kept)
     if scale.name == "smoke":
         yield (

@@ -149,7 +149,7 @@ def test_a_document_counts_by_its_weight():
 def row(arm, seed, **known):
     """Returns a finished cell of which no more than that is known."""
     unknown = dict.fromkeys(("masked_lm_loss", "unigram_loss", "failed", "seconds"))
-    unknown |= {"finetuned": False, "curve": [], "machine": ""}
+    unknown |= {"finetuned": False, "curve": [], "machine": "", "commit": ""}
     return outcomes.Row(arm=arm, seed=seed, is_finished=True, **unknown | known)
 
 

@@ -174,16 +174,18 @@ def test_a_rate_at_which_most_runs_diverge_is_not_the_best(tmp_path, metric):
     assert f"| `{metric}` | 2, 3 diverged |" in text
 
 
-def test_the_report_tells_how_many_learned_and_when(plan, done, tmp_path):
+def test_the_report_tells_how_many_learned_and_when_and_with_which_code(plan, done, tmp_path):
     """The unigram loss is 7: a curve below 6.7 has learned."""
     kept = shutil.copytree(done[1], tmp_path / "kept")
     curves = iter([[[2048, 6.8], [4096, 6.6]], [[2048, 6.8], [4096, 6.71]]])
     for cell in plan.cells[:2]:
-        keep(kept, cell.pretrain, curve=next(curves))
+        keep(kept, cell.pretrain, curve=next(curves), commit=f"seed{cell.seed}")
     keep(kept, plan.cells[1].results[""], metrics={"masked_lm_loss": 6.71})
     asked, scale = study.read_study("dropout"), study.read_scale("smoke")
     text = report_of(asked, scale, kept, tmp_path / "report")
     assert "| without dropout | 2 of 2 | 0 | 1 | 40,960 | 4,096 | 7.000 |" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("Commit: ")]
+    assert line.endswith("seed1; seed2.")
 
 
 def test_a_diverged_run_is_a_result(tmp_path):
