@@ -61,6 +61,8 @@ SAW = [("I", "saw", "Anna"), ("#",)], ["O O B-PER", "O"]
         ("#begin document (a); part 000\na O\n#end document\n#begin O\n", [("a",), ("#begin",)],
          ["O", "O"]),
         ("a O\n# SYM\n", [("a", "#")], ["O SYM"]),
+        # The only word begins with the sign, and still tells what is a comment.
+        ("# id = 1\n#nlp O\n", [("#nlp",)], ["O"]),
         ("#\na\n#\n\n# text = a\n#a\n", [("#", "a", "#"), ("#a",)], None),
         # GermEval's.
         ("#\thttp://a\t[2009]\n" + NUMBERED, *SAW),
