@@ -26,7 +26,7 @@ RELEASE_INSTALLED := .venv-release/.installed
 PYTHON37 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.7.*/bin/python3) python3.7)
 
 .PHONY: demo test test-peers lint docs format bench bench-finetune bench-serving bench-serving-table \
-  bench-server bench-faster campaign tpu-check study beside-release reproduce
+  bench-server bench-faster campaign mutants tpu-check study beside-release reproduce
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -39,6 +39,10 @@ test: $(if $(TF),$(INSTALLED),lint)
 # JavaScript (another 0.5 GB) are skipped without Debian's nodejs, npm and chromium.
 test-peers: $(PEERS) $(if $(shell command -v npm),$(NODE_PACKAGES))
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m peers
+
+# How many of COUNT random changes of the library its tests notice: a minute or less for each.
+mutants: $(INSTALLED)
+	$(BIN)/python -m tools.mutants --count $(or $(COUNT),200) $(ARGS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
