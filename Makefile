@@ -18,6 +18,10 @@ SCALE ?= smoke
 # it, seqeval's setup.py would run with whatever setuptools the environment came with.
 PIP_INSTALL := install --quiet --use-pep517
 
+# Two workers that take tests from each other.
+PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
+OF_PYTHON := $(addprefix tests/,model training records storage answers console test_scripts.py)
+
 # TensorFlow's start-up messages say nothing about this project.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
@@ -25,14 +29,24 @@ RELEASE_INSTALLED := .venv-release/.installed
 # TensorFlow 1.15's last Python.
 PYTHON37 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.7.*/bin/python3) python3.7)
 
-.PHONY: demo test test-peers lint docs format bench bench-finetune bench-serving bench-serving-table \
-  bench-server bench-faster campaign mutants tpu-check study beside-release reproduce
+.PHONY: demo test test-all test-python test-peers lint docs format bench bench-finetune bench-serving \
+  bench-serving-table bench-server bench-faster campaign mutants tpu-check study beside-release \
+  reproduce
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
 
 test: $(if $(TF),$(INSTALLED),lint)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not peers'
+	$(PYTEST) -m 'not peers and not slow'
+
+# With those that take longest: whole runs on JAX, in several processes, or of the wheel.
+test-all: $(if $(TF),$(INSTALLED),lint)
+	$(PYTEST) -m 'not peers'
+
+# What may differ between Pythons, or releases of NumPy and JAX: `make test-python PYTHON=python3.13
+# VENV=.venv-3.13`, after `make test-all` with another one.
+test-python: $(INSTALLED)
+	$(PYTEST) -m 'not peers and not slow' $(OF_PYTHON)
 
 # The tests that need the real transformers, torch, KerasHub, onnxruntime or Beam: 1 GB if pip finds
 # torch's CPU build, several GB otherwise. And a study of small models, which takes minutes. Those of
