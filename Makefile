@@ -29,9 +29,9 @@ RELEASE_INSTALLED := .venv-release/.installed
 # TensorFlow 1.15's last Python.
 PYTHON37 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.7.*/bin/python3) python3.7)
 
-.PHONY: demo test test-all test-python test-peers lint docs format bench bench-finetune bench-serving \
-  bench-serving-table bench-server bench-faster campaign mutants tpu-check study beside-release \
-  reproduce
+.PHONY: demo test test-all test-python test-peers test-research lint docs format bench \
+  bench-finetune bench-serving bench-serving-table bench-server bench-faster campaign mutants \
+  tpu-check study beside-release reproduce
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -49,14 +49,19 @@ test-python: $(INSTALLED)
 	$(PYTEST) -m 'not peers and not slow' $(OF_PYTHON)
 
 # The tests that need the real transformers, torch, KerasHub, onnxruntime or Beam: 1 GB if pip finds
-# torch's CPU build, several GB otherwise. And a study of small models, which takes minutes. Those of
-# JavaScript (another 0.5 GB) are skipped without Debian's nodejs, npm and chromium.
+# torch's CPU build, several GB otherwise. Those of JavaScript (another 0.5 GB) are
+# skipped without Debian's nodejs, npm and chromium.
 test-peers: $(PEERS) $(if $(shell command -v npm),$(NODE_PACKAGES))
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m peers
 
 # How many of COUNT random changes of the library its tests notice: a minute or less for each.
 mutants: $(INSTALLED)
 	$(BIN)/python -m tools.mutants --count $(or $(COUNT),200) $(ARGS)
+
+# The studies, benchmarks and comparisons of research/, which the library doesn't need: after changes
+# there, and before a release.
+test-research: $(PEERS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile research/tests
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -74,25 +79,25 @@ format: $(INSTALLED)
 	$(BIN)/ruff format .
 
 bench: $(PEERS)
-	$(BIN)/python benchmarks/train_step.py
+	$(BIN)/python research/benchmarks/train_step.py
 
 bench-finetune: $(PEERS)
-	$(BIN)/python benchmarks/finetune.py
+	$(BIN)/python research/benchmarks/finetune.py
 
 bench-serving: $(PEERS)
-	$(BIN)/python benchmarks/serving.py
+	$(BIN)/python research/benchmarks/serving.py
 
 # The table at the head of docs/serving.md.
 bench-serving-table: $(PEERS) $(if $(shell command -v npm),$(NODE_PACKAGES))
-	$(BIN)/python benchmarks/serving_table.py $(ARGS)
+	$(BIN)/python research/benchmarks/serving_table.py $(ARGS)
 
 # albert-serve with ONNX files and a SavedModel, under load, and beside clients that harm it.
 bench-server: $(PEERS)
-	$(BIN)/python benchmarks/server.py $(ARGS)
+	$(BIN)/python research/benchmarks/server.py $(ARGS)
 
 # Fewer layers, a teacher, eight bits: ARGS='--checkpoint albert_small --glue glue --only scores'.
 bench-faster: $(PEERS)
-	$(BIN)/python benchmarks/faster.py $(ARGS)
+	$(BIN)/python research/benchmarks/faster.py $(ARGS)
 
 # Half an hour on two cores; ARGS='--minutes 3' for as much as that allows, '--seed 2',
 # '--only kills', '--only squad_v1'...
@@ -112,7 +117,7 @@ endif
 # Whole trainings by google-research/albert's own code and by ours, for some hours: `make
 # beside-release RELEASE=path/to/its/clone ARGS='--seeds 3'`.
 beside-release: $(PEERS) $(RELEASE_INSTALLED)
-	$(BIN)/python -m tools.beside_release --release $(RELEASE) --python .venv-release/bin/python $(ARGS)
+	$(BIN)/python -m research.beside_release --release $(RELEASE) --python .venv-release/bin/python $(ARGS)
 
 $(RELEASE_INSTALLED):
 	$(PYTHON37) -m venv .venv-release
@@ -125,20 +130,20 @@ $(RELEASE_INSTALLED):
 # name what need not be downloaded; ARGS='--model albert-xxlarge-v1 --seeds 3', and flags of
 # albert-finetune.
 reproduce: $(INSTALLED)
-	$(BIN)/python -m tools.reproduce '$(TASK)' $(if $(DATA),--data '$(DATA)') \
+	$(BIN)/python -m research.reproduce '$(TASK)' $(if $(DATA),--data '$(DATA)') \
 	  $(if $(WEIGHTS),--weights '$(WEIGHTS)') $(ARGS)
 
 # `make study STUDY=sharing SCALE=cpu`; ARGS=--report_only only writes the report.
 study: $(INSTALLED)
 	@test -n '$(STUDY)' || { \
 	  echo "error: name a study: make study STUDY=sharing SCALE=smoke" >&2; exit 1; }
-	$(BIN)/python -m experiments '$(STUDY)' --scale '$(SCALE)' $(ARGS)
+	$(BIN)/python -m research.experiments '$(STUDY)' --scale '$(SCALE)' $(ARGS)
 
-$(INSTALLED): requirements.lock pyproject.toml | $(BIN)/pip
+$(INSTALLED): locks/requirements.lock pyproject.toml | $(BIN)/pip
 ifdef TF
 	$(BIN)/pip $(PIP_INSTALL) -e '.[data,demo,plots,test]' 'tensorflow==$(TF).*'
 else
-	$(BIN)/pip $(PIP_INSTALL) --require-hashes -r requirements.lock
+	$(BIN)/pip $(PIP_INSTALL) --require-hashes -r locks/requirements.lock
 	$(BIN)/pip $(PIP_INSTALL) --no-deps --no-build-isolation -e .
 endif
 	@touch $@
@@ -162,7 +167,7 @@ $(TPU_INSTALLED): tools/tpu_check/requirements.txt
 	$(TPU_BIN)/pip $(PIP_INSTALL) --no-deps --require-hashes -r $<
 	@touch $@
 
-$(TPU_JAX_INSTALLED): requirements-tpu-jax.lock
+$(TPU_JAX_INSTALLED): locks/requirements-tpu-jax.lock
 	$(PYTHON) -m venv --clear .venv-tpu-jax
 	$(TPU_JAX_BIN)/pip $(PIP_INSTALL) --require-hashes -r $<
 	@touch $@

@@ -1,10 +1,10 @@
-"""Runs experiments.sotu, from a clone that need not be installed."""
+"""Runs research.experiments.sotu, from a clone that need not be installed."""
 
 import pathlib
 import sys
 
 if __name__ == "__main__":
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-    from experiments import sotu
+    from research.experiments import sotu
 
     sotu.run()

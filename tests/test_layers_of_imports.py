@@ -40,7 +40,7 @@ WITH_FLAGS = {"scripts", "console", "cli"}
 SETTINGS = {"generator.settings", "conversion.settings", "serving.settings"}
 # console/errors.py puts the dashes before an argument's name.
 FLAG = re.compile(r"(?<![\w-])--[a-z]")
-LEAVES = {*("data", "benchmarks", "examples", "experiments", "tests", "tools")}
+LEAVES = {*("data", "examples", "research", "tests", "tools")}
 LEAVES |= {"run_pretraining", "run_finetune"}
 # The source of each module by name; "__init__" is the package's own, which loads by computed names.
 _NAMES = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in ROOT.rglob("*.py")}
@@ -134,7 +134,7 @@ def test_every_folder_has_a_level_and_says_what_it_is():
         ("model.layers", "from ..training import optimizers", False),
         ("tasks.glue", "from albert_tf import optimization", False),
         ("model.heads", "from albert_tf import AlbertModel", False),
-        ("records.spec", "import experiments.measure", False),
+        ("records.spec", "import research.experiments.measure", False),
         ("generator.examples", "import albert_tf.model.albert", False),
         ("tasks.glue", "from absl.flags import DEFINE_bool", False),
         ("tasks.glue", "f(f'{a}: set --rows={b}')", False),

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = pathlib.Path(__file__).parents[1]
-DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("experiments/**/*.md")]
+DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("research/**/*.md")]
 
 
 def anchors(document: pathlib.Path) -> set[str]:
@@ -34,9 +34,9 @@ def test_links_lead_somewhere(document):
 
 
 LOCKS = (
-    "requirements.lock",
-    "requirements-tpu.lock",
-    "requirements-tpu-jax.lock",
+    "locks/requirements.lock",
+    "locks/requirements-tpu.lock",
+    "locks/requirements-tpu-jax.lock",
     "tools/tpu_check/requirements.txt",
 )
 

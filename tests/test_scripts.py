@@ -16,7 +16,7 @@ from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.console import settings
 from albert_tf.generator.settings import GeneratorSettings, SentencePieceSettings
-from experiments import sotu
+from research.experiments import sotu
 
 ROOT = pathlib.Path(__file__).parents[1]
 # File -> what defines its flags, how its --help begins, and the headings.

@@ -14,7 +14,7 @@ from albert_tf.console import settings
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "configs" / "recipes"
-PUBLISHED = ROOT / "experiments/published/fine_tuning.csv"
+PUBLISHED = ROOT / "research/experiments/published/fine_tuning.csv"
 
 
 def _published() -> dict[str, tuple[float | None, ...]]:

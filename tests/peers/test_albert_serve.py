@@ -52,8 +52,8 @@ PAGES = [
 
 @pytest.fixture(scope="module")
 def benchmark():
-    """benchmarks/server.py as a module."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
+    """research/benchmarks/server.py as a module."""
+    sys.path.insert(0, str(ROOT / "research/benchmarks"))
     yield importlib.import_module("server")
     sys.path.pop(0)
 

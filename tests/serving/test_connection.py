@@ -267,7 +267,13 @@ def test_a_client_that_left_before_it_was_accepted_delays_nobody(monkeypatch, ca
 @pytest.mark.skipif(os.name == "nt", reason="its clients need many descriptors")
 def test_no_client_stops_it_for_others(port):
     before, seconds = number(port, "process_resident_memory_bytes"), []
-    command = [sys.executable, "benchmarks/abuse.py", str(port), PREDICT, asked("0").decode()]
+    command = [
+        sys.executable,
+        "research/benchmarks/abuse.py",
+        str(port),
+        PREDICT,
+        asked("0").decode(),
+    ]
     command += ["--header_bytes=30000000", "--pipelined_bytes=1000000", "--seconds=1"]
     with subprocess.Popen([*command, "--half_bodies=300", "--vanishing=100"], cwd=ROOT) as abuse:
         while abuse.poll() is None:

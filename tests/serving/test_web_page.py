@@ -138,7 +138,7 @@ def assert_same_ids(path, texts, is_word_piece=False, lower=True, keep_accents=F
 
 @pytest.mark.peers
 def test_ids_of_english_texts(golden):
-    sotu = pytest.importorskip("experiments.sotu")
+    sotu = pytest.importorskip("research.experiments.sotu")
     sentences = [line for address in sotu.load_addresses() for line in address["text"]]
     texts = random.Random(0).sample(sentences, 5000)
     assert_same_ids(golden / "spm" / "en_small.model", [*texts, *ODD])

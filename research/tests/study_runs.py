@@ -1,0 +1,59 @@
+"""Studies whose steps are cheap stand-ins of the scripts: plans, what was kept, and reports."""
+
+import json
+import pathlib
+from typing import Any
+
+from research.experiments import report, run, study
+from research.experiments.plan import Plan
+
+FAKE = pathlib.Path(__file__).parent / "fake"
+
+
+def read(folder: pathlib.Path, text: str) -> study.Study:
+    """Writes a study of one's own, and reads it."""
+    path = folder / "own.toml"
+    path.write_text(text)
+    return study.read_study(str(path))
+
+
+def plan_of(name: object, scale: str = "smoke") -> Plan:
+    """Returns the plan of a study, by its name or its file."""
+    return Plan(study.read_study(str(name)), study.read_scale(scale))
+
+
+def kept_keys(plan: Plan) -> set[str]:
+    """Returns the steps whose metrics are kept."""
+    return {key for cell in plan.cells for key in cell.step_keys()}
+
+
+def run_all(plan: Plan, work: pathlib.Path, kept: pathlib.Path | None = None) -> None:
+    """Runs all steps of a plan in order, needed or not; keeps metrics as a study does."""
+    for key, step in plan.steps.items():
+        run.Runner(work, FAKE, 1).run(step, key)
+    for key in kept_keys(plan) if kept else ():
+        run._keep(work / key, kept / key)
+
+
+def results(work: pathlib.Path) -> dict[str, dict[str, Any]]:
+    """Returns what does not depend on when and where, by step."""
+    found = {}
+    kept = ("metrics", "curve", "documents", "failed", "step")
+    for path in sorted(work.glob("*/metrics.json")):
+        record = json.loads(path.read_text())
+        found[record["key"]] = {key: record[key] for key in kept if key in record}
+    return found
+
+
+def keep(kept: pathlib.Path, key: str, **changes: Any) -> None:
+    """Writes what is kept of a step, or changes it."""
+    path = kept / key / "metrics.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    record = json.loads(path.read_text()) if path.exists() else {"metrics": {}, "failed": None}
+    path.write_text(json.dumps({**record, **changes}))
+
+
+def report_of(asked: study.Study, scale: study.Scale, kept: pathlib.Path, folder: Any) -> str:
+    """Writes a study's report to a folder; returns report.md."""
+    report.write(asked, scale, Plan(asked, scale), kept, folder)
+    return (folder / "report.md").read_text()
