@@ -198,8 +198,8 @@ def test_nothing_is_lost_or_wrong_on_a_restart_under_load(models, benchmark):
 
 
 def test_the_steps_of_the_image(models, benchmark, tmp_path):
-    """Copies, runs and starts what docker/Dockerfile says, in a folder."""
-    text = (ROOT / "docker/Dockerfile").read_text().replace("\\\n", "")
+    """Copies, runs and starts what tools/docker/Dockerfile says, in a folder."""
+    text = (ROOT / "tools/docker/Dockerfile").read_text().replace("\\\n", "")
     steps = [line.split(maxsplit=1) for line in text.splitlines() if line and line[0] != "#"]
     places = {"/source": str(tmp_path / "source"), "/opt/albert": str(tmp_path / "albert")}
 

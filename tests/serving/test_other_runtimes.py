@@ -102,7 +102,7 @@ def test_the_shell(served, tmp_path):
 def test_the_documented_installation_is_what_the_package_needs():
     """Without TensorFlow, what comes with it, and the bar of the scripts; and with onnxruntime.
 
-    docker/ installs all that a server needs.
+    tools/docker installs all that a server needs.
     """
     command = re.search(r"^pip install .*\n.*no-deps", TEXT, re.M)
     tomllib = pytest.importorskip("tomllib")  # Of Python 3.11.
@@ -112,5 +112,5 @@ def test_the_documented_installation_is_what_the_package_needs():
     serve = project["optional-dependencies"]["serve"]
     runtime = [each for each in serve if each.startswith("onnxruntime")]
     assert sorted(re.findall(r"'(.*?)'", command[0])) == sorted(needed + runtime)
-    lines = (ROOT / "docker/requirements.txt").read_text().splitlines()
+    lines = (ROOT / "tools/docker/requirements.txt").read_text().splitlines()
     assert sorted(lines[1:]) == sorted(needed + serve)
