@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf import Tokenizer
-from albert_tf.console import log, quiet
+from albert_tf.console import log, tensorflow_logs
 from albert_tf.storage import checkpoint, eval_results
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -71,7 +71,7 @@ def _rounded(seconds: float) -> str:
 
 def measure_step(batch_size: int) -> float:
     """Trains on noise for some seconds; returns the seconds that a step takes."""
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     import tensorflow as tf
 
     from albert_tf import AlbertConfig
@@ -243,7 +243,7 @@ def chance_baselines(records: str, vocabulary: str) -> tuple[float, str, float, 
     The most frequent masked piece's share; that piece; the loss of the pieces' own frequencies, in
     nats; the share of the larger class.
     """
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     import tensorflow as tf
 
     from albert_tf.records import frequencies

@@ -18,10 +18,10 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from albert_tf.console import quiet
+from albert_tf.console import tensorflow_logs
 from albert_tf.storage import eval_results, files
 from albert_tf.text import vocabulary
-from albert_tf.text.words import split_words
+from albert_tf.text.word_splitting import split_words
 from demo import ROOT, run
 
 # A word's first letter, and whether a full stop follows.
@@ -110,7 +110,7 @@ def train(directory: str, paths: Sequence[str], steps: int, init_checkpoint: str
 
 def print_scores(directory: str, paths: Sequence[str]) -> None:
     """Prints the best checkpoint's scores, and those of always one tag and of one tag a word."""
-    # Not at the top: it brings TensorFlow along, whose notes `quiet` hides.
+    # Not at the top: it brings TensorFlow along, whose notes `tensorflow_logs` hides.
     from albert_tf.tasks import token_classification
 
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
@@ -163,7 +163,7 @@ def main() -> None:
     os.makedirs(directory, exist_ok=True)
     paths = prepare(directory)
     train(directory, paths, arguments.train_step, arguments.init_checkpoint)
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     print_scores(directory, paths)
     print_restored(directory, paths[1])
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from albert_tf.console import quiet
+from albert_tf.console import tensorflow_logs
 
 ROOT = pathlib.Path(__file__).parents[1]
 # Far more than any takes: what hangs fails.
@@ -60,5 +60,5 @@ def finish(process: subprocess.Popen[str], returncode: int = 0) -> str:
 
 
 if __name__ == "__main__":
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     pkgutil.resolve_name(sys.argv[1])(*sys.argv[2:])

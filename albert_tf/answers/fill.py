@@ -13,7 +13,7 @@ from albert_tf.answers.kind import Kind, Reading, option, softmax, strings
 from albert_tf.answers.rows import Row
 from albert_tf.config import AlbertConfig
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.text.words import SPACE_MARK
+from albert_tf.text.word_starts import SPACE_MARK
 
 MASK = "[MASK]"
 # An output that is left out where its weights were not trained -> the model's output behind it.

@@ -14,7 +14,7 @@ from albert_tf.answers import rows as rows_of
 from albert_tf.answers.kind import CLASSIFIER_HEAD, Labelled, Reading, softmax, strings
 from albert_tf.answers.rows import Row
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.text.words import split_words
+from albert_tf.text.word_splitting import split_words
 
 # The tag of words outside any entity.
 OUTSIDE = "O"
@@ -44,7 +44,7 @@ class Tag(Labelled):
     """Tags the words of texts of any length.
 
     Each word is split into pieces by itself, and its first piece carries its tag. Long texts are
-    read in windows that end between words. Words are those of text/words.py.
+    read in windows that end between words. Words are those of text/word_splitting.py.
 
     Attributes:
       labels: The tags by id.

@@ -7,7 +7,7 @@ import sys
 from inspect import getdoc
 
 from albert_tf.cli.training_settings import TrainingSettings
-from albert_tf.console import quiet, settings
+from albert_tf.console import settings, tensorflow_logs
 
 
 def pretrain() -> None:
@@ -43,7 +43,7 @@ def finetune() -> None:
 
 def _run_training(cls: type[TrainingSettings], module: str, doc: str | None) -> None:
     def main(given: TrainingSettings) -> None:
-        quiet.import_tensorflow(given.backend)
+        tensorflow_logs.import_tensorflow(given.backend)
         importlib.import_module(module).main(given)
 
     settings.run_script(cls, main, doc)

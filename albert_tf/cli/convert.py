@@ -11,14 +11,14 @@ import importlib
 
 from absl import logging
 
-from albert_tf.console import errors, log, quiet
+from albert_tf.console import errors, log, tensorflow_logs
 from albert_tf.conversion.settings import ConversionSettings
 
 
 def main(settings: ConversionSettings) -> None:
     """Converts the model that the settings name."""
     log.begin()
-    quiet.import_tensorflow("tensorflow" if settings.onnx else None)
+    tensorflow_logs.import_tensorflow("tensorflow" if settings.onnx else None)
     from albert_tf.conversion import convert
 
     with errors.in_one_line(flags=settings.names()):

@@ -7,7 +7,7 @@ import tempfile
 
 from absl import logging
 
-from albert_tf.console import errors, log, quiet
+from albert_tf.console import errors, log, tensorflow_logs
 from albert_tf.console.settings import POSITIVE, REQUIRED, setting
 from albert_tf.conversion.settings import StoredSettings
 from albert_tf.generator.settings import PieceTrainingSettings
@@ -42,7 +42,7 @@ class ExtensionSettings(PieceTrainingSettings, StoredSettings):
 def main(settings: ExtensionSettings) -> None:
     """Writes the model that the settings ask for."""
     log.begin()
-    quiet.import_tensorflow("tensorflow")
+    tensorflow_logs.import_tensorflow("tensorflow")
     with errors.in_one_line(flags=settings.names()):
         logging.info("%s", _extend(settings))
 
@@ -57,7 +57,7 @@ def _extend(settings: ExtensionSettings) -> str:
 
     texts = files.list_files(settings.input_file)
     files.check_free(settings.output_dir)
-    stored = settings.stored(hub.local(settings.init_checkpoint))
+    stored = settings.stored(hub.download(settings.init_checkpoint))
     old = stored.vocabulary()
     if old.is_word_piece:
         raise ValueError(

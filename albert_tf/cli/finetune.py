@@ -19,7 +19,7 @@ from albert_tf.config import DROPOUT_FIELDS, AlbertConfig
 from albert_tf.console import errors, log
 from albert_tf.conversion import kinds
 from albert_tf.conversion import labels as labels_file
-from albert_tf.conversion.stored_model import Stored
+from albert_tf.conversion.stored_model import ModelLocation
 from albert_tf.storage import checkpoint, eval_results, files, hub
 from albert_tf.storage.run_record import find_run
 from albert_tf.tasks import feature_table, glue
@@ -116,7 +116,7 @@ def find_initial_weights(settings: FinetuningSettings) -> str | None:
         return best
     if named := settings.init_checkpoint or settings.albert_hub_module_handle:
         files.check_not_url(named)
-        return hub.local(named)
+        return hub.download(named)
     if not settings.from_scratch:
         raise ValueError(
             f"no weights to start from: {settings.output_dir} contains no checkpoint; set "
@@ -320,7 +320,7 @@ def make_teacher(settings: FinetuningSettings, task: SupervisedTask) -> Teacher 
     if not (settings.do_train and settings.teacher):
         return None
     distillation = Distillation(settings.distillation_weight, settings.temperature)
-    path = hub.local(settings.teacher)
+    path = hub.download(settings.teacher)
     return Teacher(path, task, distillation, settings.predict_batch_size, settings.task_name)
 
 
@@ -404,9 +404,9 @@ def export(settings: FinetuningSettings, run: SupervisedRun) -> None:
 
     evaluates = settings.do_eval or not settings.do_train
     path = checkpoint.to_use(settings.output_dir, evaluates) or run.initial_weights
-    stored = Stored(path, settings.albert_config_file, *vocabulary_arguments(settings))
+    stored = ModelLocation(path, settings.albert_config_file, *vocabulary_arguments(settings))
     kind = run.task.kind.with_threshold(settings.threshold)
-    served = served_tasks.serve(kind.task, stored, kind.options(), run.task.classes)
+    served = served_tasks.load_served(kind.task, stored, kind.options(), run.task.classes)
     saved_model.save(served, settings.export_dir)
     logging.info("exported %s to %s", path, settings.export_dir)
     if hint := saved_model.hint(settings.export_dir):

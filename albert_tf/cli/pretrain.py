@@ -124,7 +124,7 @@ def find_initial_weights(settings: PretrainingSettings) -> str | None:
     if settings.do_train and settings.decay_from:
         return checkpoint.resolve(settings.decay_from)
     if settings.init_checkpoint:
-        return hub.local(settings.init_checkpoint)
+        return hub.download(settings.init_checkpoint)
     if settings.do_train:
         return None
     # A model that was converted, or unpacked, into output_dir.

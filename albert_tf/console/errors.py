@@ -85,7 +85,7 @@ def print_to_reader(text: str) -> None:
         sys.exit(1)
 
 
-def tamed(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Escapes, as JSON does, what a terminal would obey; for text of several lines."""
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 

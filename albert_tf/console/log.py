@@ -57,7 +57,7 @@ class _TerminalHandler(logging.StreamHandler):
 
     def format(self, record: logging.LogRecord) -> str:
         label = _LABELS.get(record.levelno, "")
-        return time.strftime("%H:%M:%S ") + label + errors.tamed(super().format(record))
+        return time.strftime("%H:%M:%S ") + label + errors.escape_controls(super().format(record))
 
 
 def command(name: str, *words: str, **flags: str) -> str:

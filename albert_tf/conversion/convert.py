@@ -17,7 +17,7 @@ from albert_tf.answers.kinds import KINDS
 from albert_tf.config import CONFIG_FILE
 from albert_tf.conversion import bundles, huggingface, kerashub, kinds, labels, layouts, model_card
 from albert_tf.conversion.names import POOLER
-from albert_tf.conversion.stored_model import Stored, StoredModel, model_class, read
+from albert_tf.conversion.stored_model import ModelLocation, StoredModel, model_class, read
 from albert_tf.model import albert
 from albert_tf.storage import files
 from albert_tf.storage.run_record import TaskRecord
@@ -50,10 +50,10 @@ def convert(
       drop: Prefixes of the release's names of weights to leave out.
       license: What Hugging Face's model card names as the licence; see model_card.write.
       complete: Adds to the directory before it appears, and says what.
-      **beside: What does not lie beside the weights; see Stored.
+      **beside: What does not lie beside the weights; see ModelLocation.
     """
     files.check_free(output_dir)
-    source = read(Stored(path, **beside), drop)
+    source = read(ModelLocation(path, **beside), drop)
     if source.vocabulary is None:
         logging.warning("no vocabulary beside %s, and none given: none is written", path)
     with files.whole_directory(output_dir) as directory:

@@ -80,7 +80,7 @@ def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
 
 def read_config(path: str | os.PathLike[str]) -> AlbertConfig:
     """Reads the config that belongs to stored weights, and checks that they are as many."""
-    path = hub.local(path)
+    path = hub.download(path)
     config = find(path).read_config(path)
     # Before anyone builds the model, a config of any size. A number takes at least two bytes.
     if files.is_dir(path):

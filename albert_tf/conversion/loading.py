@@ -82,7 +82,7 @@ def load_weights(
 
     Args:
       model: A built model.
-      path: A directory, a checkpoint's prefix, a file, or hf://OWNER/NAME; see hub.local.
+      path: A directory, a checkpoint's prefix, a file, or hf://OWNER/NAME; see hub.download.
       expand_group0: Whether groups that the checkpoint lacks are filled from its group_0.
       any_depth: Whether the model may apply its blocks more or fewer times than the one that was
         stored: a start for further training, not a model that has been trained.
@@ -111,7 +111,7 @@ def load_weights(
       >>> len(report.missing)  # The new head.
       2
     """
-    path = hub.local(path)
+    path = hub.download(path)
     layout = layouts.find(path)
     return _fill(
         model,
@@ -140,7 +140,7 @@ def from_weights(
     model_class: type[_Model], path: str | os.PathLike[str], **arguments: Any
 ) -> _Model:
     """Does what ConfiguredModel.from_weights says."""
-    path = hub.local(path)
+    path = hub.download(path)
     config = layouts.read_config(path)
     # The head of a tagger, for texts, and so on: its weights would fit.
     task = kinds.find(path)

@@ -10,7 +10,7 @@ from albert_tf.console.settings import REQUIRED, Settings, setting
 from albert_tf.conversion import huggingface, layouts
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
-    from albert_tf.conversion.stored_model import Stored
+    from albert_tf.conversion.stored_model import ModelLocation
 
 _stored = functools.partial(setting, group="What lies beside the weights")
 _conversion = functools.partial(setting, group="Conversion")
@@ -36,12 +36,12 @@ class StoredSettings(Settings):
         None, "Whether its text keeps accents; by default as stored with the weights, else no."
     )
 
-    def stored(self, path: str) -> Stored:
+    def stored(self, path: str) -> ModelLocation:
         """Returns the stored model of a path, read as these settings say."""
-        from albert_tf.conversion.stored_model import Stored
+        from albert_tf.conversion.stored_model import ModelLocation
 
         files = (self.albert_config_file, self.spm_model_file, self.vocab_file)
-        return Stored(path, *files, self.do_lower_case, self.keep_accents)
+        return ModelLocation(path, *files, self.do_lower_case, self.keep_accents)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

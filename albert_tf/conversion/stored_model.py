@@ -1,4 +1,4 @@
-"""A stored model: where it is (`Stored`), and all of it, read and checked (`StoredModel`)."""
+"""Where a stored model is (`ModelLocation`), and all of it, read and checked (`StoredModel`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def model_class(kind: type[Kind]) -> type[ConfiguredModel]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Stored:
+class ModelLocation:
     """Where a trained model is stored.
 
     Attributes:
@@ -56,7 +56,7 @@ class Stored:
         return layouts.read_config(self.path)
 
     def vocabulary(self) -> vocabulary.Vocabulary:
-        return vocabulary.need(hub.local(self.path), *self.of_vocabulary)
+        return vocabulary.need(hub.download(self.path), *self.of_vocabulary)
 
     @property
     def of_vocabulary(self) -> tuple[str | None, str | None, bool | None, bool | None]:
@@ -105,10 +105,10 @@ class StoredModel:
         return frozenset(h for h in HEADS if any(name.startswith(h) for name in self.weights))
 
 
-def read(stored: Stored, drop: Sequence[str] = ()) -> StoredModel:
+def read(stored: ModelLocation, drop: Sequence[str] = ()) -> StoredModel:
     """Reads a model with all that belongs to it, without the weights that `drop` names."""
     # Weights and config, which tells more than their shapes.
-    path = hub.local(stored.path)
+    path = hub.download(stored.path)
     layout = layouts.find(path)
     weights = layout.read_weights(path)
     config = dataclasses.replace(stored, path=path).config()

@@ -26,7 +26,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.console import errors, log, quiet
+from albert_tf.console import errors, log, tensorflow_logs
 from albert_tf.generator import documents, workers
 from albert_tf.generator.documents import sample_sentences
 from albert_tf.generator.report import Report, report_path, write_plots
@@ -184,7 +184,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 def main(settings: GeneratorSettings) -> None:
     """Writes the records that the settings describe, and logs what they are."""
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     log.begin()
     with errors.in_one_line(flags=settings.names()), _ended_by_sigterm():
         report = create_pretraining_data(settings)

@@ -16,7 +16,7 @@ from albert_tf.records import masking
 from albert_tf.records.masking import Rows
 from albert_tf.records.spec import NUM_SPECIALS, RowFormat
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.text.words import split_segmented
+from albert_tf.text.word_splitting import split_segmented
 
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
 _PAIRS, _INSTANCES, _ORDER = range(3)  # What a seed is used for.

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 import sentencepiece
 from absl import logging
 
-from albert_tf.console import errors, log, quiet
+from albert_tf.console import errors, log, tensorflow_logs
 from albert_tf.generator import documents
 from albert_tf.generator.settings import PieceTrainingSettings, SentencePieceSettings
 from albert_tf.storage import files
@@ -180,7 +180,7 @@ def write_model(model: bytes, model_prefix: str) -> None:
 def main(settings: SentencePieceSettings) -> None:
     """Trains and writes the model that the settings describe."""
     log.begin()
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     with errors.in_one_line(flags=settings.names()):
         texts = files.list_files(settings.input_file)
         form = settings.do_lower_case, settings.keep_accents

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from albert_tf.config import AlbertConfig, shipped_models
-from albert_tf.console import errors, log, quiet
+from albert_tf.console import errors, log, tensorflow_logs
 from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, Settings, setting
 from albert_tf.conversion.settings import StoredSettings
 from albert_tf.storage import files
 from albert_tf.tasks import conll
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
-    from albert_tf.conversion.stored_model import Stored
+    from albert_tf.conversion.stored_model import ModelLocation
     from albert_tf.inspection.probes import Labelled
     from albert_tf.text.tokenization import Tokenizer
 
@@ -252,7 +252,7 @@ def probes(settings: ProbeSettings) -> None:
         print(table, end="")
 
 
-def _labelled(settings: ProbeSettings, stored: Stored) -> Labelled:
+def _labelled(settings: ProbeSettings, stored: ModelLocation) -> Labelled:
     from albert_tf.inspection import models, probes
     from albert_tf.tasks.table import TableSettings
 
@@ -276,7 +276,7 @@ def _labelled(settings: ProbeSettings, stored: Stored) -> Labelled:
 def _running(settings: InspectionSettings, draws: bool = True) -> Iterator[None]:
     """Imports TensorFlow; a user error in the body ends the process with one line."""
     log.begin()
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     with errors.in_one_line(flags=settings.names()):
         if draws:
             with errors.of_extra("inspect", "the figure"):
@@ -285,7 +285,7 @@ def _running(settings: InspectionSettings, draws: bool = True) -> Iterator[None]
         yield
 
 
-def _stored(settings: InspectionSettings) -> list[Stored]:
+def _stored(settings: InspectionSettings) -> list[ModelLocation]:
     found = [settings.stored(path) for path in dict.fromkeys(settings.model)]
     for stored in found:
         stored.config()  # Raises, before any model is loaded.
@@ -303,7 +303,7 @@ def _length(settings: SimilaritySettings | ProbeSettings, config: AlbertConfig) 
     return length
 
 
-def _tokenizer(stored: Stored) -> Tokenizer:
+def _tokenizer(stored: ModelLocation) -> Tokenizer:
     vocabulary = stored.vocabulary()
     vocabulary.check(stored.config())
     return vocabulary.tokenizer

@@ -16,7 +16,7 @@ import tensorflow as tf
 from albert_tf.answers.rows import pair_features, stack
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion.names import MASKED_LM_HEAD
-from albert_tf.conversion.stored_model import Stored
+from albert_tf.conversion.stored_model import ModelLocation
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.records import input_files
@@ -132,14 +132,14 @@ def batches(rows: Sequence[Any], size: int = 32) -> Iterator[tuple[int, Row]]:
 # --- models ---------------------------------------------------------------------------------
 
 
-def load_encoder(stored: Stored) -> AlbertModel:
+def load_encoder(stored: ModelLocation) -> AlbertModel:
     """Returns the encoder of stored weights; whatever heads they have are left out."""
     model = AlbertModel(stored.config())
     stored.fill(model)  # Lacks at most the pooler, which is no layer.
     return model
 
 
-def load_masked_lm(stored: Stored) -> AlbertForPreTraining:
+def load_masked_lm(stored: ModelLocation) -> AlbertForPreTraining:
     """Returns a stored model with its masked-LM head."""
     model = AlbertForPreTraining(stored.config())
     lacking = [name for name in stored.fill(model) if name.startswith(MASKED_LM_HEAD)]

@@ -39,7 +39,7 @@ class QuestionAnswerer(ServedModel):
         if not self.kind.has_beam:
             return self.apply(features)
         ids, keep = features["input_ids"], features["input_mask"]
-        is_context = (features["segment_ids"] * keep == 1) & (ids != self.joiner.sep_id)
+        is_context = (features["segment_ids"] * keep == 1) & (ids != self.builder.sep_id)
         may_answer = is_context | (tf.range(tf.shape(ids)[1]) == 0)
         return self.apply({**features, "p_mask": 1 - tf.cast(may_answer, tf.int32)})
 
@@ -50,7 +50,7 @@ class QuestionAnswerer(ServedModel):
         windows = make_windows(query, pieces, self.kind.max_seq_length, self.kind.doc_stride)
         always = tf.ones_like(windows.examples, tf.bool)
         queries = tf.gather(query, windows.examples)
-        outputs = run_in_parts(self.run, self.joiner.join(queries, windows.ids, always))
+        outputs = run_in_parts(self.run, self.builder.join(queries, windows.ids, always))
         spans = self._beam(outputs) if self.kind.has_beam else self._pairs(outputs)
         answers, best = self._best(windows, pieces, tf.size(question), *spans)
         if not self.kind.may_be_impossible:

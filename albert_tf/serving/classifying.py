@@ -35,14 +35,14 @@ class Classifier(ServedModel):
     kind_class = Classify
 
     def answer_texts(self, **texts: tf.Tensor) -> Features:
-        """Truncates long texts, see Joiner; or reads them in windows."""
+        """Truncates long texts, see SequenceBuilder; or reads them in windows."""
         kind = self.kind
         most = kind.max_seq_length
         if not kind.windows:
             ids = [self.tokenizer.first(texts[name], most) for name in kind.text_names]
-            return self.run(self.joiner.pair(*ids) if len(ids) == 2 else self.joiner.single(*ids))
+            return self.run(self.builder.pair(*ids) if len(ids) == 2 else self.builder.single(*ids))
         windows, of_text = text_windows(self.tokenizer(texts["text"]).ids, most, kind.doc_stride)
-        outputs = run_in_parts(self.run, self.joiner.single(windows))
+        outputs = run_in_parts(self.run, self.builder.single(windows))
         combine = _COMBINED[kind.windows]
         if not kind.labels:
             return {"score": combine(outputs["score"], of_text)}
@@ -114,7 +114,7 @@ class Chooser(ServedModel):
         room = self.kind.max_seq_length - 3 - ids.row_lengths()
         ids_of_context = self.tokenizer.first(context, self.kind.max_seq_length)
         contexts = first(tf.gather(ids_of_context, of_ending), room)
-        rows = self.joiner.join(contexts, ids, tf.ones_like(of_ending, tf.bool))
+        rows = self.builder.join(contexts, ids, tf.ones_like(of_ending, tf.bool))
         return self.run(_with_choices(rows, choices))
 
     def parse(self, examples: tf.Tensor) -> Features:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from absl import logging
 
-from albert_tf.console import errors, log, quiet
+from albert_tf.console import errors, log, tensorflow_logs
 from albert_tf.serving.settings import WEB, ExportSettings
 from albert_tf.storage import files
 
@@ -27,7 +27,7 @@ def _table_of(before: Mapping[str, float], after: Mapping[str, float]) -> str:
 def main(settings: ExportSettings) -> None:
     """Writes the model that the settings name."""
     log.begin()
-    quiet.import_tensorflow("tensorflow")
+    tensorflow_logs.import_tensorflow("tensorflow")
     from albert_tf.serving import (
         other_formats,
         predict,
@@ -46,7 +46,7 @@ def main(settings: ExportSettings) -> None:
             with errors.of_extra("onnx", f"`format={form}`"):
                 for package in ("onnxruntime", "tf2onnx"):
                     importlib.import_module(package)
-        served = served_tasks.serve(task, settings.stored(settings.model), settings.options())
+        served = served_tasks.load_served(task, settings.stored(settings.model), settings.options())
         scored = scores.Evaluation.read(served.kind, settings) if settings.eval_file else None
         before = scored(predict.from_model(served).outputs) if scored else {}
         if form == "saved_model":

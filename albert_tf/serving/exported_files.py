@@ -16,7 +16,7 @@ from albert_tf.answers import kinds
 from albert_tf.answers.kind import Kind, Labelled
 from albert_tf.answers.rows import FEATURES
 from albert_tf.config import AlbertConfig
-from albert_tf.console import errors, quiet
+from albert_tf.console import errors, tensorflow_logs
 from albert_tf.conversion import labels
 from albert_tf.storage import files
 from albert_tf.storage.text_files import json_member, read_json_object
@@ -119,7 +119,7 @@ def _load_onnx(content: bytes | str) -> Runner:
 
 
 def _load_tflite(interpreter: Any, content: bytes) -> Runner:
-    with warnings.catch_warnings(), quiet.filtered_stderr():
+    with warnings.catch_warnings(), tensorflow_logs.filtered_stderr():
         # tf.lite.Interpreter warns that it will move to its own package.
         warnings.simplefilter("ignore")
         runner = interpreter(model_content=content).get_signature_runner()
@@ -141,7 +141,7 @@ def _interpreter() -> Any:
     if not sys.modules.get("tensorflow") and importlib.util.find_spec("ai_edge_litert"):
         return importlib.import_module("ai_edge_litert.interpreter").Interpreter
     try:
-        with quiet.filtered_stderr():
+        with tensorflow_logs.filtered_stderr():
             return importlib.import_module("tensorflow").lite.Interpreter
     except ImportError as error:
         raise ImportError(

@@ -13,7 +13,7 @@ import tensorflow as tf
 from albert_tf.answers.rows import FEATURES, LENGTH_MULTIPLE
 from albert_tf.text.characters import is_mark
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.text.words import APOSTROPHES, Kind, runs_of_kinds
+from albert_tf.text.word_splitting import APOSTROPHES, CharacterClass, runs_of_classes
 from albert_tf.types import Features
 
 # Codes of characters in a block of a table.
@@ -22,7 +22,7 @@ _PAGE_SIZE = 256
 _KEPT = -1
 SIGMA = "Σ"
 _FINAL_SIGMA, _SMALL_SIGMA = "ς", "σ"
-# A character's kind, for a sigma beside it.
+# A character's class, for a sigma beside it.
 _OTHER, _CASED, _IGNORED = range(3)
 # Stands between characters that are normalised together: it is for private use, so it stays.
 _APART = "\ue000"
@@ -149,7 +149,7 @@ def cut(
     return examples, widths, tf.gather(tf.gather(bases, examples) + starts, of_window) + places
 
 
-class Joiner:
+class SequenceBuilder:
     """Adds a tokenizer's special pieces to ids, and truncates them.
 
     Args:
@@ -265,7 +265,7 @@ class Normalizer:
         # All characters in one call: a call for each takes seconds.
         replaced = replace(_APART + _APART.join(characters) + _APART).split(_APART)[1:-1]
         changed = {c: text for c, text in zip(characters, replaced, strict=True) if text != c}
-        self._changed = _Pages({ord(c): text for c, text in changed.items()})
+        self._changed = CharacterTable({ord(c): text for c, text in changed.items()})
         dropped = [c for c, text in changed.items() if not text and is_mark(c)]
         self._dropped_marks = np.array([*map(ord, dropped), sys.maxunicode + 1], np.int32)
         self._collapse_spaces = collapse_spaces
@@ -321,7 +321,7 @@ def _collapse(codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
     return codes, ~is_space | ends_word
 
 
-class _Pages:
+class CharacterTable:
     """Replacements by code, in blocks of 256 codes, most of which share one row."""
 
     def __init__(self, changed: Mapping[int, str]) -> None:
@@ -354,22 +354,22 @@ class _Sigmas:
     """
 
     def __init__(self, characters: Sequence[str]) -> None:
-        kinds = np.select(
+        classes = np.select(
             [_makes_final("", characters), _makes_final("A", characters)],
             [_CASED, _IGNORED],
             _OTHER,
         )
-        firsts = np.flatnonzero(np.diff(kinds, prepend=-1))
-        # Runs of one kind: the first character's code, and the kind.
+        firsts = np.flatnonzero(np.diff(classes, prepend=-1))
+        # Runs of one class: the first character's code, and the class.
         self._codes = np.array([ord(characters[i]) for i in firsts.tolist()], np.int32)
-        self._kinds = kinds[firsts].astype(np.int32)
+        self._classes = classes[firsts].astype(np.int32)
 
     def lower(self, codes: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """Replaces the sigmas among flat codes `<int32>[M]`, of the texts `rows` `<int64>[M]`."""
-        kinds = tf.gather(self._kinds, tf.searchsorted(self._codes, codes, side="right") - 1)
-        counts = tf.where(kinds != _IGNORED)[:, 0]
+        classes = tf.gather(self._classes, tf.searchsorted(self._codes, codes, side="right") - 1)
+        counts = tf.where(classes != _IGNORED)[:, 0]
         # Among characters that count, neighbours are adjacent.
-        cased, rows = tf.gather(kinds, counts) == _CASED, tf.gather(rows, counts)
+        cased, rows = tf.gather(classes, counts) == _CASED, tf.gather(rows, counts)
         after_cased = cased[:-1] & (rows[:-1] == rows[1:])
         before_cased = cased[1:] & (rows[:-1] == rows[1:])
         is_final = tf.concat([[False], after_cased], 0) & ~tf.concat([before_cased, [False]], 0)
@@ -410,33 +410,33 @@ class WordSplitter:
     """Splits raw texts `<string>[B]` into Words."""
 
     def __init__(self) -> None:
-        codes, kinds = zip(*runs_of_kinds(), strict=True)
-        self._codes, self._kinds = np.array(codes, np.int32), np.array(kinds, np.int32)
+        codes, classes = zip(*runs_of_classes(), strict=True)
+        self._codes, self._classes = np.array(codes, np.int32), np.array(classes, np.int32)
 
     def __call__(self, texts: tf.Tensor) -> Words:
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         raw = tf.strings.unicode_decode(texts, "UTF-8")
         codes, rows = raw.values, rows_of(raw)
         runs = tf.searchsorted(self._codes, codes, side="right") - 1
-        kinds = tf.gather(self._kinds, runs)
-        alone = kinds == Kind.ALONE
-        begins = alone | self._starts(codes, kinds, rows)
+        classes = tf.gather(self._classes, runs)
+        alone = classes == CharacterClass.ALONE
+        begins = alone | self._starts(codes, classes, rows)
         # A word goes on up to the next one, or to a space, or to the text's end.
-        is_word = kinds != Kind.SPACE
+        is_word = classes != CharacterClass.SPACE
         goes_on = is_word & ~begins & (rows == _before(rows, -1))
         ends = is_word & ~_after(goes_on)
         characters = raw.with_values(tf.cast(places(raw), tf.int32))
         return Words(raw, keep(characters, begins), keep(characters, ends) + 1)
 
-    def _starts(self, codes: tf.Tensor, kinds: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    def _starts(self, codes: tf.Tensor, classes: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """Returns which of the letters and marks begin a word, `<bool>[M]`."""
-        inside = (kinds == Kind.LETTER) | (kinds == Kind.MARK)
+        inside = (classes == CharacterClass.LETTER) | (classes == CharacterClass.MARK)
         begins_stretch = inside & ~(_before(inside, False) & (rows == _before(rows, -1)))
         stretches = tf.cumsum(tf.cast(begins_stretch, tf.int32)) - 1
         count = tf.reduce_sum(tf.cast(begins_stretch, tf.int32))
         numbers = tf.range(tf.size(codes))
         # Negative ids are left out; a stretch without letters has its first after its last one.
-        of_letters = tf.where(kinds == Kind.LETTER, stretches, -1)
+        of_letters = tf.where(classes == CharacterClass.LETTER, stretches, -1)
 
         def letter(find: Callable[..., tf.Tensor]) -> tf.Tensor:
             found = find(numbers, of_letters, count)

@@ -26,7 +26,7 @@ from albert_tf.text.sentence_piece import ends_in_digit_comma, preprocess_text
 from albert_tf.text.tokenization import CHARACTERS_PER_PIECE, GROWTH, LONGEST_WORD
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.word_piece import MAX_WORD_CHARS
-from albert_tf.text.words import SPACE_MARK
+from albert_tf.text.word_starts import SPACE_MARK
 
 # A word of more bytes has more than MAX_WORD_CHARS characters.
 _MAX_WORD_BYTES = 4 * MAX_WORD_CHARS

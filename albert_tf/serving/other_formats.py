@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
-from albert_tf.console import quiet
+from albert_tf.console import tensorflow_logs
 from albert_tf.serving import vectors
 from albert_tf.serving.exported_files import runtime_loader
 from albert_tf.serving.served_models import ServedModel
@@ -104,7 +104,7 @@ def to_onnx(function: Any, is_int8: bool) -> bytes:
 
     specs = function.structured_input_signature[1]
     names, signature = zip(*sorted(specs.items()), strict=True)
-    with quiet.only_warnings():
+    with tensorflow_logs.only_warnings():
         model, _ = tf2onnx.convert.from_function(
             tf.function(
                 lambda *values: function(**dict(zip(names, values, strict=True))), autograph=False

@@ -24,7 +24,7 @@ import numpy as np
 from absl import logging
 
 from albert_tf.answers.kind import Kind
-from albert_tf.console import errors, log, quiet
+from albert_tf.console import errors, log, tensorflow_logs
 from albert_tf.serving import exported_files
 from albert_tf.serving.settings import PredictionSettings
 from albert_tf.storage import files, text_files
@@ -225,7 +225,7 @@ def load(settings: PredictionSettings) -> Predictor:
         return load_exported(settings.model)
     from albert_tf.serving import served_tasks
 
-    return from_model(served_tasks.serve(settings.task, settings.stored(settings.model), {}))
+    return from_model(served_tasks.load_served(settings.task, settings.stored(settings.model), {}))
 
 
 def from_model(served: ServedModel) -> Predictor:
@@ -315,7 +315,7 @@ def _show(texts: list[str], answer: Answer, as_json: bool) -> None:
     line = answer.said
     if as_json:
         line = json.dumps({"input": texts, **answer}, ensure_ascii=False)
-    errors.print_to_reader(errors.tamed(line) if sys.stdout.isatty() else line)
+    errors.print_to_reader(errors.escape_controls(line) if sys.stdout.isatty() else line)
 
 
 def main(settings: PredictionSettings) -> None:
@@ -323,7 +323,7 @@ def main(settings: PredictionSettings) -> None:
     log.begin(logging.WARNING)
     with errors.in_one_line(flags=settings.names()):
         if settings.task or exported_files.find(settings.model) is None:
-            quiet.import_tensorflow("tensorflow")
+            tensorflow_logs.import_tensorflow("tensorflow")
         if settings.input_file:
             files.check_file(settings.input_file, f"`input_file` {settings.input_file}")
         predictor = load(settings)

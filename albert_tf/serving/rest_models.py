@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from albert_tf.serving import rest_forms
+from albert_tf.serving import rest_parsing
 from albert_tf.serving.batching import Batcher
 from albert_tf.serving.predict import Predictor
 from albert_tf.serving.settings import ServerSettings
@@ -50,8 +50,8 @@ class Model:
     version: str
     predictor: Predictor
     batcher: Batcher
-    inputs: dict[str, rest_forms.Tensor]
-    outputs: dict[str, rest_forms.Tensor]
+    inputs: dict[str, rest_parsing.Tensor]
+    outputs: dict[str, rest_parsing.Tensor]
 
 
 # What a protocol makes of a body: the model, rows of texts, and what writes the answer of outputs.
@@ -81,7 +81,7 @@ class Models(dict[str, dict[str, Model]]):
                 batcher = Batcher(predictor, settings, metrics.sizes.labels(name).observe)
                 waiting = functools.partial(len, batcher.queue)
                 metrics.queue.labels(name, version).set_function(waiting)
-                tensors = rest_forms.tensors(predictor)
+                tensors = rest_parsing.tensors(predictor)
                 self[name][version] = Model(name, version, predictor, batcher, *tensors)
 
     def find(self, name: str, version: str | None = None) -> Model:
@@ -112,12 +112,12 @@ class Models(dict[str, dict[str, Model]]):
             if len(body) > most:
                 raise too_large
             coding = request.headers.get("content-encoding", "identity").lower()
-            if coding not in rest_forms.CODINGS:
+            if coding not in rest_parsing.CODINGS:
                 raise HTTPException(
                     415, f"Content-Encoding must be gzip or deflate, not {coding[:80]!r}"
                 )
             try:
-                content = rest_forms.unpacked(body, coding, most + 1)
+                content = rest_parsing.unpacked(body, coding, most + 1)
                 if len(content) > most:
                     raise too_large
                 model, rows, write = read(content, request, self)

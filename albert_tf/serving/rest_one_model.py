@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.routing import Route
 
-from albert_tf.serving import rest_forms, rest_tensorflow
+from albert_tf.serving import rest_parsing, rest_tensorflow
 from albert_tf.serving.predict import Predictor
 from albert_tf.serving.rest_models import Asked, Models, readiness
 
@@ -44,9 +44,9 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     if request.headers.get("content-type", "").startswith("text/csv"):
         form, given = "rows", _csv_rows(bytes(body), model.predictor)
     else:
-        values, form = rest_forms.read_object(body, "instances", "inputs", _SPLIT, _RECORDS)
+        values, form = rest_parsing.read_object(body, "instances", "inputs", _SPLIT, _RECORDS)
         given = _records(values[form]) if form == _SPLIT else values[form]
-    reader = rest_forms.read_columns if form == "inputs" else rest_forms.read_instances
+    reader = rest_parsing.read_columns if form == "inputs" else rest_parsing.read_instances
     return model, reader(given, form, model.predictor, models.settings), rest_tensorflow.predictions
 
 

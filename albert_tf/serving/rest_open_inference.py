@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from albert_tf.serving import rest_forms
+from albert_tf.serving import rest_parsing
 from albert_tf.serving.rest_models import Asked, Models, json_response, readiness
 
 _DATATYPES = {"O": "BYTES", "f": "FP32", "i": "INT32"}
@@ -57,10 +57,10 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     length = request.headers.get(_LENGTH, str(len(body)))
     if not length.isdecimal() or int(length) > len(body):
         raise ValueError(f"{_LENGTH} must be at most {len(body)}, got {length[:20]!r}")
-    values, _ = rest_forms.read_object(body[: int(length)], "inputs")
+    values, _ = rest_parsing.read_object(body[: int(length)], "inputs")
     binary = memoryview(bytes(body[int(length) :]))
     columns: dict[str, Any] = {}
-    for place, tensor in enumerate(rest_forms.a_list(values["inputs"], "inputs")):
+    for place, tensor in enumerate(rest_parsing.a_list(values["inputs"], "inputs")):
         where = f"inputs[{place}]"
         try:
             name, shape, datatype = str(tensor["name"]), tensor["shape"], tensor["datatype"]
@@ -79,14 +79,14 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
         width = size // shape[0]
         starts = range(0, size, width)
         columns[name] = [texts[i : i + width] for i in starts] if is_many else texts
-    rows = rest_forms.read_columns(columns, "inputs", model.predictor, models.settings)
-    wanted = rest_forms.a_list(values.get("outputs") or [*model.outputs], "outputs")
+    rows = rest_parsing.read_columns(columns, "inputs", model.predictor, models.settings)
+    wanted = rest_parsing.a_list(values.get("outputs") or [*model.outputs], "outputs")
     names = [str(each.get("name") if isinstance(each, dict) else each) for each in wanted]
     if unknown := [name for name in names if name not in model.outputs]:
         raise ValueError(f"outputs are {', '.join(model.outputs)}, not {str(unknown[0])[:80]}")
 
     def write(found: list[dict[str, Any]]) -> dict[str, Any]:
-        columns = rest_forms.columns_of(found)
+        columns = rest_parsing.columns_of(found)
         outputs = [
             {
                 "name": name,
@@ -127,7 +127,7 @@ def _texts(binary: memoryview) -> list[str]:
     return texts
 
 
-def _described(tensors: Mapping[str, rest_forms.Tensor]) -> list[dict[str, Any]]:
+def _described(tensors: Mapping[str, rest_parsing.Tensor]) -> list[dict[str, Any]]:
     return [
         {"name": name, "datatype": _DATATYPES[kind], "shape": [-1] * rank}
         for name, (kind, rank) in tensors.items()

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from albert_tf.serving import rest_forms
+from albert_tf.serving import rest_parsing
 from albert_tf.serving.rest_models import Asked, Models, json_response
 
 
@@ -37,7 +37,7 @@ def routes(models: Models) -> list[Route]:
 
 def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     """Reads `input`, a text or a list of them, to a `model` that embeds."""
-    values, _ = rest_forms.read_object(body, "input")
+    values, _ = rest_parsing.read_object(body, "input")
     model = models.find(str(values.get("model")))
     if "mean" not in model.outputs:
         raise ValueError(f"{model.name} has no embeddings: only models of the task fill_mask do")
@@ -47,7 +47,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     if size is not None:
         raise ValueError("the size of these vectors can't be chosen: leave dimensions out")
     given = [values["input"]] if isinstance(values["input"], str) else values["input"]
-    rows = rest_forms.read_instances(given, "input", model.predictor, models.settings)
+    rows = rest_parsing.read_instances(given, "input", model.predictor, models.settings)
     return model, rows, functools.partial(_write, model.name, coding)
 
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from albert_tf.serving import rest_forms, rest_openai
+from albert_tf.serving import rest_openai, rest_parsing
 from albert_tf.serving.rest_models import Asked, Models, json_response
 
 _SIGNATURE = "serving_default"
@@ -56,28 +56,28 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     output, its values stand alone.
     """
     model = models.find(**request.path_params)
-    values, form = rest_forms.read_object(body, "instances", "inputs")
+    values, form = rest_parsing.read_object(body, "instances", "inputs")
     if (signature := values.get("signature_name") or _SIGNATURE) != _SIGNATURE:
         wrong = f"Serving signature name: {ascii(signature)[:80]} not found in signature def"
         raise ValueError(f"{wrong}: there is only {_SIGNATURE!r}")
     if form == "instances":
-        rows = rest_forms.read_instances(values[form], form, model.predictor, models.settings)
+        rows = rest_parsing.read_instances(values[form], form, model.predictor, models.settings)
         return model, rows, predictions
-    rows = rest_forms.read_columns(values[form], form, model.predictor, models.settings)
+    rows = rest_parsing.read_columns(values[form], form, model.predictor, models.settings)
     return model, rows, _outputs
 
 
 def predictions(found: list[dict[str, Any]]) -> dict[str, Any]:
     """Writes outputs by row."""
-    return {"predictions": rest_forms.rows_of(rest_forms.columns_of(found))}
+    return {"predictions": rest_parsing.rows_of(rest_parsing.columns_of(found))}
 
 
 def _outputs(found: list[dict[str, Any]]) -> dict[str, Any]:
-    columns = {name: each.tolist() for name, each in rest_forms.columns_of(found).items()}
+    columns = {name: each.tolist() for name, each in rest_parsing.columns_of(found).items()}
     return {"outputs": columns if len(columns) > 1 else next(iter(columns.values()))}
 
 
-def _described(tensors: Mapping[str, rest_forms.Tensor]) -> dict[str, Any]:
+def _described(tensors: Mapping[str, rest_parsing.Tensor]) -> dict[str, Any]:
     return {
         name: {
             "dtype": _DTYPES[kind],

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from albert_tf.console import quiet
+from albert_tf.console import tensorflow_logs
 from albert_tf.serving import served_tasks
 from albert_tf.serving.served_models import ServedModel
 from albert_tf.storage import files
@@ -54,7 +54,7 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> None:
     with (
         files.whole_directory(directory) as temporary,
         tempfile.TemporaryDirectory() as folder,
-        quiet.only_warnings(),
+        tensorflow_logs.only_warnings(),
     ):
         served.vocabulary_asset = tf.saved_model.Asset(vocabulary.copy(served.vocabulary, folder))
         tf.saved_model.save(served, temporary, signatures=served.signatures())

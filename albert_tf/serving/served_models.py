@@ -15,8 +15,8 @@ from albert_tf.answers.rows import FEATURES
 from albert_tf.serving import exported_files, graph_tokenizer
 from albert_tf.serving.graph_text import (
     SPACES,
-    Joiner,
     RowTable,
+    SequenceBuilder,
     dense,
     from_rows,
     of_rows,
@@ -25,7 +25,7 @@ from albert_tf.serving.graph_text import (
     with_origins,
 )
 from albert_tf.text.vocabulary import Vocabulary
-from albert_tf.text.words import SPACE_MARK
+from albert_tf.text.word_starts import SPACE_MARK
 from albert_tf.types import Features
 
 
@@ -50,7 +50,7 @@ class ServedModel(tf.Module, abc.ABC):
         # A keras.Model as an attribute would be saved with all its functions.
         self.apply = lambda inputs: model(inputs, training=False)
         self.weights = [weight.value for weight in model.weights]
-        self.joiner = Joiner(vocabulary.tokenizer, kind.max_seq_length)
+        self.builder = SequenceBuilder(vocabulary.tokenizer, kind.max_seq_length)
         self.run = tf.function(self.answer, input_signature=[self.feature_specs()], autograph=False)
         self._numbers = tf.function(
             self.numbers, input_signature=[self.feature_specs()], autograph=False
@@ -187,7 +187,7 @@ class MaskFiller(ServedModel):
         ids = with_origins(ids, values, origins)
         masks = tf.fill([ids.nrows(), 1], self.mask_id)
         ids = parts.with_values(tf.concat([masks, ids], axis=1)).merge_dims(1, 2)
-        return self.run(self.joiner.single(ids[:, 1:]))
+        return self.run(self.builder.single(ids[:, 1:]))
 
     def answer(self, features: Features) -> Features:
         is_mask = features["input_ids"] == self.mask_id

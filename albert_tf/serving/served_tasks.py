@@ -13,7 +13,7 @@ from albert_tf.answers.kind import Kind, Labelled, checked_options
 from albert_tf.answers.kinds import KINDS, with_options
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import kinds, labels, layouts
-from albert_tf.conversion.stored_model import Stored, model_class
+from albert_tf.conversion.stored_model import ModelLocation, model_class
 from albert_tf.serving.answering import QuestionAnswerer
 from albert_tf.serving.classifying import Chooser, Classifier
 from albert_tf.serving.served_models import MaskFiller, ServedModel
@@ -31,8 +31,8 @@ def in_graph(model: keras.Model, vocabulary: Any, kind: Kind) -> ServedModel:
     return graph(model, vocabulary, kind)
 
 
-def serve(
-    task: str, stored: Stored, options: Mapping[str, Any], classes: Sequence[str] = ()
+def load_served(
+    task: str, stored: ModelLocation, options: Mapping[str, Any], classes: Sequence[str] = ()
 ) -> ServedModel:
     """Loads a trained model.
 
@@ -44,7 +44,7 @@ def serve(
         ignored.
       classes: What the stored classes must be, in the order to serve; see load_weights.
     """
-    stored = dataclasses.replace(stored, path=hub.local(stored.path))
+    stored = dataclasses.replace(stored, path=hub.download(stored.path))
     config, vocabulary = stored.config(), stored.vocabulary()
     kind = _stored_kind(task, stored.path, config, options, classes)
     kind.check(config)

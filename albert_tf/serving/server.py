@@ -22,7 +22,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from albert_tf.console import errors, quiet
+from albert_tf.console import errors, tensorflow_logs
 from albert_tf.console import settings as flags
 from albert_tf.serving import predict
 from albert_tf.serving.settings import ServerSettings
@@ -94,7 +94,7 @@ def main(settings: ServerSettings) -> None:
                 if files.is_file(os.path.join(path, "saved_model.pb")):
                     if not importlib.util.find_spec("tensorflow"):
                         raise ValueError(f"{path} needs TensorFlow: export to ONNX, or install it")
-                    quiet.import_tensorflow()
+                    tensorflow_logs.import_tensorflow()
                 predictors.setdefault(name, {})[version] = predict.load_exported(path)
         app = rest_api.create_app(predictors, settings)
         # What is here now stays. To look through it for garbage would stop all clients for 0.2 s.

@@ -16,13 +16,13 @@ from albert_tf.types import Features
 class Tagger(ServedModel):
     """Tags the words of texts of any length.
 
-    Words are those of text/words.py. Like in training, each is split into pieces by itself, and
-    long texts are read in windows that end between words. If the labels mark entities (BIO, BIOES),
-    the raw-text signature returns `entities` `<string>[B, E]` as they stand in the raw text, and
-    their `types`; if not, all `words` and their `tags`. With both it returns `starts` and `ends`
-    `<int32>[B, E]`, so that an entity is text[start:end] by Unicode characters (without bytes that
-    are not UTF-8), and `probabilities` `<float32>[B, E]`, of an entity the mean of its words'. All
-    are padded, with "" and 0. The other signatures return `logits` and `probabilities`
+    Words are those of text/word_splitting.py. As in training, each is split into pieces by itself,
+    and long texts are read in windows that end between words. If the labels mark entities (BIO,
+    BIOES), the raw-text signature returns `entities` `<string>[B, E]` as they stand in the raw
+    text, and their `types`; if not, all `words` and their `tags`. With both it returns `starts` and
+    `ends` `<int32>[B, E]`, so that an entity is text[start:end] by Unicode characters (without
+    bytes that are not UTF-8), and `probabilities` `<float32>[B, E]`, of an entity the mean of its
+    words'. All are padded, with "" and 0. The other signatures return `logits` and `probabilities`
     `<float32>[B, S, C]`.
 
     Args: see ServedModel.
@@ -91,7 +91,7 @@ class Tagger(ServedModel):
         firsts, limits = make_word_windows(starts.with_values(lengths), room)
         sizes = tf.cast(limits - firsts, tf.int64)
         pieces = tf.RaggedTensor.from_row_lengths(ids.values, sizes, validate=False)
-        outputs = run_in_parts(self.run, self.joiner.single(pieces))["probabilities"]
+        outputs = run_in_parts(self.run, self.builder.single(pieces))["probabilities"]
         # If several windows begin at a piece, the last one holds it: the others are empty.
         first_pieces = tf.cast(ids.row_starts(), tf.int32)
         windows = tf.searchsorted(firsts, first_pieces, side="right") - 1

@@ -22,7 +22,7 @@ _VOCABULARIES = (
 MODEL_FILES = ("config.json", "run.json", *_WEIGHTS, *_VOCABULARIES)
 
 
-def local(path: str | os.PathLike[str]) -> str:
+def download(path: str | os.PathLike[str]) -> str:
     """Returns a local path for stored weights, downloading those on the Hub.
 
     Args:

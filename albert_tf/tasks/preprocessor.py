@@ -100,7 +100,7 @@ class Preprocessor:
           keep_accents: Whether its text keeps accents; see there.
           **settings: The other arguments of the class.
         """
-        path = hub.local(path)
+        path = hub.download(path)
         config = layouts.read_config(path)
         found = vocabulary.need(path, spm_model_file, vocab_file, do_lower_case, keep_accents)
         found.check(config)

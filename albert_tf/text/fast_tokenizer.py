@@ -19,7 +19,7 @@ from albert_tf.storage.text_files import read_json_object
 from albert_tf.text import sentence_piece, word_piece
 from albert_tf.text.sentence_piece import ends_in_digit_comma
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.text.words import CONTINUATION_MARK, SPACE_MARK
+from albert_tf.text.word_starts import CONTINUATION_MARK, SPACE_MARK
 
 # Written by transformers, since its version 5 without the vocabulary beside it.
 FILE = "tokenizer.json"

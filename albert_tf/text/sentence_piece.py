@@ -14,7 +14,7 @@ import sentencepiece
 
 from albert_tf.storage import protobuf
 from albert_tf.text.characters import WITHOUT_COMBINING, origins, to_unicode
-from albert_tf.text.words import SPACE_MARK, find_in_sentencepiece
+from albert_tf.text.word_starts import SPACE_MARK, find_in_sentencepiece
 
 # --- the file of a model -----------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from albert_tf.storage import files
 from albert_tf.text.characters import is_mark, to_unicode
 from albert_tf.text.sentence_piece import SentencePiece
 from albert_tf.text.word_piece import WordPiece
-from albert_tf.text.words import find_in_words
+from albert_tf.text.word_starts import find_in_words
 
 # Characters of a long text to read per piece wanted, and the factor if that is too few.
 CHARACTERS_PER_PIECE, GROWTH = 8, 4

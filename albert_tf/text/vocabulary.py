@@ -111,7 +111,7 @@ def find(
         tokenizer, or a tokenizer.json; without them, uncased.
       keep_accents: Whether accents stay; None likewise, and without them, they go.
     """
-    path = hub.local(path)
+    path = hub.download(path)
     if spm_model_file and vocab_file:
         raise ValueError("`spm_model_file` and `vocab_file` exclude each other: set one of them")
     asked = do_lower_case, keep_accents

@@ -13,7 +13,7 @@ from albert_tf.text.characters import (
     origins,
     to_unicode,
 )
-from albert_tf.text.words import CONTINUATION_MARK
+from albert_tf.text.word_starts import CONTINUATION_MARK
 
 # A longer word is unknown.
 MAX_WORD_CHARS = 200

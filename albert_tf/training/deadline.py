@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from albert_tf.training.optimizers import count_decay_steps
-from albert_tf.training.progress import Pace
+from albert_tf.training.progress import StepTimer
 
 
 class Deadline:
@@ -23,7 +23,7 @@ class Deadline:
     ) -> None:
         self.settle = settle
         self.used = self._compilation = 0.0  # Seconds so far; of them those of compiled loops.
-        self._seconds, self._decay_steps, self._pace = seconds, decay_steps, Pace()
+        self._seconds, self._decay_steps, self._timer = seconds, decay_steps, StepTimer()
 
     def add(self, steps: int, seconds: float, compiled: bool) -> None:
         """Counts a loop, and what came before it: a save, an evaluation."""
@@ -31,13 +31,13 @@ class Deadline:
         if compiled:
             self._compilation += seconds
         else:
-            self._pace.add(steps, seconds)
+            self._timer.add(steps, seconds)
 
     def decay(self, step: int) -> tuple[int, int | None]:
         """Returns the decay's first and last step as they look after `step`; None is unknown."""
         # With the decay comes another program, which is compiled.
         left = max(0.0, self._seconds - self.used - self._compilation)
-        of_a_step = self._pace.step_seconds()
+        of_a_step = self._timer.step_seconds()
         if left and not of_a_step:
             return step + 1, None
         last = step + max(1, int(left and left / of_a_step))

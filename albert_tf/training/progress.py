@@ -20,7 +20,7 @@ _LINE = "{percentage:.0f} % of {total_fmt}, {rate_fmt}{postfix}; {remaining} lef
 _BAR = "{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}, {elapsed} so far"
 
 
-class Pace:
+class StepTimer:
     """How long a step takes, reckoned from the later half of the loops so far."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class ProgressLog:
         self._examples_per_step = examples_per_step
         self._tokens_per_example = tokens_per_example
         self._bar: tqdm | None = None  # In the `with` statement.
-        self._pace = Pace()
+        self._timer = StepTimer()
         self._last: tuple[int, float] | None = None  # The step at the last report, and when.
 
     def __enter__(self) -> ProgressLog:
@@ -97,8 +97,8 @@ class ProgressLog:
             rate = rates["examples_per_second"]
             shown = f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}"
             if self._last:
-                self._pace.add(step - self._last[0], time.monotonic() - self._last[1])
-            left = (self.num_train_steps - step) * (self._pace.step_seconds() or step_seconds)
+                self._timer.add(step - self._last[0], time.monotonic() - self._last[1])
+            left = (self.num_train_steps - step) * (self._timer.step_seconds() or step_seconds)
             pace = f"{shown} examples/s | {format_duration(left)} left"
         of = f"/{self.num_train_steps}" if self.num_train_steps else ""
         logging.info("step %d%s | %s | %s", step, of, loss, pace)

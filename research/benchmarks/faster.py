@@ -156,13 +156,13 @@ def judge(data: str, runs: Sequence[tuple[str, str]]) -> None:
       data: GLUE's folder of folders.
       runs: Folders, and the names of their tasks.
     """
-    from albert_tf.conversion.stored_model import Stored
+    from albert_tf.conversion.stored_model import ModelLocation
     from albert_tf.serving import other_formats, predict, served_tasks
 
     for directory, name in runs:
         (task,) = (each for each in TASKS if each.name == name)
         examples = glue.read_glue(name, data, "dev")
-        served = served_tasks.serve("classify", Stored(directory), {})
+        served = served_tasks.load_served("classify", ModelLocation(directory), {})
         for file_format in FORMATS:
             if not Path(directory, file_format).exists():
                 other_formats.save(served, str(Path(directory, file_format)), file_format)

@@ -30,7 +30,7 @@ import numpy as np
 from base_model import CONFIG_FILE, hugging_face_config
 from workers import Worker
 
-from albert_tf.console import quiet
+from albert_tf.console import tensorflow_logs
 
 # Quantiles of the training sets' lengths in the release's pieces, with [CLS] and [SEP].
 SHARES = (0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 99, 100)
@@ -67,7 +67,7 @@ def albert_tf(
     row_lengths: np.ndarray, batch_size: int, max_seq_length: int, static_lengths: int
 ) -> Contestant:
     """This project: the Trainer's step, on its input; with so many static lengths."""
-    quiet.import_tensorflow()  # As the scripts do.
+    tensorflow_logs.import_tensorflow()  # As the scripts do.
     import tensorflow as tf
 
     from albert_tf.tasks.feature_table import FeatureTable

@@ -210,9 +210,9 @@ def _evaluator(
     scripts: Scripts, weights: Mapping[Run, pathlib.Path], data: pathlib.Path, first: Run
 ) -> Iterator[Callable[[Run], dict[str, float]]]:
     """Yields what returns the dev scores of a run's weights."""
-    from albert_tf.console import quiet
+    from albert_tf.console import tensorflow_logs
 
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     from albert_tf import conversion
     from albert_tf.cli import finetune
     from albert_tf.cli.finetune_settings import FinetuningSettings

@@ -96,9 +96,9 @@ def _evaluator(
     directories: Mapping[Run, pathlib.Path], records: str, sizes: Mapping[str, object], first: Run
 ) -> Iterator[Callable[[Run], Curve]]:
     """Yields what evaluates the checkpoints of a run; the model's sizes are those of the first."""
-    from albert_tf.console import quiet
+    from albert_tf.console import tensorflow_logs
 
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     from albert_tf import conversion
     from albert_tf.cli import pretrain
     from albert_tf.cli.pretraining_settings import PretrainingSettings

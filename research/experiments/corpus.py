@@ -20,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from albert_tf.console import errors, quiet
+from albert_tf.console import errors, tensorflow_logs
 from albert_tf.console.settings import run_script, setting
 from albert_tf.generator import create, examples, workers
 from albert_tf.generator.documents import Place, TextBlock
@@ -75,7 +75,7 @@ def count_words(plan: workers.Plan) -> dict[str, int]:
 
 def main(settings: CorpusSettings) -> None:
     """Writes the files whose names are given."""
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     with errors.in_one_line(flags=settings.names()):
         plan, *_ = create.make_plan(settings)
         if settings.documents_file:

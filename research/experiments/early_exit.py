@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from albert_tf.answers.kind import softmax
-from albert_tf.console import quiet
+from albert_tf.console import tensorflow_logs
 from research.experiments import intervals
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "benchmarks"))
@@ -284,7 +284,7 @@ def main() -> None:
         help="What a layer takes that may be the last, in layers of each model of fewer.",
     )
     args = parser.parse_args()
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     plan, tasks = faster.planned(args)
     print("\n".join(report(plan, tasks, args.seeds, args.layer_times)))
 

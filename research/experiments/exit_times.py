@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from albert_tf.console import quiet
+from albert_tf.console import tensorflow_logs
 from research.experiments.early_exit import faster, read
 
 # Above any confidence: it is computed, and never ends the loop.
@@ -107,7 +107,7 @@ def main() -> None:
     plan, tasks = faster.planned(parser.parse_args())
     # onnxruntime would wait in the threads of other cores, which counts as CPU time.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     print("| task, layers | | pieces | fewer layers, ms | loop, ms | ratio |")
     print("| --- " * 6 + "|", flush=True)
     for task, file_format in itertools.product(tasks, faster.FORMATS):

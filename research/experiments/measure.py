@@ -19,7 +19,7 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from albert_tf.cli.pretraining_settings import PretrainingSettings
-from albert_tf.console import errors, quiet
+from albert_tf.console import errors, tensorflow_logs
 from albert_tf.console.settings import REQUIRED, run_script, setting
 from albert_tf.storage import checkpoint, files
 
@@ -140,7 +140,7 @@ def measure(settings: MeasurementSettings) -> dict[str, Any]:
 
 def write(values: Any, names: Iterable[str], measured: Callable[[Any], Any]) -> None:
     """Writes what is measured, on what --backend names, to --measures_file."""
-    quiet.import_tensorflow(values.backend)
+    tensorflow_logs.import_tensorflow(values.backend)
     with errors.in_one_line(flags=names):
         files.replace(values.measures_file, json.dumps(measured(values)) + "\n")
 

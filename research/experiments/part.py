@@ -18,7 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from albert_tf.console import errors, quiet
+from albert_tf.console import errors, tensorflow_logs
 from albert_tf.console.settings import REQUIRED, Settings, run_script, setting
 from albert_tf.storage import files
 from research.experiments import sotu
@@ -57,7 +57,7 @@ def choose(
 
 def main(settings: PartSettings) -> None:
     """Writes the part."""
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     with errors.in_one_line(flags=settings.names()):
         lines = files.read_bytes(settings.addresses_file).decode().splitlines()
         addresses = [json.loads(line) for line in lines]

@@ -21,7 +21,7 @@ from concurrent import futures
 from importlib import metadata
 from typing import Any, TextIO
 
-from albert_tf.console import quiet
+from albert_tf.console import tensorflow_logs
 from albert_tf.storage import eval_results
 from research.experiments.plan import Plan
 from research.experiments.steps import ROOT, SCRIPTS, Step
@@ -342,7 +342,7 @@ def _event_files(directory: pathlib.Path) -> list[list[tuple[int, float]]]:
     if not paths:
         return []
     # It takes seconds, imports TensorFlow, and most steps don't need it.
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     from tensorboard.backend.event_processing import event_accumulator
     from tensorboard.util import tensor_util
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from absl import logging
 
-from albert_tf.console import errors, log, quiet
+from albert_tf.console import errors, log, tensorflow_logs
 from albert_tf.console.settings import REQUIRED, Settings, run_script, setting
 from albert_tf.storage import files
 
@@ -152,7 +152,7 @@ def _json_lines(rows: Iterable[dict[str, Any]]) -> str:
 def main(settings: SotuSettings) -> None:
     """Writes the addresses to `output_dir`."""
     log.begin()
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     with errors.in_one_line(flags=settings.names()):
         files.check_expanded(settings.output_dir)
         addresses = load_addresses()

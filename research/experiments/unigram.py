@@ -11,13 +11,13 @@ import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from albert_tf.console import quiet
+from albert_tf.console import tensorflow_logs
 from albert_tf.storage import files
 
 
 def count_pieces(records: str, max_seq_length: int, most: int) -> np.ndarray:
     """Returns how often each piece is masked in a file of records, `<int64>[pieces]`."""
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     import tensorflow as tf
 
     from albert_tf.records import frequencies

@@ -89,7 +89,7 @@ def reproduce(args: argparse.Namespace, more: Sequence[str]) -> None:
             sizes = hub.missing(path, patterns)
             files = ", ".join(f"{name} ({size / 1e6:.1f} MB)" for name, size in sizes.items())
             print(f"to download from {path}: {files or 'nothing, it is here'}", flush=True)
-    hub.local(weights)
+    hub.download(weights)
     of_data = data.on_disk(task, args.data) if args.data else data.fetch(task, folder / "data")
 
     # The runs, and what they show.

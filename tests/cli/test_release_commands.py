@@ -20,7 +20,7 @@ from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.console import settings
 from albert_tf.conversion import kinds
-from albert_tf.conversion.stored_model import Stored
+from albert_tf.conversion.stored_model import ModelLocation
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.serving import exported_files, served_tasks
 from albert_tf.storage import checkpoint
@@ -216,7 +216,7 @@ def test_run_race_runs_small(tmp_path, released):
     answers = [line.split("\t") for line in (out / "predictions.tsv").read_text().splitlines()[1:]]
     assert {letter for _, letter in answers} <= set("ABCD")
     # An export needs none of the run's flags.
-    served = served_tasks.serve("choose", Stored(str(out / "model.ckpt-best")), {})
+    served = served_tasks.load_served("choose", ModelLocation(str(out / "model.ckpt-best")), {})
     assert served.kind == Choose(max_seq_length=37, max_qa_length=13)
 
 

@@ -9,7 +9,7 @@ import pytest
 from albert_tf.answers.span import SpanOrNone
 from albert_tf.conversion import layouts
 from albert_tf.conversion.convert import convert
-from albert_tf.conversion.stored_model import Stored
+from albert_tf.conversion.stored_model import ModelLocation
 from albert_tf.serving import served_tasks
 from albert_tf.storage import checkpoint, eval_results
 from albert_tf.tasks.squad_text import read_squad
@@ -141,7 +141,7 @@ def test_a_linear_head_learns_that_there_is_no_answer_and_goes_to_hugging_face_a
     assert "cls/squad/output_weights" in after
     for name, value in after.items():
         np.testing.assert_array_equal(value, before[name], err_msg=name)
-    again = served_tasks.serve("answer_v2", Stored(str(tmp_path / "there")), {})
+    again = served_tasks.load_served("answer_v2", ModelLocation(str(tmp_path / "there")), {})
     assert type(again.kind) is SpanOrNone and again.kind.null_threshold == 0
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from albert_tf.answers.choose import Choose
 from albert_tf.cli import run_directory
 from albert_tf.conversion import labels as labels_file
-from albert_tf.conversion.stored_model import Stored
+from albert_tf.conversion.stored_model import ModelLocation
 from albert_tf.serving import served_tasks
 from albert_tf.storage import checkpoint
 from albert_tf.tasks.glue import TextExample
@@ -75,7 +75,7 @@ def test_choices_are_as_many_as_their_columns_and_cut_anew(tmp_path):
     command = runs.command("choice", tmp_path, **files, **changes, train_batch_size=1)
     runs.main([*command, "--do_train", "--do_predict", "--max_qa_length=9"])
     out = tmp_path / "out"
-    served = served_tasks.serve("choose", Stored(str(out / "model.ckpt-1")), {})
+    served = served_tasks.load_served("choose", ModelLocation(str(out / "model.ckpt-1")), {})
     assert served.kind == Choose(max_seq_length=23, num_choices=3, max_qa_length=9)
     before = np.loadtxt(out / "test_results.tsv")
     # Features that are stored for another length are of no use.

@@ -15,7 +15,7 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.cli.pretraining_settings import PretrainingSettings
-from albert_tf.console import errors, quiet, tf_config
+from albert_tf.console import errors, tensorflow_logs, tf_config
 from albert_tf.generator.settings import GeneratorSettings, SentencePieceSettings
 
 
@@ -185,15 +185,15 @@ Traceback (most recent call last):
 
 @pytest.mark.parametrize("has_gpu", [False, True])
 def test_notes_are_left_out_and_nothing_else(monkeypatch, has_gpu):
-    monkeypatch.setattr(quiet, "_has_gpu", lambda: has_gpu)
+    monkeypatch.setattr(tensorflow_logs, "_has_gpu", lambda: has_gpu)
     first, second = NOTES.splitlines(keepends=True)[:2], NOTES.splitlines(keepends=True)[2:]
     written = b"".join([*first, OTHERS, NO_DEVICE, *second, b"half a line"])
     kept = NO_DEVICE if has_gpu else b""
-    assert quiet.without_notes(written) == OTHERS + kept + b"half a line"
+    assert tensorflow_logs.without_notes(written) == OTHERS + kept + b"half a line"
 
 
 def test_what_is_held_back_comes_even_after_an_error(capfd):
-    with pytest.raises(ImportError), quiet.filtered_stderr():
+    with pytest.raises(ImportError), tensorflow_logs.filtered_stderr():
         os.write(2, NOTES + OTHERS)
         assert capfd.readouterr().err == ""
         raise ImportError
@@ -206,7 +206,7 @@ def test_a_tensorflow_that_is_imported_is_left_alone(monkeypatch):
     settings = ("TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS")
     for name in settings:
         monkeypatch.delenv(name, raising=False)
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     assert not set(settings) & set(os.environ)
 
 
@@ -216,7 +216,7 @@ def test_onednn_is_on_unless_the_user_says_otherwise(tmp_path, chosen, found):
     package = "import os, types; print(os.environ['TF_ENABLE_ONEDNN_OPTS'])\n"
     package += "config = types.SimpleNamespace(list_physical_devices=lambda kind: [kind])\n"
     (tmp_path / "tensorflow.py").write_text(package)
-    code = "from albert_tf.console import quiet; quiet.import_tensorflow()"
+    code = "from albert_tf.console import tensorflow_logs; tensorflow_logs.import_tensorflow()"
     unset = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
     path = os.pathsep.join([str(tmp_path), *sys.path])
     done = subprocess.run(
@@ -231,9 +231,9 @@ def test_onednn_is_on_unless_the_user_says_otherwise(tmp_path, chosen, found):
 
 def test_a_backend_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "")  # Keras takes its own default.
-    quiet.import_tensorflow()
+    tensorflow_logs.import_tensorflow()
     with pytest.raises(SystemExit, match="^error: Keras can't run on 'jaxx', .*: unset KERAS_BACK"):
-        quiet.import_tensorflow("jaxx")
+        tensorflow_logs.import_tensorflow("jaxx")
     assert os.environ["KERAS_BACKEND"] == "jaxx"
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from albert_tf.storage import eval_results
-from albert_tf.text.words import split_words
+from albert_tf.text.word_splitting import split_words
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples"
 

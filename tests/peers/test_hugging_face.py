@@ -16,14 +16,14 @@ from safetensors.numpy import load_file
 
 import albert_tf
 from albert_tf.conversion.convert import convert
-from albert_tf.conversion.stored_model import Stored
+from albert_tf.conversion.stored_model import ModelLocation
 from albert_tf.generator.sentencepiece import main as train
 from albert_tf.generator.settings import SentencePieceSettings
 from albert_tf.inspection import attention, similarity
 from albert_tf.inspection import models as inspection_models
 from albert_tf.text import vocabulary
 from albert_tf.text.sentence_piece import Piece
-from albert_tf.text.words import split_words
+from albert_tf.text.word_splitting import split_words
 from tests import finetune_runs, goldens, tolerances
 from tests.cli.test_run_finetune_tokens import write
 from tests.inspection.test_similarity import expected_of, rows_of
@@ -417,7 +417,7 @@ def test_states_and_attention_of_their_model(name, hugging_face, tmp_path):
     features = models.inputs(config)
     np.savez(tmp_path / "in.npz", **their_features(features))
     hugging_face("look", directory=folder, inputs=tmp_path / "in.npz", outputs=tmp_path / "out.npz")
-    model = inspection_models.load_encoder(Stored(str(folder)))
+    model = inspection_models.load_encoder(ModelLocation(str(folder)))
     states = np.stack(inspection_models.layer_states(model, features))
     with np.load(tmp_path / "out.npz") as found:
         assert_close(states, found["hidden_states"][: len(states)], "states")

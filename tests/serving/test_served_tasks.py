@@ -15,7 +15,7 @@ from albert_tf.answers.span import SpanOrNone
 from albert_tf.answers.tag import Tag
 from albert_tf.conversion import labels
 from albert_tf.conversion.convert import convert
-from albert_tf.conversion.stored_model import Stored
+from albert_tf.conversion.stored_model import ModelLocation
 from albert_tf.serving import served_tasks
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.storage.run_record import RUN_FILE, RunRecord, TaskRecord
@@ -31,7 +31,7 @@ def folder(tmp_path):
 
 
 def serve(task, folder, options=None, classes=()):
-    return served_tasks.serve(task, Stored(str(folder)), options or {}, classes)
+    return served_tasks.load_served(task, ModelLocation(str(folder)), options or {}, classes)
 
 
 def record(folder, **known):

@@ -13,7 +13,7 @@ from albert_tf.serving.graph_text import WordSplitter
 from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.token_classification import TokenClassificationTask
-from albert_tf.text.words import split_words
+from albert_tf.text.word_splitting import split_words
 from tests.served_tasks import assert_same_outputs, in_graph, make
 from tests.serving import test_graph_tokenizer
 

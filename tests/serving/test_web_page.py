@@ -18,7 +18,7 @@ from albert_tf.serving import predict, served_tasks, web_page
 from albert_tf.text.sentence_piece import preprocess_text
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
-from albert_tf.text.words import split_words
+from albert_tf.text.word_splitting import split_words
 from tests.node import FOLDER, run_node, show_page
 from tests.served_tasks import KINDS, ODD, assert_alike, make, model, rows_of
 

@@ -129,7 +129,7 @@ def run(code: str, cache: pathlib.Path, endpoint: str, **environment: str):
     )
 
 
-LOCAL = "from albert_tf.storage import hub; print(hub.local('hf://{}'))"
+LOCAL = "from albert_tf.storage import hub; print(hub.download('hf://{}'))"
 MODEL = """
 import json
 from albert_tf import conversion
@@ -202,9 +202,9 @@ def test_what_the_hub_lacks_is_one_line(files, tmp_path):
 def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ImportError, match=r"pip install 'albert_tf\[hub\]'"):
-        hub.local(f"hf://{NAME}")
+        hub.download(f"hf://{NAME}")
 
 
 def test_local_paths_stay_as_they_are(tmp_path):
-    assert hub.local(tmp_path) == str(tmp_path)
-    assert hub.local("gs://bucket/model.ckpt-1") == "gs://bucket/model.ckpt-1"
+    assert hub.download(tmp_path) == str(tmp_path)
+    assert hub.download("gs://bucket/model.ckpt-1") == "gs://bucket/model.ckpt-1"

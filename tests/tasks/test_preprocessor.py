@@ -11,7 +11,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.convert import convert
-from albert_tf.conversion.stored_model import Stored
+from albert_tf.conversion.stored_model import ModelLocation
 from albert_tf.serving import served_tasks
 from albert_tf.storage import run_record
 from albert_tf.tasks.feature_table import FeatureTable
@@ -300,7 +300,7 @@ def test_what_it_is_saved_with_it_comes_back_with(weights, tmp_path):
         found = albert_tf.Preprocessor.from_weights(folder)
         assert found.options == given and found.labels == ("bad", "good")
         assert found.vocabulary.form == (False, True)
-        served = served_tasks.serve("classify", Stored(str(folder)), {})
+        served = served_tasks.load_served("classify", ModelLocation(str(folder)), {})
         assert (served.kind.max_seq_length, served.kind.multilabel) == (16, True)
     assert albert_tf.Preprocessor.from_weights(folder, 12).options == {
         **given,

@@ -6,7 +6,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from albert_tf.text import words
+from albert_tf.text import word_splitting, word_starts
 from albert_tf.text.tokenization import Tokenizer
 
 # Pieces that continue a word under both rules, under "unicode" alone, and under neither.
@@ -40,9 +40,9 @@ def test_letters_are_latin_or_of_every_script_with_spaces():
     pieces = [*LATIN, *OTHER_SCRIPTS, *STARTS]
     expected = np.ones(len(pieces), bool)
     expected[: len(LATIN)] = False
-    np.testing.assert_array_equal(words.find_in_sentencepiece(pieces, "latin"), expected)
+    np.testing.assert_array_equal(word_starts.find_in_sentencepiece(pieces, "latin"), expected)
     expected[: len(LATIN + OTHER_SCRIPTS)] = False
-    np.testing.assert_array_equal(words.find_in_sentencepiece(pieces, "unicode"), expected)
+    np.testing.assert_array_equal(word_starts.find_in_sentencepiece(pieces, "unicode"), expected)
 
 
 def test_hash_marks_alone_tell_in_wordpiece(tmp_path):
@@ -81,7 +81,7 @@ def test_other_letters_are_refused(golden):
     ],
 )
 def test_separators_part_words_and_two_stand_for_one(text, separator, expected):
-    assert words.split_segmented(text, separator) == expected
+    assert word_splitting.split_segmented(text, separator) == expected
 
 
 ENGLISH = ["In", "1990", ",", "12", ",", "5", "the", " ", "quick ", "\ufb01ne", "\u00d6l", " ", "."]
@@ -155,15 +155,16 @@ def test_ids_of_words_are_those_of_the_text(golden):
     ],
 )
 def test_words(text, expected):
-    found = [text[start:end] for start, end in words.split_words(text)]
+    found = [text[start:end] for start, end in word_splitting.split_words(text)]
     assert found == (expected.split("|") if expected else [])
 
 
-def test_runs_of_kinds_are_those_of_all_characters():
+def test_runs_of_classes_are_those_of_all_characters():
     """Beyond the last run there are letters only, as far as Unicode assigns any characters."""
-    runs = words.runs_of_kinds()
+    runs = word_splitting.runs_of_classes()
     starts = [start for start, _ in runs] + [sys.maxunicode + 1]
-    for (start, kind), end in zip(runs, starts[1:], strict=True):
+    for (start, expected), end in zip(runs, starts[1:], strict=True):
         sample = range(start, end) if end <= 0x40000 else range(start, end, 97)
-        assert all(words.kind_of(chr(code)) is kind for code in sample), hex(start)
+        classes = {word_splitting.character_class(chr(code)) for code in sample}
+        assert classes == {expected}, hex(start)
     assert all(unicodedata.category(chr(code))[0] not in "PSZ" for code in range(0xE0000, 0xE1000))
