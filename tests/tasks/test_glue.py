@@ -65,9 +65,6 @@ def test_short_rows_of_qqp_are_skipped_and_counted(tmp_path, caplog):
         examples = glue.read_glue("qqp", tmp_path, "train")
     assert [example.guid for example in examples] == ["0", "2"]
     assert "skipped 2 rows with too few cells, the first in line 3" in caplog.text
-    tiny.write(tmp_path / "QQP/train.tsv", header + rows + "3\t7\t8\tg\th\ti\t0\n")
-    with pytest.raises(ValueError, match="train.tsv:6: expected 6 cells .* got 7"):
-        glue.read_glue("qqp", tmp_path, "train")
 
 
 def test_empty_texts_are_kept_and_counted(tmp_path, caplog):
@@ -76,35 +73,7 @@ def test_empty_texts_are_kept_and_counted(tmp_path, caplog):
     assert "train.tsv: 2 examples have an empty text; they are kept" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("task", "content", "message"),
-    [
-        ("SST-2", "text\tlabel\na\t1\n", "train.tsv:1: expected a header with .sentence."),
-        ("SST-2", "sentence\tlabel\na\t1\nb\n", "train.tsv:3: expected 2 cells .* got 1"),
-        ("SST-2", "sentence\tlabel\na\t1\nb\t2\n", "train.tsv:3: label '2' is not one of 0, 1"),
-        ("SST-2", "sentence\tlabel\n", "train.tsv has no examples"),
-        ("CoLA", "gj04\t1\t\tGood.\ngj04\t1\n", "train.tsv:2: expected 4 cells .* got 2"),
-        ("CoLA", "gj04\t1\t\tA.\rgj04\t0\t*\tA b.\r", "train.tsv:1: a carriage return within"),
-        ("STS-B", "sentence1\tsentence2\tscore\na\tb\tfive\n", "train.tsv:2: label 'five' is not"),
-        (
-            "WNLI",
-            "index\tsentence1\tsentence2\tlabel\n7\ta\tb\t1\n8\ta\tb\t1\n7\tc\td\t0\n",
-            "train.tsv:4: id '7' is already used in line 2",
-        ),
-    ],
-)
-def test_a_bad_file_is_refused_by_line(tmp_path, task, content, message):
-    tiny.write(tmp_path / f"{task}/train.tsv", content)
-    with pytest.raises(ValueError, match=message):
-        glue.read_glue(task.lower(), tmp_path, "train")
-
-
 def test_mnlis_tasks_are_one_and_others_of_glue_are_not():
     pairs = {("cola", "sst-2"): True, ("mnli", "rte"): True, ("mismnli", "ax"): False}
     pairs |= {("mnli", "ax"): False, ("cola", "cola"): False, ("cola", "classification"): False}
     assert {pair: glue.are_two(*pair) for pair in pairs} == pairs
-
-
-def test_what_is_not_there_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="RTE/dev.tsv does not exist"):
-        glue.read_glue("rte", tmp_path, "dev")

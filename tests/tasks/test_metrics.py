@@ -1,42 +1,13 @@
 import json
-import pathlib
 
 import numpy as np
 import pytest
 
 from albert_tf.tasks import metrics
-from tests import goldens, tolerances
-
-HEADS = pathlib.Path(__file__).parents[1] / "golden" / "heads"
 
 
 def results(golden) -> dict:
     return json.loads((golden / "squad_eval/results.json").read_text())
-
-
-def classified(variant: str):
-    """Labels and predictions of the release, without padding, and what it made of them."""
-    inputs = goldens.arrays(HEADS / variant / "inputs.npz")
-    outputs = goldens.arrays(HEADS / variant / "outputs.npz")
-    stored = json.loads((HEADS / variant / "info.json").read_text())
-    is_real = inputs["is_real_example"] > 0
-    assert not is_real.all()
-    arrays = inputs["label_ids"][is_real], outputs["predictions"][is_real]
-    return arrays, stored["eval_metrics_of_the_original"]
-
-
-@pytest.mark.parametrize(
-    ("variant", "metric", "name"),
-    [
-        ("classifier", metrics.accuracy, "eval_accuracy"),
-        ("cola", metrics.accuracy, "eval_accuracy"),
-        ("cola", metrics.matthews_correlation, "matthew_corr"),
-        ("stsb", metrics.pearson, "pearson"),
-    ],
-)
-def test_metrics_are_the_releases(variant, metric, name):
-    arrays, expected = classified(variant)
-    assert metric(*arrays) == pytest.approx(expected[name], abs=tolerances.METRIC)
 
 
 def test_two_classes_by_hand():
@@ -70,6 +41,16 @@ def test_two_constants_score_0(name, number):
     for count in range(2, 40):
         assert getattr(metrics, name)([number] * count, [-number] * count) == 0.0
         assert getattr(metrics, name)([number] * count, np.arange(count)) == 0.0
+
+
+def test_equal_scores_are_ranked_together():
+    labels = np.array([[1], [0], [1], [0]], bool)
+    scores = np.array([[0.5], [0.5], [0.25], [0.125]])
+    found = metrics.mean_average_precision(labels, scores)
+    assert found == pytest.approx(0.5 * 1 / 2 + 0.5 * 2 / 3)
+    assert metrics.mean_average_precision(labels[1::2], scores[1::2]) == 0.0
+    absent = np.hstack([labels, np.zeros_like(labels)])
+    assert metrics.mean_average_precision(absent, np.hstack([scores] * 2)) == found
 
 
 NUMBERS = ("pearson", "spearman", "mean_squared_error")

@@ -80,32 +80,3 @@ def test_question_and_option_are_normalised_before_they_are_joined(
     assert example.endings[0] == ending
     # The release splits what is joined as it is.
     assert tokenizer.encode(ending) == tokenizer.convert_tokens_to_ids(tokenizer.tokenize(ending))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"id": "middle7.txt"}, "passage middle7.txt occurs twice, first in .*all.txt:1"),
-        ({"answers": ["A"]}, "equally many questions, options and answers, got 2, 2, 1"),
-        ({"answers": ["A", "E"]}, "question 2: expected a string, 4 options .*'pig'., 'E'"),
-        ({"answers": ["", "A"]}, "question 1: expected a string, 4 options .*, ''"),
-        ({"questions": [None, "b"]}, "question 1: expected a string, .*, got None, "),
-        ({"options": [["a"], ["b"] * 4]}, "question 1: .* 4 options .*, .'a'.,"),
-        ({"options": [["a"] * 4, [1, 2, 3, 4]]}, "question 2: .* 4 options .*, .1, 2, 3, 4.,"),
-        ({"answers": "AD"}, "expected an object whose 'answers' is a list, got 'AD'"),
-        ({"article": None}, "expected an object whose 'article' is a string, got nothing"),
-        ({"id": ["x"]}, "expected an object whose 'id' is a string or an integer, got ..x"),
-    ],
-)
-def test_a_bad_passage_is_refused_by_line(tmp_path, changes, message):
-    folder = write(tmp_path, "all.txt", PASSAGE, {**PASSAGE, "id": "next", **changes})
-    with pytest.raises(ValueError, match=f"all.txt:2: .*{message}"):
-        read(folder, "dev", ("middle",))
-
-
-def test_a_bad_file_is_refused(tmp_path):
-    folder = write(tmp_path, "3.txt", {"article": ""})
-    with pytest.raises(ValueError, match="3.txt: expected an object whose 'id' is a string or an"):
-        read(folder, "dev", ("middle",))
-    with pytest.raises(FileNotFoundError, match="dev/high has no all.txt and no other .txt"):
-        read(folder, "dev", ("high",))

@@ -1,7 +1,6 @@
 import collections
 import json
 import re
-from typing import Any
 
 import numpy as np
 import pytest
@@ -231,28 +230,11 @@ def write(folder, *questions, context="Cats sleep."):
 QUESTION = {"id": "q", "question": "who?", "answers": [{"text": "Cats", "answer_start": 0}]}
 
 
-Q = ": question q"
-
-
-def with_answer(**changes: Any) -> dict[str, Any]:
-    return {**QUESTION, "answers": [{**QUESTION["answers"][0], **changes}]}
-
-
-def bad(key: str, expected: str, got: str, question: str = "") -> str:
-    form = f"not in SQuAD's format{question}"
-    return f"{form}: expected an object whose {key!r} is {expected}, got {got}"
-
-
-def test_a_number_is_an_id(tmp_path):
-    (read,) = squad_text.read_squad(write(tmp_path, {**QUESTION, "id": 17}))
-    assert read.qas_id == "17"
-
-
 def test_both_versions_are_read(tmp_path):
-    impossible = {"id": "r", "question": "why?", "answers": [], "is_impossible": True}
+    impossible = {"id": 17, "question": "why?", "answers": [], "is_impossible": True}
     first, second = squad_text.read_squad(write(tmp_path, QUESTION, impossible))
     assert first == example("Cats sleep.", "who?", "Cats")
-    assert second == example("Cats sleep.", "why?", qas_id="r")
+    assert second == example("Cats sleep.", "why?", qas_id="17")
 
 
 def test_answers_that_stand_elsewhere_are_counted(tmp_path, caplog):
@@ -260,53 +242,3 @@ def test_answers_that_stand_elsewhere_are_counted(tmp_path, caplog):
     with caplog.at_level("WARNING"):
         squad_text.read_squad(write(tmp_path, moved))
     assert "1 answers differ from the text at their answer_start" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("questions", "message"),
-    [
-        ([QUESTION, QUESTION], "question q occurs twice"),
-        (
-            [{**QUESTION, "answers": [{"text": "sleep.", "answer_start": 6}]}],
-            "question q: the answer 'sleep.' at character 6 is not within its paragraph of 11",
-        ),
-        ([{**QUESTION, "answers": [{"text": "", "answer_start": 3}]}], "question q: the answer ''"),
-        ([{"id": "q"}], bad("question", "a string", "nothing", Q)),
-        (["who?"], bad("id", "a string or an integer", "'who?'")),
-        ([{**QUESTION, "id": ["q"]}], bad("id", "a string or an integer", "['q']")),
-        ([with_answer(text=None)], bad("text", "a string", "nothing", Q)),
-        ([with_answer(answer_start="0")], bad("answer_start", "an integer", "'0'", Q)),
-        ([with_answer(answer_start=None)], bad("answer_start", "an integer", "nothing", Q)),
-        ([with_answer(answer_start=True)], bad("answer_start", "an integer", "True", Q)),
-        ([{**QUESTION, "answers": None}], bad("answers", "a list", "nothing", Q)),
-        ([{**QUESTION, "is_impossible": "false"}], bad("is_impossible", "true or false", "'fa", Q)),
-    ],
-)
-def test_a_bad_file_is_refused(tmp_path, questions, message):
-    with pytest.raises(ValueError, match=f"squad.json: {re.escape(message)}"):
-        squad_text.read_squad(write(tmp_path, *questions))
-
-
-def test_what_is_no_squad_file_is_refused(tmp_path):
-    path = tmp_path / "squad.json"
-    with pytest.raises(FileNotFoundError, match="squad.json does not exist"):
-        squad_text.read_squad(path)
-    for content, message in (
-        (b"{", " is not JSON"),
-        (b'{"data": "\xff"}', ": not UTF-8 text"),
-        (rb'{"data": "\ud800"}', ": not Unicode: .ud800 at character 10 is an unpaired surrogate"),
-        (b"[]", ": not in SQuAD's format"),
-        (b'{"data": []}', " has no examples"),
-        (
-            b'{"data": [{"paragraphs": [{"context": "Cats sleep.", "qas": []}]}]}',
-            " has no examples",
-        ),
-        (b'{"data": [7]}', ": not in SQuAD's format: .* 'paragraphs' is a list, got 7"),
-        (
-            b'{"data": [{"paragraphs": [{"context": 7}]}]}',
-            ": not in .* 'context' is a string, got 7",
-        ),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(ValueError, match=f"squad.json{message}"):
-            squad_text.read_squad(path)

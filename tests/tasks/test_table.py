@@ -1,7 +1,8 @@
-"""A user's own tables: three formats, four kinds of task, and everything that can be wrong."""
+"""A user's own tables: their formats, four kinds of task, and labels however they are written."""
 
 import dataclasses
 import json
+import pathlib
 
 import pytest
 
@@ -13,13 +14,10 @@ from albert_tf.tasks.table import TableSettings
 from tests import tiny
 
 TEXT = TableSettings(text_column="review", label_column="mood")
-PAIR = TableSettings(text_column="first", text_pair_column="second", label_column="score")
-CHOICE = TableSettings(
-    text_column="passage",
-    text_pair_column="question",
-    label_column="answer",
-    choice_columns=("one", "two", "three"),
-)
+
+
+def json_lines(rows) -> str:
+    return "\n".join(map(json.dumps, rows))
 
 
 @pytest.mark.parametrize(
@@ -34,10 +32,9 @@ def test_texts_are_read_with_the_lines_they_begin_in(tmp_path, name, content):
     if name == "t.jsonl":
         content += "\n\n" + json.dumps({"review": " ü ", "mood": "meh", "x": [1]})
     path = tiny.write(tmp_path / name, content)
-    labels = table.find_labels(path, TEXT)
-    assert labels == ("good", "meh")
+    assert table.find_labels(path, TEXT) == ("good", "meh")
     lines = ("1", "2", "5") if name == "t.jsonl" else ("2", "3", "6")
-    assert table.read_texts(path, TEXT, labels) == [
+    assert table.read_texts(path, TEXT, ("good", "meh")) == [
         TextExample(lines[0], "so, so", None, 1),
         TextExample(lines[1], 'a "b"\nc', None, 0),
         TextExample(lines[2], "ü", None, 1),
@@ -47,24 +44,28 @@ def test_texts_are_read_with_the_lines_they_begin_in(tmp_path, name, content):
 def test_a_tab_always_parts_cells_and_a_quote_is_text(tmp_path):
     content = 'score\tfirst\tsecond\n1.5\t"a\tb, c"\n-2e1\td""\t"\n'
     path = tiny.write(tmp_path / "t.tsv", content)
-    assert table.read_texts(path, PAIR, labels=()) == [
+    columns = {"text_column": "first", "text_pair_column": "second", "label_column": "score"}
+    assert table.read_texts(path, TableSettings(**columns), labels=()) == [
         TextExample("2", '"a', 'b, c"', 1.5),
         TextExample("3", 'd""', '"', -20.0),
     ]
 
 
 def test_choices_stand_in_columns_and_the_right_one_has_a_name_or_a_number(tmp_path):
-    rows = [
-        {"passage": "p", "question": "q", "one": "a", "two": "b", "three": "c", "answer": answer}
-        for answer in ("two", 2, "0")
-    ]
-    path = tiny.write(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)))
-    examples = table.read_choices(path, CHOICE)
+    given = {"passage": "p", "question": "q", "one": "a", "two": "b", "three": "c"}
+    rows = [{**given, "answer": answer} for answer in ("two", 2, "0")]
+    path = tiny.write(tmp_path / "t.jsonl", json_lines(rows))
+    settings = TableSettings(
+        text_column="passage",
+        text_pair_column="question",
+        label_column="answer",
+        choice_columns=("one", "two", "three"),
+    )
+    examples = table.read_choices(path, settings)
     assert [example.label for example in examples] == [1, 2, 0]
     assert examples[0] == ChoiceExample("1", "p", ("q a", "q b", "q c"), 1)
-    two = dataclasses.replace(CHOICE, text_pair_column=None, choice_columns=("one", "two"))
-    without = table.read_choices(path, two, False)
-    assert without[0] == ChoiceExample("1", "p", ("a", "b"), None)
+    two = dataclasses.replace(settings, text_pair_column=None, choice_columns=("one", "two"))
+    assert table.read_choices(path, two, False)[0] == ChoiceExample("1", "p", ("a", "b"), None)
 
 
 def test_a_file_to_predict_needs_no_labels(tmp_path):
@@ -73,16 +74,16 @@ def test_a_file_to_predict_needs_no_labels(tmp_path):
 
 
 def test_labels_are_sorted_and_come_back_from_their_file(tmp_path):
-    rows = [{"review": "x", "mood": mood} for mood in (10, 9, 2, "9")]
-    path = tiny.write(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)))
-    assert table.find_labels(path, TEXT) == ("2", "9", "10")
-    rows += [{"review": "x", "mood": mood} for mood in ("ä\u2028b", True)]
-    path = tiny.write(tmp_path / "t.jsonl", "\n".join(map(json.dumps, rows)))
-    found = table.find_labels(path, TEXT)
-    assert found == ("10", "2", "9", "true", "ä\u2028b")
+    for moods, expected in (
+        ((10, 9, 2, "9"), ("2", "9", "10")),
+        ((10, 9, 2, "9", "ä\u2028b", True), ("10", "2", "9", "true", "ä\u2028b")),
+    ):
+        rows = [{"review": "x", "mood": mood} for mood in moods]
+        path = tiny.write(tmp_path / "t.jsonl", json_lines(rows))
+        assert table.find_labels(path, TEXT) == expected
     for directory in (str(tmp_path), "ram://labels"):
-        labels.write(directory, (*found, "a\nb"))
-        assert labels.read(directory) == (*found, "a\nb")
+        labels.write(directory, (*expected, "a\nb"))
+        assert labels.read(directory) == (*expected, "a\nb")
 
 
 @pytest.mark.parametrize(
@@ -101,68 +102,9 @@ def test_programs_write_numbers_and_truth_in_several_ways(tmp_path, name, values
         lines = ["review,mood", *(f"x,{value}" for value in values)]
     path = tiny.write(tmp_path / name, "\n".join(lines))
     assert table.find_labels(path, TEXT) == classes
-    assert [example.label for example in table.read_texts(path, TEXT, classes)] == ids
     spelt = [{"false": "False", "0": "0.0"}.get(name, name) for name in classes]
-    assert [example.label for example in table.read_texts(path, TEXT, spelt)] == ids
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("t.txt", "a", "t.txt: expected .* that ends in .csv, .tsv, .jsonl, .json, .parquet$"),
-        ("t.csv", "review,mood\n", "t.csv has no examples"),
-        ("t.csv", "text,mood\nx,a\n", "t.csv:1: expected a header with 'review', each once, got"),
-        ("t.csv", "review,mood,mood\nx,a,b\n", "t.csv:1: .* 'mood', each once, got 'review', 'm"),
-        ("t.csv", "review,mood\nx,a\nx,y,b\n", "t.csv:3: expected 2 cells .review, mood., got 3"),
-        ("t.csv", 'review,mood\n"x\ny",a\n,b\n', "t.csv:4: expected a value for 'review'"),
-        ("t.csv", 'review,mood\nx,a\n"y,b\nz,a\n', "t.csv:3: not a row of a .csv file: unexpe"),
-        ("t.tsv", b"review\tmood\nx\ta\n\xff\tb\n", "t.tsv:3: not UTF-8 text"),
-        ("t.tsv", "review\tmood\nx\ta\ry\tb\r", "t.tsv:2: a carriage return within the line: end"),
-        ("t.tsv", "review\tmood\nx\ty\ta\n", "t.tsv:2: expected 2 cells .review, mood., got 3"),
-        ("t.csv", "review,mood\rx,a\ry,b\r", "t.csv:1: not a row .*: a carriage return within"),
-        # An escaped backslash, a whole pair, and half of one.
-        ("t.jsonl", r'{"review": "\\ud83d \ud83d\ude00 \uDe00"}', "1: not Uni.*.uDe00 at ch.* 33"),
-        ("t.jsonl", '{"review": "x"\n', "t.jsonl:1 is not JSON: Expecting"),
-        ("t.json", '{\n"review": "x"\n}\n', "t.json:1 is not JSON: "),
-        ("t.json", '[{"review": "x", "mood": "a"}]', "t.json:1 must contain a JSON object"),
-        ("t.jsonl", '{"review": null, "mood": "a"}', "t.jsonl:1: expected a value for 'review'"),
-        ("t.jsonl", '\n{"review": "x"}', "t.jsonl:2: expected a value for 'mood'"),
-        ("t.jsonl", '{"review": "x", "mood": NaN}', "t.jsonl:1: expected a value for 'mood'"),
-        ("t.csv", "review,mood\nx,a\nx,c\n", "t.csv:3: label 'c' is not one of those tr.*: a, b"),
-    ],
-)
-def test_a_bad_file_is_refused_by_line(tmp_path, name, content, message):
-    path = tiny.write(tmp_path / name, content)
-    with pytest.raises(ValueError, match=message):
-        table.read_texts(path, TEXT, ("a", "b"))
-
-
-@pytest.mark.parametrize("score", ["five", "nan", "inf"])
-def test_a_score_is_a_number(tmp_path, score):
-    path = tiny.write(tmp_path / "t.csv", f"first,second,score\nx,y,1\nx,y,{score}\n")
-    with pytest.raises(ValueError, match=f"t.csv:3: label '{score}' is not a number"):
-        table.read_texts(path, PAIR, labels=())
-
-
-def test_other_mistakes(tmp_path):
-    path = tiny.write(tmp_path / "t.csv", "passage,question,one,two,three,answer\np,q,a,b,c,3\n")
-    with pytest.raises(ValueError, match="t.csv:2: label '3' must be a column of .* from 0 to 2"):
-        table.read_choices(path, CHOICE)
-    path = tiny.write(tmp_path / "t.csv", "p,1,2,answer\nx,a,b,1\n")
-    with pytest.raises(ValueError, match="label '1' could mean the column of that name or the"):
-        table.read_choices(
-            path,
-            TableSettings(text_column="p", label_column="answer", choice_columns=("1", "2")),
-        )
-    path = tiny.write(tmp_path / "t.csv", "review,mood\nx,a\ny,a\n")
-    with pytest.raises(ValueError, match="t.csv: expected several labels in column 'mood', got"):
-        table.find_labels(path, TEXT)
-    for between in "\t\r\n":
-        path = tiny.write(tmp_path / "t.csv", f'review,mood\nx,a\ny,"c{between}d"\n')
-        with pytest.raises(ValueError, match="t.csv:3: expected a label without tabs and line end"):
-            table.find_labels(path, TEXT)
-    with pytest.raises(FileNotFoundError, match="none.csv does not exist"):
-        table.find_labels(str(tmp_path / "none.csv"), TEXT)
+    for trained_on in (classes, spelt):
+        assert [example.label for example in table.read_texts(path, TEXT, trained_on)] == ids
 
 
 @pytest.mark.parametrize("quote", ["", '"'])
@@ -171,3 +113,90 @@ def test_a_cell_may_hold_a_long_document(tmp_path, quote):
     path = tiny.write(tmp_path / "t.csv", f"review,mood\n{quote}{document}{quote},a\nx,b\n")
     examples = table.read_texts(path, TEXT, ["a", "b"])
     assert [len(example.text_a) for example in examples] == [210_000, 1]
+
+
+# --- any number of labels -------------------------------------------------------------------
+
+COLUMNS = TableSettings()
+LABELS = ("art", "law", "war")
+# The labels of four texts.
+TARGETS = [(0, 2), (), (0,), (1, 2)]
+
+
+def read_several(path: str, classes=LABELS, columns=COLUMNS) -> list:
+    return [each.label for each in table.read_texts(path, columns, classes, several=True)]
+
+
+def write_labels(path: pathlib.Path, values) -> str:
+    """Writes a table of labels, as JSON does, or in quotes."""
+    lines = [json.dumps({"text": "a b", "label": value}) for value in values]
+    if path.suffix != ".jsonl":
+        cut, quote = (",", '"') if path.suffix == ".csv" else ("\t", "")
+        lines = [f"text{cut}label", *(f"a b{cut}{quote}{value}{quote}" for value in values)]
+    return tiny.write(path, "\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.csv", "text,label\na b,war|art\na b,\na b,art| art |\na b, law|war\n"),
+        ("t.tsv", "label\ttext\nwar|art\ta b\n\ta b\nart\ta b\nwar|law\ta b\n"),
+        # As pandas writes lists.
+        ("p.csv", "text,label\na b,\"['war', 'art']\"\na b,[]\na b,['art']\na b,law|war\n"),
+    ],
+)
+def test_a_cell_holds_any_number_of_labels(tmp_path, name, content):
+    path = tiny.write(tmp_path / name, content)
+    assert table.find_labels(path, COLUMNS, several=True) == LABELS
+    examples = [TextExample(str(i), "a b", None, ids) for i, ids in enumerate(TARGETS, 2)]
+    assert table.read_texts(path, COLUMNS, LABELS, several=True) == examples
+
+
+def test_labels_in_lists_may_be_numbers(tmp_path):
+    rows = ({"text": "a", "label": [0, 3]}, {"text": "b", "label": [3]}, {"text": 5, "label": []})
+    path = tiny.write(tmp_path / "t.jsonl", json_lines(rows))
+    assert table.find_labels(path, COLUMNS, several=True) == ("0", "3")
+    assert read_several(path, ("0", "3")) == [(0, 1), (1,), ()]
+    assert table.read_texts(path, COLUMNS, ("0", "3"), several=True)[2].text_a == "5"
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.csv", "t.tsv"])
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([[1, 0, 1], [0, 0, 0], [1, 0, 0], [0, 1, 1]], TARGETS),
+        ([[1.0, 0.0, 1.0], "0|0|0", [True, False, False], "0.0|1.0|1.0"], TARGETS),
+        ([[1, 0], [1, 1], [0, 1]], [(0,), (0, 1), (1,)]),
+        ([[1.0, 0.0], [0.0, 1.0]], [(0,), (1,)]),
+        ([[False, True]], [(1,)]),
+    ],
+)
+def test_numbers_for_each_label_say_which_a_text_has(tmp_path, name, values, expected):
+    path = write_labels(tmp_path / name, values)
+    count = 3 if expected is TARGETS else 2
+    found = table.find_labels(path, COLUMNS, several=True)
+    assert found == ("0", "1", "2")[:count]
+    for columns in (COLUMNS, dataclasses.replace(COLUMNS, label_names=LABELS[:count])):
+        assert table.find_labels(path, columns, several=True) == (columns.label_names or found)
+        # By position, whatever the model's order is.
+        assert read_several(path, LABELS[:count], columns) == expected
+    reverse = read_several(path, LABELS[:count][::-1], columns)
+    assert [{count - 1 - i for i in ids} for ids in reverse] == [*map(set, expected)]
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "ids"),
+    [
+        ([["war", "art"], None, "art", ["law", "war"]], LABELS, TARGETS),
+        ([["a", "b"], ["b", "a"]], ("a", "b"), [(0, 1), (0, 1)]),
+        ([[0], [1], [0, 1], []], ("0", "1"), [(0,), (1,), (0, 1), ()]),
+        ([[1.0, 0.0], [1.0]], ("0", "1"), [(0, 1), (1,)]),
+        # No vector of three labels has two numbers.
+        ([[0, 1], [0, 1]], ("0", "1", "2"), [(0, 1), (0, 1)]),
+    ],
+)
+def test_lists_of_ids_and_names_are_no_numbers_for_each_label(tmp_path, values, labels, ids):
+    path = write_labels(tmp_path / "t.jsonl", values)
+    if labels != ("0", "1", "2"):
+        assert table.find_labels(path, COLUMNS, several=True) == labels
+    assert read_several(path, labels) == ids

@@ -128,20 +128,29 @@ def test_the_loss_is_the_mean_over_words(task):
 
 
 def test_plain_tags_are_compared_by_their_mean_f1(tokenizer, tmp_path):
-    plain = task_of(tokenizer, ("low", "cap"))
-    examples = [example(["In", "the"], [1, 0]), example(["a"], [0], guid="4")]
-    predictions = np.array([[0.25, 0.75], [0.5, 0.5], [0.125, 0.875]])
-    scores = plain.scores(examples, predictions)
-    # By hand: low is found in 1 of 2 places, cap in its 1 and another one.
-    expected = {"macro_f1": (2 / 3 + 2 / 3) / 2, "accuracy": 2 / 3}
-    expected["eval_loss"] = -np.log([0.75, 0.5, 0.125]).mean()
-    assert scores == pytest.approx(expected) and plain.key_metric == "macro_f1"
+    plain = task_of(tokenizer, ("low", "cap", "all", "never"))
+    examples = [example("abc", [0, 0, 1]), example("def", [0, 2, 1], guid="5")]
+    predictions = np.full((6, 4), 0.125)
+    predictions[range(6), [0, 1, 1, 0, 0, 1]] = 0.625
+    # By hand: low 4 / (3 + 3), cap 4 / (2 + 3), all 0; what never occurs does not count.
+    expected = {"macro_f1": (2 / 3 + 4 / 5 + 0) / 3, "accuracy": 4 / 6}
+    expected["eval_loss"] = -np.log([0.625] * 4 + [0.125] * 2).mean()
+    assert plain.scores(examples, predictions) == pytest.approx(expected)
+    assert plain.key_metric == "macro_f1"
     plain.write(str(tmp_path), "dev", examples, predictions)
-    text = (tmp_path / "dev_predictions.conll").read_text()
-    assert text == "In\tcap\tcap\nthe\tlow\tlow\n\na\tlow\tcap\n"
-    assert (tmp_path / "dev_confusion.tsv").read_text() == "\tlow\tcap\nlow\t1\t1\ncap\t0\t1\n"
-    by_type = (tmp_path / "dev_scores_by_type.tsv").read_text().splitlines()
-    assert by_type[1:] == ["cap\t0.5\t1\t0.666667\t1", "low\t1\t0.5\t0.666667\t2"]
+    files = {name: (tmp_path / f"dev_{name}").read_text().splitlines() for name in FILES}
+    assert files == FILES
+
+
+# Those of "dev".
+FILES = {
+    "predictions.conll": ["a\tlow\tlow", "b\tlow\tcap", "c\tcap\tcap", ""]
+    + ["d\tlow\tlow", "e\tall\tlow", "f\tcap\tcap"],
+    "confusion.tsv": ["\tlow\tcap\tall\tnever", "low\t2\t1\t0\t0", "cap\t0\t2\t0\t0"]
+    + ["all\t1\t0\t0\t0", "never\t0\t0\t0\t0"],
+    "scores_by_type.tsv": ["type\tprecision\trecall\tf1-score\tsupport", "all\t0\t0\t0\t1"]
+    + ["cap\t0.666667\t1\t0.8\t2", "low\t0.666667\t0.666667\t0.666667\t3"],
+}
 
 
 def test_a_word_without_pieces_is_outside_and_has_no_loss(tokenizer, tmp_path):
@@ -208,33 +217,20 @@ def test_entities_are_scored_as_by_seqeval(scheme):
     assert by_type == {name: report[name] for name in ("a", "b")}
 
 
-def test_whole_entities_count():
-    """By hand: of three, one is found, one is a word too short, one of another type."""
-    expected = [["B-a", "I-a", "O", "B-b", "I-b"], ["B-a"]]
-    predicted = [["B-a", "I-a", "O", "B-b", "O"], ["B-b"]]
-    found = token_classification.score_tags(expected, predicted, SCHEMES["BIO"])
-    assert found == {"f1": 1 / 3, "precision": 1 / 3, "recall": 1 / 3, "accuracy": 4 / 6}
-
-
-def test_without_any_entity():
-    found = token_classification.score_tags([["O", "O"]], [["O", "O"]], SCHEMES["BIO"])
-    assert found == {"f1": 0, "precision": 0, "recall": 0, "accuracy": 1}
-    assert token_classification.scores_by_type([["O"]], [["O"]], SCHEMES["BIO"]) == {}
-
-
-def test_plain_tags():
-    classes = ("low", "cap", "all", "never")
-    expected = [["low", "low", "cap"], ["low", "all", "cap"]]
-    predicted = [["low", "cap", "cap"], ["low", "low", "cap"]]
-    # F1: low 4 / (3 + 3), cap 4 / (2 + 3), all 0; what never occurs does not count.
-    found = token_classification.score_tags(expected, predicted, classes)
-    assert found == {"macro_f1": pytest.approx((2 / 3 + 4 / 5 + 0) / 3), "accuracy": 4 / 6}
-    by_type = token_classification.scores_by_type(expected, predicted, classes)
-    assert by_type["cap"] == {"precision": 2 / 3, "recall": 1, "f1-score": 4 / 5, "support": 2}
-    assert by_type["all"] == {"precision": 0, "recall": 0, "f1-score": 0, "support": 1}
-    assert list(by_type) == ["low", "cap", "all"]
-    confusion = token_classification.confusion_matrix(expected, predicted, classes)
-    assert confusion.tolist() == [[2, 1, 0, 0], [0, 2, 0, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
+@pytest.mark.parametrize(
+    ("expected", "predicted", "f1", "accuracy"),
+    [
+        # Of three, one is found, one is a word too short, one of another type.
+        (["B-a I-a O B-b I-b", "B-a"], ["B-a I-a O B-b O", "B-b"], 1 / 3, 4 / 6),
+        (["O O"], ["O O"], 0, 1),
+    ],
+)
+def test_whole_entities_count(expected, predicted, f1, accuracy):
+    tags = [[sentence.split() for sentence in each] for each in (expected, predicted)]
+    found = token_classification.score_tags(*tags, SCHEMES["BIO"])
+    assert found == {"f1": f1, "precision": f1, "recall": f1, "accuracy": accuracy}
+    if not f1:
+        assert token_classification.scores_by_type(*tags, SCHEMES["BIO"]) == {}
 
 
 def test_a_missing_package_is_named(monkeypatch):

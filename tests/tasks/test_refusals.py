@@ -1,0 +1,276 @@
+"""What readers of data, tasks and the preprocessor refuse, in a line that names the place."""
+
+import functools
+import json
+import pathlib
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import albert_tf
+from albert_tf.tasks import classification, conll, glue, race, squad_text, table
+from albert_tf.tasks.table import TableSettings
+from tests import tiny
+
+TEXT = TableSettings(text_column="review", label_column="mood")
+PAIR = TableSettings(text_column="first", text_pair_column="second", label_column="score")
+CHOICE = TableSettings(text_column="p", label_column="answer", choice_columns=("1", "b"))
+SEVERAL = TableSettings()
+# Reads a file of the name that begins with the key, or with the key and a number.
+READERS = {
+    "texts": lambda path: table.read_texts(path, TEXT, ("a", "b")),
+    "numbers": lambda path: table.read_texts(path, PAIR, ()),
+    "classes": lambda path: table.find_labels(path, TEXT),
+    "choices": lambda path: table.read_choices(path, CHOICE),
+    "several": lambda path: table.read_texts(path, SEVERAL, ("art", "law", "war"), several=True),
+    "sets": lambda path: table.find_labels(path, SEVERAL, several=True),
+    "tags": lambda path: conll.read_sentences(path, ("O", "B-a"), labelled=False),
+    "tagged": lambda path: conll.read_sentences(path, ("O",)),
+    "upos": lambda path: list(conll.conllu_sentences(path, "upos")),
+    "squad": squad_text.read_squad,
+    "race": lambda path: race.read_race(path.partition("/RACE")[0], "dev", preprocess=str),
+}
+for _name in ("cola", "qqp", "rte", "sst-2", "sts-b", "wnli"):
+    READERS[_name] = functools.partial(
+        lambda name, path: glue.read_glue(name, pathlib.Path(path).parents[1], "train"), _name
+    )
+
+
+def rows(*values: object) -> str:
+    return "\n".join(json.dumps({"text": "a b", "label": value}) for value in values)
+
+
+def cell(text: str) -> str:
+    return f'text,label\na,"{text}"\n'
+
+
+def questions(*given: object) -> str:
+    return json.dumps({"data": [{"paragraphs": [{"context": "Cats sleep.", "qas": given}]}]})
+
+
+def answer(**changes: object) -> str:
+    answers = [{"text": "Cats", "answer_start": 0, **changes}]
+    return questions({"id": "q", "question": "who?", "answers": answers})
+
+
+def passages(**changes: object) -> str:
+    options = [["Tom", "Ann", "Bob", "Eve"], ["cat", "Tom", "dog", "pig"]]
+    first = {"id": "7", "article": "Tom.", "questions": ["Who?", "_?"], "options": options}
+    first["answers"] = ["A", "D"]
+    return json.dumps(first) + "\n" + json.dumps({**first, "id": "8", **changes})
+
+
+QUESTION = {"id": "q", "question": "who?"}
+CONLLU = "1\tI\tI\t_\t_\t_\t2\tnsubj\t_\t_\n"
+QQP = "id\tquestion1\tquestion2\tis_duplicate\n0\ta\tb\t1\n1\tc\td\te\t0\n"
+WNLI = "index\tsentence1\tsentence2\tlabel\n7\ta\tb\t1\n8\ta\tb\t1\n7\tc\td\t0\n"
+LONE = r'{"review": "\\ud83d \ud83d\ude00 \uDe00"}'  # A backslash, a pair, and half of one.
+# A reader, the name of its file, the content, the line that is wrong (0: none), and what is named.
+FILES = [
+    ("texts", "t.txt", "a", 0, "ends in .csv, .tsv, .jsonl, .json, .parquet"),
+    ("texts", "t.csv", "review,mood\n", 0, "no examples"),
+    ("texts", "t.csv", "text,mood\nx,a\n", 1, "'review'"),
+    ("texts", "t.csv", "review,mood,mood\nx,a,b\n", 1, "'mood', each once"),
+    ("texts", "t.csv", "review,mood\nx,a\nx,y,b\n", 3, "2 cells (review, mood), got 3"),
+    ("texts", "t.csv", 'review,mood\n"x\ny",a\n,b\n', 4, "'review'"),
+    ("texts", "t.csv", 'review,mood\nx,a\n"y,b\nz,a\n', 3, "not a row"),
+    ("texts", "t.csv", "review,mood\rx,a\ry,b\r", 1, "carriage return"),
+    ("texts", "t.csv", "review,mood\nx,a\nx,c\n", 3, "'c'"),
+    ("texts", "t.tsv", b"review\tmood\nx\ta\n\xff\tb\n", 3, "UTF-8"),
+    ("texts", "t.tsv", "review\tmood\nx\ta\ry\tb\r", 2, "carriage return"),
+    ("texts", "t.jsonl", LONE, 1, "at character 33"),
+    ("texts", "t.json", '{\n"review": "x"\n}\n', 1, "JSON"),
+    ("texts", "t.json", '[{"review": "x", "mood": "a"}]', 1, "object"),
+    ("texts", "t.jsonl", '{"review": null, "mood": "a"}', 1, "'review'"),
+    ("texts", "t.jsonl", '\n{"review": "x"}', 2, "'mood'"),
+    ("texts", "t.jsonl", '{"review": "x", "mood": NaN}', 1, "'mood'"),
+    *(
+        ("numbers", "t.csv", f"first,second,score\nx,y,1\nx,y,{score}\n", 3, f"'{score}'")
+        for score in ("five", "nan", "inf")
+    ),
+    ("classes", "t.csv", "review,mood\nx,a\ny,a\n", 0, "'mood'"),
+    *(
+        ("classes", "t.csv", f'review,mood\nx,a\ny,"c{between}d"\n', 3, repr(f"c{between}d"))
+        for between in "\t\r\n"
+    ),
+    ("choices", "t.csv", "p,1,b,answer\nx,y,z,3\n", 2, "'3'"),
+    ("choices", "t.csv", "p,1,b,answer\nx,y,z,1\n", 2, "'1' could mean"),
+    # 0 or 1 for each label, or ids.
+    ("several", "t.jsonl", rows([0, 1, 0], [0, 1]), 2, "0 or 1 for each of 3 labels"),
+    ("several", "t.jsonl", rows([2], [0, 1, 1]), 1, "t.jsonl:2 .* '2'"),
+    ("several", "t.jsonl", rows([0, 1, 0], []), 2, "t.jsonl:1 .* ''"),
+    ("several", "t.jsonl", rows([0, 1, 0, 1]), 1, "3 labels"),
+    ("several", "t.jsonl", rows([2, -1, 2]), 1, "'2|-1|2'"),
+    ("several", "t.jsonl", '{"text": "a"}', 1, "'label'"),
+    ("several", "t.csv", "text,label\na,art|what\n", 2, "'what'"),
+    ("sets", "t.jsonl", rows([0, 1], [1, 0]), 1, "0 and 1"),
+    ("sets", "t.jsonl", rows(["x"]) + '\n{"text": ["a"], "label": "x"}', 2, "column 'text'"),
+    ("sets", "t.jsonl", rows(["x"]) + '\n{"text": {"a": 1}, "label": "x"}', 2, "column 'text'"),
+    ("sets", "t.jsonl", rows(["x"], [["x"]]), 2, "column 'label'"),
+    ("sets", "t.jsonl", rows(["x"], ["x|y"]), 2, "'x|y'"),
+    ("sets", "t.csv", cell("['art' 'war']"), 2, "'label'"),
+    ("sets", "t.csv", cell("['art', b'war']"), 2, "'label'"),
+    ("sets", "t.csv", cell("[1, " + "[" * 100_000 + "]"), 2, "'label'"),
+    ("sets", "t.csv", cell("[1, [2]]"), 2, "'label'"),
+    ("sets", "t.csv", cell("|"), 0, "no label"),
+    ("sets", "t.csv", cell("art|"), 0, "only one label"),
+    ("tags", "a.conll", "a O\nb X O\n", 2, "2 column(s) as in line 1, got 3"),
+    ("tags", "a.conll", "a O\n\nb\n", 3, "2 column(s) as in line 1, got 1"),
+    ("tags", "a.conll", "a O\nb B-XY\n", 2, "'B-XY'"),
+    ("tags", "a.conll", "# SYM\na O\n", 1, "'# SYM'"),
+    ("tags", "a.conll", "a O\rb O\n", 1, "carriage return"),
+    ("tags", "a.conll", "-DOCSTART- O\n\n", 0, "no sentences"),
+    ("tags", "a.jsonl", '{"tokens": 1}', 1, "'tokens'"),
+    ("tags", "a.jsonl", '{"tokens": []}', 1, "no tokens"),
+    ("tags", "a.jsonl", '{"tokens": ["a", ""]}', 1, "'tokens', got '' at index 1"),
+    ("tags", "a.jsonl", '{"tokens": ["a"], "labels": [3]}', 1, "'labels', got 3"),
+    ("tags", "a.jsonl", '{"tokens": ["a"], "labels": []}', 1, "a label for each"),
+    *(
+        ("tags", "a.jsonl", json.dumps({"tokens": ["a"], "labels": [tag]}), 1, repr(tag))
+        for tag in ("B-\tx", "B- x", "B-\nx", "B-\rx")
+    ),
+    ("tags", "a.jsonl", '{"tokens": ["a"], "labels": ["O"]}\n{"tokens": ["a"]}', 2, "line 1"),
+    ("tagged", "a.txt", "EU\nrejects\n\nPeter\n", 1, "'EU' has no label"),
+    ("tagged", "a.JSON", '{"tokens": ["EU"]}\n{"tokens": ["a b"]}', 1, "'EU' has no label"),
+    ("upos", "a.conllu", "1\tI\tPRON\n", 1, "10 columns"),
+    ("upos", "a.conllu", CONLLU, 0, "`column`"),
+    ("upos", "a.conllu", "# text\n\n", 0, "no sentences"),
+    ("sst-2", "SST-2/train.tsv", "text\tlabel\na\t1\n", 1, "'sentence'"),
+    ("sst-2", "SST-2/train.tsv", "sentence\tlabel\na\t1\nb\t2\n", 3, "'2'"),
+    ("sst-2", "SST-2/train.tsv", "sentence\tlabel\n", 0, "no examples"),
+    ("cola", "CoLA/train.tsv", "gj04\t1\t\tGood.\ngj04\t1\n", 2, "4 cells"),
+    ("sts-b", "STS-B/train.tsv", "sentence1\tsentence2\tscore\na\tb\tfive\n", 2, "'five'"),
+    ("wnli", "WNLI/train.tsv", WNLI, 4, "'7' is already used in line 2"),
+    ("qqp", "QQP/train.tsv", QQP, 3, "4 cells"),
+    ("squad", "squad.json", "{", 0, "JSON"),
+    ("squad", "squad.json", b'{"data": "\xff"}', 0, "UTF-8"),
+    ("squad", "squad.json", "[]", 0, "SQuAD's format"),
+    ("squad", "squad.json", '{"data": []}', 0, "no examples"),
+    ("squad", "squad.json", questions(), 0, "no examples"),
+    ("squad", "squad.json", '{"data": [7]}', 0, "'paragraphs'"),
+    ("squad", "squad.json", '{"data": [{"paragraphs": [{"context": 7}]}]}', 0, "'context'"),
+    ("squad", "squad.json", questions(QUESTION, QUESTION), 0, "question q"),
+    ("squad", "squad.json", answer(text="sleep.", answer_start=6), 0, "question q: the answer"),
+    ("squad", "squad.json", answer(text=""), 0, "question q: the answer ''"),
+    ("squad", "squad.json", questions({"id": "q"}), 0, "question q: expected .* 'question'"),
+    ("squad", "squad.json", questions("who?"), 0, "'id' .* 'who?'"),
+    ("squad", "squad.json", questions({**QUESTION, "id": ["q"]}), 0, "'id' .* ['q']"),
+    ("squad", "squad.json", answer(text=None), 0, "question q: expected .* 'text'"),
+    ("squad", "squad.json", answer(answer_start=True), 0, "'answer_start' .* True"),
+    ("squad", "squad.json", questions({**QUESTION, "answers": None}), 0, "'answers'"),
+    ("squad", "squad.json", questions({**QUESTION, "is_impossible": "f"}), 0, "'is_impossible'"),
+    ("race", "RACE/dev/middle/all.txt", passages(id="7"), 2, "passage 7 .* all.txt:1"),
+    ("race", "RACE/dev/middle/all.txt", passages(answers=["A"]), 2, "2, 2, 1"),
+    ("race", "RACE/dev/middle/all.txt", passages(answers=["A", "E"]), 2, "question 2: .* 'E'"),
+    ("race", "RACE/dev/middle/all.txt", passages(answers=["", "A"]), 2, "question 1: .* ''"),
+    ("race", "RACE/dev/middle/all.txt", passages(questions=[None, "b"]), 2, "question 1: .* None"),
+    ("race", "RACE/dev/middle/all.txt", passages(options=[["a"], ["b"] * 4]), 2, "question 1"),
+    ("race", "RACE/dev/middle/all.txt", passages(options=[["a"] * 4, [1] * 4]), 2, "question 2"),
+    ("race", "RACE/dev/middle/all.txt", passages(answers="AD"), 2, "'answers'"),
+    ("race", "RACE/dev/middle/all.txt", passages(article=None), 2, "'article'"),
+    ("race", "RACE/dev/middle/all.txt", passages(id=["x"]), 2, "'id'"),
+    ("race", "RACE/dev/middle/3.txt", '{"article": ""}', 0, "'id'"),
+]
+
+
+def class_weights(text: str) -> np.ndarray:
+    return classification.parse_class_weights(text, ("a", "b=c", "d"), [0, 1, 2])
+
+
+def order(tags: str) -> tuple[str, ...]:
+    return conll.order_tags(dict.fromkeys(tags.split(), 1), "f")
+
+
+def endless() -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((["a", "b"], [0, 1])).repeat().batch(3)
+
+
+def labelled(*weights: list[float]) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((["a", "b"], [1, 0], *weights))
+
+
+GOOD = ("bad", "good")
+# A call, given what makes a preprocessor with labels, and what is named.
+CALLS = [
+    (lambda make: make()([]), "texts"),
+    (lambda make: make()(["a", None]), "texts .* index 1 is None"),
+    (lambda make: make()(3), "texts .* 3"),
+    (lambda make: make()(["a", "I \ud83d"]), "texts: the one at index 1 .* at character 2"),
+    (lambda make: make().tokenizer.encode("\udcff"), "surrogate"),
+    (lambda make: make()(["a"], ["b", "c"]), "pairs .* 2 and 1"),
+    (lambda make: make()(["a", "b"], choices=[["c"], []]), "choices"),
+    (lambda make: make()(["Who?", "What?"], contexts=["", " "]), "context"),
+    (lambda make: make()({"sentence": ["a"]}), "'text', got 'sentence'"),
+    (lambda make: make()(["a"], pad_to=-1), "`pad_to`"),
+    (lambda make: make().dataset(endless()), "never ends"),
+    (lambda make: make().dataset(["a"], [1], sample_weights=[np.nan]), "`sample_weights`"),
+    (lambda make: make().dataset(["a"], sample_weights=[1.0]), "`sample_weights` .* `labels`"),
+    (lambda make: make().dataset(labelled(), labels=[1, 1]), "`labels`"),
+    (lambda make: make().dataset(labelled([0.5, 2.0]), sample_weights=[1, 1]), "`sample_weights`"),
+    (lambda make: make().dataset(["a"], ["b"]), "'b' .* `labels` .* none given"),
+    (lambda make: make().dataset(["a"], [float("nan")]), "labels .* finite"),
+    (lambda make: make().dataset(["a"], batch_size=2.5), "`batch_size` .* 2.5"),
+    (lambda make: make(*GOOD).dataset(["a", "b"], [["bad"], ["ugly"]]), "'ugly' .* `labels`"),
+    (lambda make: make(*GOOD).dataset(["a", "b"], [[0], [0, 1]]), "labels .* as many for each"),
+    (lambda make: make(*GOOD).dataset(["a"], ["ugly"]), "'ugly' .* `labels`"),
+    (lambda make: make(*GOOD).dataset(["a", "b"], [1, 2]), "label 2 .* `labels`"),
+    (lambda make: make(*GOOD).dataset(["a", "b"], [-1, 0]), "label -1 .* `labels`"),
+    (lambda make: make(*GOOD).dataset(["a"], [3.7]), "label 3.7 .* `labels=()`"),
+    (lambda make: make(*GOOD).dataset(["a", "b"], [0.3, 0.9]), "label 0.3 .* `labels`"),
+    (lambda make: make(1, 2).dataset(["a", "b"], [0, 1]), "'0' .* `labels`"),
+    (lambda make: make(max_seq_length=3), "`max_seq_length` .* 4, not 3"),
+    (lambda make: make(max_seq_length="9"), "`max_seq_length` .* '9'"),
+    (lambda _: class_weights("e=1"), "`class_weights` .* a, b=c, d"),
+    (lambda _: class_weights("a=1,a=2"), "`class_weights` .* 'a=2'"),
+    (lambda _: class_weights("a=1,e,f=2,d=2"), "`class_weights` .* 'e,f=2,d=2'"),
+    (lambda _: class_weights("2.5"), "`class_weights` .* '2.5'"),
+    (lambda _: class_weights("a=1,"), "`class_weights` .* ''"),
+    (lambda _: class_weights("a=none"), "`class_weights` .* a .* 'none'"),
+    (lambda _: class_weights("a=0"), "`class_weights` .* '0'"),
+    (lambda _: class_weights("d=inf"), "`class_weights` .* 'inf'"),
+    (lambda _: order("B-a I-a L-a U-a"), "f: .* B-a, I-a, L-a, U-a .* BILOU"),
+    (lambda _: order("B-a M-a E-a S-b O"), "f: .* BMES .* I- for M-"),
+    (lambda _: order("B-a W-a"), "f: .* B-a, W-a"),
+    (lambda _: order("lower"), "f: .* 'lower'"),
+    (lambda _: order("O"), "f: .* 'O'"),
+]
+
+
+def assert_one_line(message: str, nouns: str) -> None:
+    assert len(message.splitlines()) == 1
+    assert re.search(".*".join(map(re.escape, nouns.split(" .* "))), message), message
+
+
+@pytest.mark.parametrize(
+    ("reader", "name", "content", "line", "nouns"), FILES, ids=range(len(FILES))
+)
+def test_a_bad_file(reader, name, content, line, nouns, tmp_path):
+    path = tiny.write(tmp_path / name, content)
+    place = re.escape(path) + (rf":{line}\b" if line else r"(?!:\d)")
+    with pytest.raises(ValueError, match=place) as caught:
+        READERS[reader](path)
+    assert_one_line(str(caught.value), nouns)
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == [pathlib.Path(path)]
+
+
+@pytest.mark.parametrize(("call", "nouns"), CALLS, ids=[nouns for _, nouns in CALLS])
+def test_a_bad_call(call, nouns, vocabulary):
+    def make(*labels, max_seq_length=24):
+        return albert_tf.Preprocessor(vocabulary, max_seq_length, labels)
+
+    with pytest.raises(ValueError) as caught:
+        call(make)
+    assert_one_line(str(caught.value), nouns)
+
+
+@pytest.mark.parametrize(
+    ("reader", "name"),
+    [("tags", "a.conll"), ("texts", "t.csv"), ("classes", "t.csv"), ("squad", "squad.json"),
+     ("rte", "RTE/train.tsv"), ("race", "RACE/dev/middle")],
+)  # fmt: skip
+def test_a_missing_file_is_named(reader, name, tmp_path):
+    with pytest.raises(FileNotFoundError, match=name) as caught:
+        READERS[reader](str(tmp_path / name))
+    assert_one_line(str(caught.value), "")
