@@ -7,9 +7,9 @@ if __name__ == "__main__":
 
     commands.export()
 else:
+    from albert_tf.cli.export import main as main
     from albert_tf.serving.answering import QuestionAnswerer
     from albert_tf.serving.classifying import Chooser, Classifier
-    from albert_tf.serving.export import main as main
     from albert_tf.serving.saved_model import save
     from albert_tf.serving.served_models import MaskFiller, ServedModel
     from albert_tf.serving.tagging import Tagger

@@ -1,4 +1,4 @@
-"""`python -m albert_tf.predict`; see serving/predict.py."""
+"""`python -m albert_tf.predict`; see cli/predict.py."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ if __name__ == "__main__":
 
     commands.predict()
 else:
-    from albert_tf.serving.predict import main as main
+    from albert_tf.cli.predict import main as main

@@ -1,4 +1,4 @@
-"""Runs albert_tf.generator.create, from a clone that need not be installed."""
+"""Runs albert_tf.cli.create_pretraining_data, from a clone that need not be installed."""
 
 import pathlib
 import sys

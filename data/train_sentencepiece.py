@@ -1,4 +1,4 @@
-"""Runs albert_tf.generator.sentencepiece, from a clone that need not be installed."""
+"""Runs albert_tf.cli.train_sentencepiece, from a clone that need not be installed."""
 
 import pathlib
 import sys

@@ -33,8 +33,12 @@ FOLDERS = {
 }
 # Public names for what lies in a folder, and `python -m` of one.
 ALIASES = {"optimization", "export", "predict", "conversion.__main__"}
-# Imported when a method is called, upwards: `from_weights` is a method of every model.
-UPWARDS = {("model.configured", "albert_tf.conversion.loading")}
+# Imported upwards, when a method is called (`from_weights` is a method of every model), and by
+# `python -m albert_tf.serving.server`.
+UPWARDS = {
+    ("model.configured", "albert_tf.conversion.loading"),
+    ("serving.server", "albert_tf.cli.commands"),
+}
 # What defines and reads flags; and what speaks of them: scripts, and the help of settings.
 WITH_FLAGS = {"scripts", "console", "cli"}
 SETTINGS = {"generator.settings", "conversion.settings", "serving.settings"}

@@ -1,1 +1,1 @@
-"""The training scripts: flags -> checks, a task, a Trainer."""
+"""The commands, a file each: flags -> checks, the library's calls, and what is said of them."""

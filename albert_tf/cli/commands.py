@@ -66,17 +66,16 @@ def extend_vocabulary() -> None:
 
 def create_pretraining_data() -> None:
     """`albert-create-pretraining-data`, and data/create_pretraining_data.py in a clone."""
-    from albert_tf.generator import create
+    from albert_tf.cli import create_pretraining_data as command
 
-    settings.run_script(create.GeneratorSettings, create.main, create.__doc__)
+    settings.run_script(command.GeneratorSettings, command.main, command.__doc__)
 
 
 def train_sentencepiece() -> None:
     """`albert-train-sentencepiece`, and data/train_sentencepiece.py in a clone."""
-    from albert_tf.generator import sentencepiece
+    from albert_tf.cli import train_sentencepiece as command
 
-    doc = sentencepiece.__doc__
-    settings.run_script(sentencepiece.SentencePieceSettings, sentencepiece.main, doc)
+    settings.run_script(command.SentencePieceSettings, command.main, command.__doc__)
 
 
 def convert() -> None:
@@ -88,28 +87,28 @@ def convert() -> None:
 
 def export() -> None:
     """`albert-export`, and `python -m albert_tf.export`."""
-    from albert_tf.serving import export
+    from albert_tf.cli import export
 
     settings.run_script(export.ExportSettings, export.main, export.__doc__)
 
 
 def predict() -> None:
     """`albert-predict`, and `python -m albert_tf.predict`."""
-    from albert_tf.serving import predict
+    from albert_tf.cli import predict
 
     settings.run_script(predict.PredictionSettings, predict.main, predict.__doc__)
 
 
 def serve() -> None:
     """`albert-serve`, and `python -m albert_tf.serving.server`."""
-    from albert_tf.serving import server
+    from albert_tf.cli import serve
 
-    settings.run_script(server.ServerSettings, server.main, server.__doc__)
+    settings.run_script(serve.ServerSettings, serve.main, serve.__doc__)
 
 
 def inspect() -> None:
     """Looks inside models: `albert-inspect COMMAND --help` lists a command's flags."""
-    from albert_tf.inspection.commands import COMMANDS
+    from albert_tf.cli.inspect import COMMANDS
 
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name not in COMMANDS:

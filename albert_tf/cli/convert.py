@@ -7,12 +7,48 @@ In a clone `python -m albert_tf.conversion` is the same.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import importlib
 
 from absl import logging
 
 from albert_tf.console import errors, log, tensorflow_logs
-from albert_tf.conversion.settings import ConversionSettings
+from albert_tf.console.settings import REQUIRED, setting
+from albert_tf.conversion import huggingface, layouts
+from albert_tf.conversion.settings import StoredSettings
+
+_conversion = functools.partial(setting, group="Conversion")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConversionSettings(StoredSettings):
+    """The settings of albert-convert."""
+
+    headings = ("Conversion",)
+
+    from_: str = _conversion(
+        REQUIRED,
+        "Model to convert: a directory, checkpoint prefix, file or hf://OWNER/NAME.",
+    )
+    to: str = _conversion(REQUIRED, "Layout to write.", choices=layouts.LAYOUTS)
+    output_dir: str = _conversion(REQUIRED, "Output directory, new or empty.")
+    architecture: str | None = _conversion(
+        None,
+        "Hugging Face class; by default inferred from the heads.",
+        choices=huggingface.ARCHITECTURES,
+    )
+    drop: tuple[str, ...] = _conversion(
+        (), "Weights to leave out: prefixes of the release's names, separated by commas."
+    )
+    onnx: bool = _conversion(
+        False, "With --to=huggingface: add onnx/model.onnx and an int8 one, for transformers.js."
+    )
+    license: str | None = _conversion(
+        None,
+        "Licence that the model card of to=huggingface names, as apache-2.0. By default that of "
+        "ALBERT's released weights if the model began with them, else none.",
+    )
 
 
 def main(settings: ConversionSettings) -> None:

@@ -1,4 +1,4 @@
-"""The settings of albert-convert, and those of all commands that read a stored model."""
+"""The settings that all commands have in common that read a stored model."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING
 
-from albert_tf.console.settings import REQUIRED, Settings, setting
-from albert_tf.conversion import huggingface, layouts
+from albert_tf.console.settings import Settings, setting
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.conversion.stored_model import ModelLocation
 
 _stored = functools.partial(setting, group="What lies beside the weights")
-_conversion = functools.partial(setting, group="Conversion")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,33 +40,3 @@ class StoredSettings(Settings):
 
         files = (self.albert_config_file, self.spm_model_file, self.vocab_file)
         return ModelLocation(path, *files, self.do_lower_case, self.keep_accents)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ConversionSettings(StoredSettings):
-    """The settings of albert-convert."""
-
-    headings = ("Conversion",)
-
-    from_: str = _conversion(
-        REQUIRED,
-        "Model to convert: a directory, checkpoint prefix, file or hf://OWNER/NAME.",
-    )
-    to: str = _conversion(REQUIRED, "Layout to write.", choices=layouts.LAYOUTS)
-    output_dir: str = _conversion(REQUIRED, "Output directory, new or empty.")
-    architecture: str | None = _conversion(
-        None,
-        "Hugging Face class; by default inferred from the heads.",
-        choices=huggingface.ARCHITECTURES,
-    )
-    drop: tuple[str, ...] = _conversion(
-        (), "Weights to leave out: prefixes of the release's names, separated by commas."
-    )
-    onnx: bool = _conversion(
-        False, "With --to=huggingface: add onnx/model.onnx and an int8 one, for transformers.js."
-    )
-    license: str | None = _conversion(
-        None,
-        "Licence that the model card of to=huggingface names, as apache-2.0. By default that of "
-        "ALBERT's released weights if the model began with them, else none.",
-    )

@@ -1,12 +1,4 @@
-"""Serves exported models over HTTP, as TensorFlow Serving does, without TensorFlow.
-
-    albert-serve --model=exported/sentiment
-
-answers POST /v1/models/sentiment:predict at port 8501, and shows a page to try the model at /. A
-SavedModel is served, too, where TensorFlow is installed. After Ctrl-C or SIGTERM /readyz says that
-the server ends, which it does two seconds later. In a clone `python -m albert_tf.serving.server` is
-the same.
-"""
+"""Runs albert-serve's web application: models by name and version, a port, an orderly end."""
 
 from __future__ import annotations
 
@@ -16,14 +8,12 @@ import gc
 import importlib.util
 import os
 import re
-import signal
 import socket
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from albert_tf.console import errors, tensorflow_logs
-from albert_tf.console import settings as flags
 from albert_tf.serving import predict
 from albert_tf.serving.settings import ServerSettings
 from albert_tf.storage import files
@@ -68,41 +58,38 @@ def find(models: Sequence[str]) -> dict[str, dict[str, str]]:
     return found
 
 
-def main(settings: ServerSettings) -> None:
-    """Serves until a signal comes."""
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: sys.exit(0))
-    with errors.in_one_line(flags=settings.names()):
-        with errors.of_extra("serve", "albert-serve"):
-            from albert_tf.serving import rest_api, rest_one_model
+def run(settings: ServerSettings) -> None:
+    """Serves the models until the process is to end."""
+    with errors.of_extra("serve", "albert-serve"):
+        from albert_tf.serving import rest_api, rest_one_model
 
-        # The port is taken first, but clients are let in once the models are loaded.
-        port = rest_one_model.default_port() if settings.port is None else settings.port
-        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
-        try:
-            listener.bind((settings.host, port))
-        except OSError as error:
-            listener.close()
-            where = f"{settings.host}, port {port}"
-            raise OSError(f"can't listen at {where}: {error.strerror}") from None
-        predictors: dict[str, dict[str, predict.Predictor]] = {}
-        for name, versions in find(settings.model).items():
-            for version, path in versions.items():
-                if files.is_file(os.path.join(path, "saved_model.pb")):
-                    if not importlib.util.find_spec("tensorflow"):
-                        raise ValueError(f"{path} needs TensorFlow: export to ONNX, or install it")
-                    tensorflow_logs.import_tensorflow()
-                predictors.setdefault(name, {})[version] = predict.load_exported(path)
-        app = rest_api.create_app(predictors, settings)
-        # What is here now stays. To look through it for garbage would stop all clients for 0.2 s.
-        gc.collect()
-        gc.freeze()
-        host, port = listener.getsockname()[:2]
-        ready = f"albert-serve: http://{host}:{port} has {', '.join(predictors)}"
-        _serve(app, listener, settings.shutdown_seconds, ready)
+    # The port is taken first, but clients are let in once the models are loaded.
+    port = rest_one_model.default_port() if settings.port is None else settings.port
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
+    try:
+        listener.bind((settings.host, port))
+    except OSError as error:
+        listener.close()
+        where = f"{settings.host}, port {port}"
+        raise OSError(f"can't listen at {where}: {error.strerror}") from None
+    predictors: dict[str, dict[str, predict.Predictor]] = {}
+    for name, versions in find(settings.model).items():
+        for version, path in versions.items():
+            if files.is_file(os.path.join(path, "saved_model.pb")):
+                if not importlib.util.find_spec("tensorflow"):
+                    raise ValueError(f"{path} needs TensorFlow: export to ONNX, or install it")
+                tensorflow_logs.import_tensorflow()
+            predictors.setdefault(name, {})[version] = predict.load_exported(path)
+    app = rest_api.create_app(predictors, settings)
+    # What is here now stays. To look through it for garbage would stop all clients for 0.2 s.
+    gc.collect()
+    gc.freeze()
+    host, port = listener.getsockname()[:2]
+    ready = f"albert-serve: http://{host}:{port} has {', '.join(predictors)}"
+    _serve(app, listener, settings.shutdown_seconds, ready)
 
 
 def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) -> None:
@@ -149,4 +136,6 @@ def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) ->
 
 
 if __name__ == "__main__":
-    flags.run_script(ServerSettings, main, __doc__)
+    from albert_tf.cli import commands
+
+    commands.serve()

@@ -10,8 +10,8 @@ import pytest
 
 from albert_tf.answers.classify import Classify
 from albert_tf.cli import finetune
+from albert_tf.cli import predict as predict_command
 from albert_tf.conversion.convert import convert
-from albert_tf.serving import predict
 from albert_tf.storage import eval_results
 from albert_tf.storage.run_record import find_run
 from albert_tf.training.progress import four_digits
@@ -167,7 +167,7 @@ def test_a_run_ends_with_what_to_use_and_a_command_that_works(copy, caplog, caps
     label, program, *arguments = shlex.split(following)
     assert label == "next:" and program.endswith("albert-predict")
     (copy / "texts.txt").write_text("the heaven\tthe earth\n")
-    run_main(predict.main, [*arguments, f"--input_file={copy}/texts.txt"])
+    run_main(predict_command.main, [*arguments, f"--input_file={copy}/texts.txt"])
     assert re.match(r"[01] \(0 0\.\d{3}, 1 0\.\d{3}\)\n", capsys.readouterr().out)
 
 

@@ -5,12 +5,12 @@ import dataclasses
 import pytest
 from absl import flags
 
+from albert_tf.cli.convert import ConversionSettings
 from albert_tf.cli.finetune_settings import FinetuningSettings
+from albert_tf.cli.inspect import COMMANDS
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.console import settings
 from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, Settings, setting
-from albert_tf.conversion.settings import ConversionSettings
-from albert_tf.inspection.commands import COMMANDS
 from albert_tf.serving.settings import ExportSettings, PredictionSettings
 
 

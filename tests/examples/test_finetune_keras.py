@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
+from albert_tf.cli import predict as predict_command
 from albert_tf.conversion.convert import convert
-from albert_tf.serving import predict
 from tests import tiny
 from tests.tiny import run_main
 
@@ -58,6 +58,6 @@ def test_the_notebook_runs(tmp_path, golden, monkeypatch, capsys):
     labels = [classes[row.argmax()] for row in expected]
     assert [label.decode() for label in served["label"].numpy()] == labels
     (tmp_path / "lines.txt").write_text("\n".join(texts))
-    run_main(predict.main, ["--model=served", "--input_file=lines.txt"])
+    run_main(predict_command.main, ["--model=served", "--input_file=lines.txt"])
     answers = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert answers == labels

@@ -1,6 +1,6 @@
 import pytest
 
-from albert_tf.generator import create
+from albert_tf.cli import create_pretraining_data
 from albert_tf.generator.settings import GeneratorSettings
 from tests.tiny import parse
 
@@ -18,7 +18,7 @@ def run(golden, tmp_path):
             "dupe_factor": 1,
             "num_processes": 1,
         } | changes
-        create.main(parse(GeneratorSettings, **given))
+        create_pretraining_data.main(parse(GeneratorSettings, **given))
         return given["output_file"]
 
     return run_with

@@ -9,7 +9,8 @@ import json
 
 import pytest
 
-from albert_tf.generator import create, documents, shards
+from albert_tf.cli import create_pretraining_data
+from albert_tf.generator import documents, shards
 from albert_tf.generator.settings import GeneratorSettings
 from tests.tiny import parse
 
@@ -56,7 +57,7 @@ def run(golden, texts, tmp_path):
             "runner": runner,
             "beam_options": "--runner=FnApiRunner" if runner == "beam" else "",
         } | changes
-        create.main(parse(GeneratorSettings, **given))
+        create_pretraining_data.main(parse(GeneratorSettings, **given))
         return tmp_path / runner
 
     return run_with

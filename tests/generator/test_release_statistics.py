@@ -27,7 +27,7 @@ from record_statistics import (
 )
 from statistics_of_samples import assert_same_distribution
 
-from albert_tf.generator import create
+from albert_tf.cli import create_pretraining_data
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.records import masking
 from albert_tf.records.input_pipeline import DynamicMasking
@@ -44,7 +44,7 @@ def _run_generator(tmp_path, text, model, seed, **changes):
     output = tmp_path / f"{seed}.tfrecord"
     given = {"max_seq_length": 128, "random_seed": seed, "num_processes": 1} | changes
     given |= {"input_file": text, "output_file": output, "spm_model_file": model}
-    create.main(parse(GeneratorSettings, **given))
+    create_pretraining_data.main(parse(GeneratorSettings, **given))
     return output
 
 

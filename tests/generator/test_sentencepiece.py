@@ -7,6 +7,7 @@ import signal
 import pytest
 import sentencepiece
 
+from albert_tf.cli import train_sentencepiece as command
 from albert_tf.generator import sentencepiece as train_sentencepiece
 from albert_tf.text.sentence_piece import (
     UNUSED,
@@ -28,7 +29,7 @@ def run(tmp_path):
     def run_with(name="v", **changes):
         given = {"input_file": tmp_path / "text.txt", "model_prefix": tmp_path / name}
         given |= {"vocab_size": 67, **changes}
-        train_sentencepiece.main(parse(train_sentencepiece.SentencePieceSettings, **given))
+        command.main(parse(command.SentencePieceSettings, **given))
         return tmp_path / f"{name}.model"
 
     return run_with

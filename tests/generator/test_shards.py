@@ -16,7 +16,8 @@ import pytest
 import tensorflow as tf
 from record_statistics import read_records
 
-from albert_tf.generator import create, shards, workers
+from albert_tf.cli import create_pretraining_data
+from albert_tf.generator import shards, workers
 from albert_tf.generator.report import WrongVocabularyError
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.storage import files
@@ -42,7 +43,7 @@ def _arguments(golden, folder, **changes):
 
 
 def _run(golden, folder, **changes):
-    create.main(parse(GeneratorSettings, *_arguments(golden, folder, **changes)))
+    create_pretraining_data.main(parse(GeneratorSettings, *_arguments(golden, folder, **changes)))
     return _contents(folder)
 
 

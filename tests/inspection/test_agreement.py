@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.inspection import agreement, commands
+from albert_tf.cli import inspect as commands
+from albert_tf.inspection import agreement
 from albert_tf.text.tokenization import Tokenizer
 from tests import tolerances
 from tests.tiny import randomise, run_main

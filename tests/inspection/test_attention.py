@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.inspection import attention, commands
+from albert_tf.cli import inspect as commands
+from albert_tf.inspection import attention
 from tests import tolerances
 from tests.inspection import numpy_albert
 from tests.tiny import randomise, run_main

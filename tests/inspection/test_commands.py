@@ -7,7 +7,8 @@ import pytest
 
 import albert_tf
 from albert_tf.cli import commands as cli_commands
-from albert_tf.inspection import commands, models
+from albert_tf.cli import inspect as commands
+from albert_tf.inspection import models
 from tests.tiny import run_main
 
 

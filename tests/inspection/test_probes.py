@@ -9,7 +9,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from albert_tf.inspection import commands, probes
+from albert_tf.cli import inspect as commands
+from albert_tf.inspection import probes
 from albert_tf.tasks.table import TableSettings
 from tests import pretraining_runs as runs
 from tests import tolerances

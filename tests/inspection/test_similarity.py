@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.inspection import commands, models, similarity
+from albert_tf.cli import inspect as commands
+from albert_tf.inspection import models, similarity
 from tests import pretraining_runs as runs
 from tests import tiny, tolerances
 from tests.inspection import numpy_albert

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from albert_tf.inspection import commands
+from albert_tf.cli import inspect as commands
 from tests.tiny import parse
 
 

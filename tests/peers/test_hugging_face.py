@@ -15,9 +15,9 @@ import pytest
 from safetensors.numpy import load_file
 
 import albert_tf
+from albert_tf.cli.train_sentencepiece import main as train
 from albert_tf.conversion.convert import convert
 from albert_tf.conversion.stored_model import ModelLocation
-from albert_tf.generator.sentencepiece import main as train
 from albert_tf.generator.settings import SentencePieceSettings
 from albert_tf.inspection import attention, similarity
 from albert_tf.inspection import models as inspection_models

@@ -14,9 +14,9 @@ from albert_tf.answers.classify import Classify
 from albert_tf.answers.fill import Fill
 from albert_tf.answers.span import BeamSpan, Span, SpanOrNone
 from albert_tf.answers.tag import Tag
-from albert_tf.cli import convert
-from albert_tf.conversion import labels, settings
-from albert_tf.serving import export, web_page
+from albert_tf.cli import convert, export
+from albert_tf.conversion import labels
+from albert_tf.serving import web_page
 from albert_tf.serving.settings import ExportSettings, PredictionSettings
 from albert_tf.text import vocabulary as vocabularies
 from tests import served_tasks, tiny
@@ -114,7 +114,7 @@ def test_it_is_served_as_its_run_and_the_flags_say(name, given, vocabulary, tmp_
 
 @pytest.mark.parametrize(
     "cls",
-    [PredictionSettings, ExportSettings, settings.ConversionSettings],
+    [PredictionSettings, ExportSettings, convert.ConversionSettings],
     ids=lambda c: c.__name__,
 )
 @pytest.mark.parametrize("form", [(False, True), (True, False)])

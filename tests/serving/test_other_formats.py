@@ -11,6 +11,7 @@ import pytest
 import albert_tf
 from albert_tf import export
 from albert_tf.answers.span import BeamSpan
+from albert_tf.cli import predict as predict_command
 from albert_tf.model import encoder
 from albert_tf.serving import exported_files, other_formats, predict, vectors
 from tests import tolerances
@@ -240,7 +241,7 @@ def test_what_is_damaged_or_missing_is_one_line(exported, tmp_path, damage, mess
     directory = shutil.copytree(exported, tmp_path / "copy")
     damage(directory)
     with pytest.raises(SystemExit, match=f"^error: .*{message}"):
-        run_main(predict.main, ["--model", str(directory)])
+        run_main(predict_command.main, ["--model", str(directory)])
 
 
 def test_a_missing_runtime_is_one_line(exported, tmp_path, monkeypatch):
@@ -248,7 +249,7 @@ def test_a_missing_runtime_is_one_line(exported, tmp_path, monkeypatch):
     (directory / "model.tflite").rename(directory / "model.onnx")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(SystemExit, match=r"^error: .*onnxruntime.* install 'albert_tf\[serve\]'"):
-        run_main(predict.main, ["--model", str(directory)])
+        run_main(predict_command.main, ["--model", str(directory)])
 
 
 def test_a_missing_runtime_for_tflite_is_one_line(exported, monkeypatch):
@@ -256,7 +257,7 @@ def test_a_missing_runtime_for_tflite_is_one_line(exported, monkeypatch):
         monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SystemExit, match=r"^error: .*neither is installed: pip install ai-edge"):
-        run_main(predict.main, ["--model", str(exported)])
+        run_main(predict_command.main, ["--model", str(exported)])
 
 
 @pytest.mark.peers
@@ -265,4 +266,4 @@ def test_a_damaged_onnx_file_is_one_line(exported, tmp_path):
     directory = shutil.copytree(exported, tmp_path / "copy")
     (directory / "model.tflite").rename(directory / "model.onnx")
     with pytest.raises(SystemExit, match=r"^error: .*model.onnx can't be loaded"):
-        run_main(predict.main, ["--model", str(directory)])
+        run_main(predict_command.main, ["--model", str(directory)])

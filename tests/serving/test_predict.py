@@ -14,7 +14,8 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.answers.fill import Fill
-from albert_tf.serving import export as export_command
+from albert_tf.cli import export as export_command
+from albert_tf.cli import predict as predict_command
 from albert_tf.serving import predict, saved_model
 from albert_tf.storage import checkpoint
 from tests.served_tasks import KINDS, TASKS, assert_alike, make, store
@@ -62,7 +63,7 @@ def loaded_once(predictors, monkeypatch):
 
 def run(monkeypatch, capsys, text, *arguments, typed=False):
     monkeypatch.setattr("sys.stdin", standard_input(text, typed))
-    run_main(predict.main, arguments)
+    run_main(predict_command.main, arguments)
     return capsys.readouterr().out.splitlines()
 
 
@@ -102,8 +103,8 @@ def test_tabs_of_a_single_text_are_white_space(trained, monkeypatch, capsys):
 def test_a_terminal_gets_no_controls_of_others(is_typed, capsys, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_typed)
     answer = predict.Answer("x\x1b[2J\x9b\tà", {"label": "x\x1b[2J\x9b\tà"})
-    predict._show(["\x7f"], answer, as_json=False)
-    predict._show(["\x7f"], answer, as_json=True)
+    predict_command._show(["\x7f"], answer, as_json=False)
+    predict_command._show(["\x7f"], answer, as_json=True)
     said, as_json = capsys.readouterr().out.splitlines()
     assert said == ("x\\u001b[2J\\u009b\tà" if is_typed else answer.said)
     assert json.loads(as_json) == {"input": ["\x7f"], **answer}
@@ -150,7 +151,7 @@ def test_a_person_is_answered_line_by_line(trained, monkeypatch, capsys):
     assert len(run(monkeypatch, capsys, text, *given, typed=True)) == sum(seen) == len(seen) == 3
 
 
-@pytest.mark.parametrize("command", [export_command, predict])
+@pytest.mark.parametrize("command", [export_command, predict_command])
 def test_models_of_jax_are_served_on_tensorflow(command, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     arguments = ["--model=nowhere", "--task=classify"]
@@ -171,7 +172,7 @@ def test_a_line_of_another_form_is_named(trained, monkeypatch, capsys):
         assert len(capsys.readouterr().out.splitlines()) == 1
     # A person goes on.
     monkeypatch.setattr("sys.stdin", standard_input("who\nwho?\tthe cat\n", typed=True))
-    run_main(predict.main, arguments)
+    run_main(predict_command.main, arguments)
     said = capsys.readouterr()
     assert len(said.out.splitlines()) == 1
     assert "error: expected question and context" in said.err
@@ -215,7 +216,7 @@ def test_answers_need_no_pooler(trained, monkeypatch, capsys):
     assert run(monkeypatch, capsys, text, "--model", stored, *arguments) == expected
     stored = without(trained("choose"), "bert/pooler/")
     with pytest.raises(SystemExit, match="is not trained for choose: it lacks bert/pooler/"):
-        run_main(predict.main, ["--model", stored, "--task", "choose"])
+        run_main(predict_command.main, ["--model", stored, "--task", "choose"])
 
 
 def test_a_named_config_replaces_a_damaged_one(vocabulary, monkeypatch, capsys, tmp_path):
@@ -225,7 +226,7 @@ def test_a_named_config_replaces_a_damaged_one(vocabulary, monkeypatch, capsys, 
     (tmp_path / "albert_config.json").write_text("{")
     arguments = ("--model", model, "--task", "choose")
     with pytest.raises(SystemExit, match="^error: .*albert_config.json is not JSON"):
-        run_main(predict.main, arguments)
+        run_main(predict_command.main, arguments)
     arguments += ("--albert_config_file", elsewhere)
     assert run(monkeypatch, capsys, "a story\tone\ttwo\n", *arguments)
 
@@ -245,7 +246,7 @@ def test_a_named_config_replaces_a_damaged_one(vocabulary, monkeypatch, capsys, 
 )
 def test_what_does_not_fit_is_one_line(trained, arguments, message):
     with pytest.raises(SystemExit, match=f"^error: .*{message}"):
-        run_main(predict.main, ["--model", trained("classify"), *arguments])
+        run_main(predict_command.main, ["--model", trained("classify"), *arguments])
 
 
 def of_another_kind(path):
@@ -260,11 +261,11 @@ def of_another_kind(path):
 def test_a_model_of_another_kind_is_named(vocabulary, tmp_path):
     of_another_kind(tmp_path / "other")
     with pytest.raises(SystemExit, match="serving.json, which describes the model, does not exi"):
-        run_main(predict.main, ["--model", str(tmp_path / "other")])
+        run_main(predict_command.main, ["--model", str(tmp_path / "other")])
     make("classify", vocabulary).describe(str(tmp_path / "other"))
     message = f"^error: {tmp_path}/other was not written by albert-export: export"
     with pytest.raises(SystemExit, match=message):
-        run_main(predict.main, ["--model", str(tmp_path / "other")])
+        run_main(predict_command.main, ["--model", str(tmp_path / "other")])
 
 
 @pytest.mark.parametrize("name", ["OUT [lr=1e-5]", "a*", "b?", "c\\d"])
@@ -278,7 +279,7 @@ def test_a_directory_that_tensorflow_takes_for_a_pattern_is_named(name, tmp_path
         saved_model.save(None, tmp_path / name)
     of_another_kind(tmp_path / name)
     with pytest.raises(SystemExit, match=message):
-        run_main(predict.main, [f"--model={tmp_path / name}"])
+        run_main(predict_command.main, [f"--model={tmp_path / name}"])
 
 
 def test_an_export_that_was_not_copied_whole_is_one_line(tmp_path):
@@ -289,10 +290,10 @@ def test_an_export_that_was_not_copied_whole_is_one_line(tmp_path):
         content = (damaged / file).read_bytes()
         (damaged / file).write_bytes(content[: int(part * len(content))])
         with pytest.raises(SystemExit, match=f"^error: {damaged} can't be loaded; a file may"):
-            run_main(predict.main, ["--model", str(damaged)])
+            run_main(predict_command.main, ["--model", str(damaged)])
     (damaged / file).unlink()
     with pytest.raises(SystemExit, match="can't be loaded; .*: copy the directory again"):
-        run_main(predict.main, ["--model", str(damaged)])
+        run_main(predict_command.main, ["--model", str(damaged)])
 
 
 @pytest.mark.parametrize(

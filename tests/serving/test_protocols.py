@@ -9,6 +9,7 @@ import types
 import numpy as np
 import pytest
 
+from albert_tf.cli import serve as serve_command
 from albert_tf.serving import server
 from albert_tf.serving.predict import Predictor
 from tests import made_up_models as made_up
@@ -232,8 +233,8 @@ def test_vertex_names_the_port(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     monkeypatch.setenv("AIP_HTTP_PORT", str(port))
-    server.main(made_up.settings_of())
-    server.main(made_up.settings_of(port=0))  # A flag is more.
+    serve_command.main(made_up.settings_of())
+    serve_command.main(made_up.settings_of(port=0))  # A flag is more.
     found = [listener.getsockname()[1] for listener in bound]
     for listener in bound:
         listener.close()
@@ -242,7 +243,7 @@ def test_vertex_names_the_port(monkeypatch):
     for wrong in ("80a", "65536"):
         monkeypatch.setenv("AIP_HTTP_PORT", wrong)
         with pytest.raises(SystemExit, match="AIP_HTTP_PORT in the environment must be a port"):
-            server.main(made_up.settings_of())
+            serve_command.main(made_up.settings_of())
 
 
 def test_requests_are_counted_for_the_model_that_answers(client):

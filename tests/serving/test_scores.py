@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from albert_tf.answers.classify import Classify
-from albert_tf.serving import export as export_command
+from albert_tf.cli import export as export_command
 from albert_tf.serving import predict
 from albert_tf.serving.scores import Evaluation
 from albert_tf.serving.settings import ExportSettings

@@ -16,6 +16,7 @@ import zlib
 import numpy as np
 import pytest
 
+from albert_tf.cli import serve as serve_command
 from albert_tf.console import settings
 from albert_tf.serving import server
 from albert_tf.serving.predict import Predictor
@@ -328,7 +329,7 @@ def test_models_are_found(tmp_path):
 def test_a_port_that_is_taken_is_named(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SystemExit) as error:
         port = taken.getsockname()[1]
-        server.main(settings_of(port=port))
+        serve_command.main(settings_of(port=port))
     message = f"error: can't listen at 127.0.0.1, port {port}: Address already in use"
     assert str(error.value) == message
 
@@ -344,7 +345,7 @@ def test_no_collection_looks_through_what_is_loaded(monkeypatch):
     monkeypatch.setattr(server, "_serve", serve)
     monkeypatch.setattr(server.predict, "load_exported", lambda path: Predictor(*SCORE))
     gc.unfreeze()  # Of what others have frozen.
-    server.main(settings_of(port=0))
+    serve_command.main(settings_of(port=0))
     gc.unfreeze()
     assert frozen[0] > 10_000
 

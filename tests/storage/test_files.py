@@ -7,11 +7,12 @@ import pathlib
 import pytest
 import tensorflow as tf
 
+from albert_tf.cli import create_pretraining_data
+from albert_tf.cli import predict as predict_command
 from albert_tf.config import AlbertConfig
-from albert_tf.generator import create, lines
+from albert_tf.generator import lines
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.records import input_files
-from albert_tf.serving import predict
 from albert_tf.storage import files, text_files
 from albert_tf.tasks import race, squad_text, table
 from albert_tf.text.tokenization import Tokenizer
@@ -164,7 +165,7 @@ def prepare(root: str) -> str:
         "num_processes": 2,
         "block_megabytes": 0.2,
     }
-    create.main(parse(GeneratorSettings, **given))
+    create_pretraining_data.main(parse(GeneratorSettings, **given))
     return vocabulary
 
 
@@ -191,7 +192,7 @@ def test_all_paths_may_have_a_scheme(tmp_path, monkeypatch, capsys):
         found[root] = contents(root)
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"A cat sat.\tA cat.\n")))
         capsys.readouterr()
-        run_main(predict.main, ["--model", f"{root}/exported/model", "--json"])
+        run_main(predict_command.main, ["--model", f"{root}/exported/model", "--json"])
         answers[root] = capsys.readouterr().out
     local, remote = found.values()
     assert sorted(local) == sorted(remote)

@@ -9,7 +9,8 @@ import unicodedata
 
 import pytest
 
-from albert_tf.generator import sentencepiece, settings
+from albert_tf.cli import train_sentencepiece
+from albert_tf.generator import settings
 from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer, describe_fit, describe_lack
 from tests.tiny import parse
@@ -29,7 +30,7 @@ def train(folder, **changes):
     (folder / "text.txt").write_text("\n".join(TEXTS * 20), encoding="utf-8")
     given = {"input_file": folder / "text.txt", "model_prefix": folder / "own/v"}
     given |= {"vocab_size": 138, **changes}
-    sentencepiece.main(parse(settings.SentencePieceSettings, **given))
+    train_sentencepiece.main(parse(settings.SentencePieceSettings, **given))
 
 
 def train_keeping(folder):

@@ -9,6 +9,7 @@ import threading
 from functools import partial
 
 from albert_tf.answers.classify import Classify
+from albert_tf.cli.predict import main as predict_main
 from albert_tf.serving import predict, saved_model
 from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens, served_tasks
@@ -34,7 +35,7 @@ def _read(folder: pathlib.Path) -> str:
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
         paths = [f"--model={folder / 'model'}", f"--input_file={folder / 'input.txt'}"]
-        run_main(predict.main, [*paths, "--json"])
+        run_main(predict_main, [*paths, "--json"])
     return output.getvalue()
 
 
@@ -88,7 +89,7 @@ def _predict_in_threads(arguments: list[str]) -> None:
     print("all equal" if answers == [alone] * _THREADS else "different answers")
 
 
-_PREDICT = Program("predict", partial(run_main, predict.main), _make_requests, _arguments, dict)
+_PREDICT = Program("predict", partial(run_main, predict_main), _make_requests, _arguments, dict)
 _THREADED = Program("predict in threads", _predict_in_threads, _make_requests, _arguments, dict)
 
 

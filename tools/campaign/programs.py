@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
-from albert_tf.generator import create
-from albert_tf.serving import export
+from albert_tf.cli import create_pretraining_data, export
 from albert_tf.training.progress import ProgressLog
 from tests import finetune_runs, tiny
 from tests import pretraining_runs as runs
@@ -161,7 +160,9 @@ def _pretrained(out: pathlib.Path) -> dict[str, Any]:
 _SAVES = {"saved": "model.ckpt-[0-9]*.index", "saving": "model.ckpt-[0-9]*.meta"}
 PRETRAINING = Program("pre-training", _pretrain, _make_records, _pretraining, _pretrained, **_SAVES)
 _SHARD = "records-*.unfinished"
-_generate, _export_main = (partial(tiny.run_main, main) for main in (create.main, export.main))
+_generate, _export_main = (
+    partial(tiny.run_main, main) for main in (create_pretraining_data.main, export.main)
+)
 GENERATION = Program("generation", _generate, _make_text, _generation, _shards, saved=_SHARD)
 FINETUNING = Program(
     *("fine-tuning", finetune_runs.main, _make_finetuning, finetuning_arguments, _finetuned),
