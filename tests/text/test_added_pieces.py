@@ -1,13 +1,13 @@
 """Pieces added to a SentencePiece model: preferred where they fit, and unseen elsewhere."""
 
-import io
-
 import pytest
 import sentencepiece
 
 from albert_tf.text import sentence_piece
 from albert_tf.text.sentence_piece import CONTROL, ExtensibleModel, Piece, model_type, read_pieces
 from albert_tf.text.tokenization import Tokenizer
+from tests import tiny
+from tests.text.vocabularies import trained
 
 # In "myocardial" and "cardial" one contains the other; "qzjx" is of rare letters, so its split has
 # a lower score than any piece; the small model knows neither "µ" nor Greek letters.
@@ -25,20 +25,10 @@ def model(content):
 
 
 @pytest.fixture(scope="module")
-def tokenizers(golden, model, tmp_path_factory):
+def tokenizers(tokenizer, model, tmp_path_factory):
     """Returns the tokenizers before and after."""
     path = tmp_path_factory.mktemp("extended") / "spm.model"
-    path.write_bytes(model.add(NEW))
-    return Tokenizer(str(golden / "spm/en_small.model")), Tokenizer(str(path))
-
-
-def trained(**options):
-    model = io.BytesIO()
-    sentences = iter([f"the ship {i} saw the harbour of {i * 7919}" for i in range(200)])
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=sentences, model_writer=model, minloglevel=2, **options
-    )
-    return model.getvalue()
+    return tokenizer, Tokenizer(tiny.write(path, model.add(NEW)))
 
 
 def test_pieces_are_read_and_written_as_sentencepiece_does(content):
@@ -54,30 +44,24 @@ def test_pieces_are_read_and_written_as_sentencepiece_does(content):
 
 def test_old_pieces_keep_their_ids_and_new_ones_follow(tokenizers):
     old, new = tokenizers
-    assert new.convert_ids_to_tokens(range(old.vocab_size)) == old.convert_ids_to_tokens(
-        range(old.vocab_size)
-    )
+    ids = range(old.vocab_size)
+    assert new.convert_ids_to_tokens(ids) == old.convert_ids_to_tokens(ids)
     assert new.convert_tokens_to_ids(NEW) == list(range(old.vocab_size, new.vocab_size))
     assert len(NEW) == new.vocab_size - old.vocab_size
 
 
-def test_real_text_changes_only_where_a_new_piece_is(tokenizers, golden):
+def test_text_changes_only_where_a_new_piece_is(tokenizers, golden):
     """Of 4,592 lines: those whose split changed have a new piece in it, and fewer pieces."""
     old, new = tokenizers
     lines = (golden / "pretrain_data/text.txt").read_text(encoding="utf-8").splitlines()
-    lines += [f"{line} the harbour" for line in lines[:50]]
+    odd = ["日本 (1990, $5) – ℵ", "λβ é ★", "[MASK] <pad> q z j x", "a" * 3000, ""]
+    lines += [*(f"{line} the harbour" for line in lines[:50]), *odd]
     changed = [line for line in lines if new.encode(line) != old.encode(line)]
     assert 50 <= len(changed) < len(lines) / 2
     for line in changed:
         assert max(new.encode(line)) >= old.vocab_size
         assert len(new.encode(line)) < len(old.encode(line))
         assert "harbour" in old.preprocess(line) or "ographic" in old.preprocess(line)
-
-
-def test_texts_of_odd_characters_keep_their_split(tokenizers):
-    old, new = tokenizers
-    for text in ("日本 (1990, $5) – ℵ", "λβ é ★", "[MASK] <pad> q z j x", "a" * 3000, ""):
-        assert new.encode(text) == old.encode(text)
 
 
 @pytest.mark.parametrize(
@@ -109,13 +93,12 @@ def test_scores_lie_among_those_that_were(model, content):
     assert all(added[piece] == min(scores) for piece in NEW)
 
 
-def test_what_a_piece_replaces(model, tokenizers):
-    old, _ = tokenizers
-    assert model.replaced("▁harbour") == old.encode("harbour")
+def test_what_a_piece_replaces(model, tokenizer):
+    assert model.replaced("▁harbour") == tokenizer.encode("harbour")
     # Not at the start of a word.
-    split = old.convert_ids_to_tokens(model.replaced("ographic"))
+    split = tokenizer.convert_ids_to_tokens(model.replaced("ographic"))
     assert "".join(split) == "ographic" and len(split) > 1
-    assert model.replaced("βλ") == [old.unk_id]
+    assert model.replaced("βλ") == [tokenizer.unk_id]
 
 
 @pytest.mark.parametrize(
@@ -140,13 +123,6 @@ def test_the_pieces_chosen_are_those_that_save_most(model):
     candidates = model.add(pieces)
     assert model.choose(candidates, texts, 9) == ["▁myocardial", "▁harbour", "βλ"]
     assert model.choose(candidates, texts, 1) == ["▁myocardial"]
-
-
-@pytest.mark.parametrize("options", [{"model_type": "bpe"}, {"byte_fallback": True}])
-def test_models_of_another_type_are_refused(options):
-    content = trained(vocab_size=290 if "byte_fallback" in options else 40, **options)
-    with pytest.raises(ValueError, match="^spm.model is not a Unigram model without byte fallback"):
-        ExtensibleModel(content, "spm.model")
 
 
 def test_a_model_that_tests_itself_is_extended():

@@ -8,11 +8,10 @@ import shutil
 
 import pytest
 
-from albert_tf.serving import graph_tokenizer
 from albert_tf.text import vocabulary
 from albert_tf.text.vocabulary import Vocabulary
-from tests.text.test_added_pieces import trained
-from tests.text.test_fast_tokenizer import PIECES, their_tokenizer, word_piece, written
+from tests import tiny
+from tests.text.vocabularies import PIECES, trained, word_piece, written
 
 TOKENS = ["[unused1]", "[unused1]x", "中"]
 PIECES_WITH = [*PIECES, *TOKENS[:2], "[", "]", "un", "##used", "##1"]
@@ -23,9 +22,11 @@ def token(text: str, **flags) -> dict:
     return {"id": 9, "content": text, **FLAGS, **flags}
 
 
+# Special pieces are listed among them, of which a text may contain any; not all need have an id.
+PLAIN = ["<pad>", "[PAD]", "<unk>", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"]
 # As files of a tokenizer from 2019 to 2026 have them.
 STORED = {
-    "tokenizer.json": {"added_tokens": [token(text, lstrip=True) for text in ["[PAD]", *TOKENS]]},
+    "tokenizer.json": {"added_tokens": [token(text, lstrip=True) for text in [*PLAIN, *TOKENS]]},
     "tokenizer_config.json": {
         "added_tokens_decoder": {str(i): token(text) for i, text in enumerate(TOKENS[:2])},
         "extra_special_tokens": [*TOKENS[2:], "", 7, {"content": []}],
@@ -39,7 +40,7 @@ STORED = {
 @pytest.fixture
 def folder(tmp_path):
     """A directory with a vocabulary of word pieces, among them those of "[unused1]" as text."""
-    (tmp_path / "vocab.txt").write_text("\n".join(PIECES_WITH), encoding="utf-8")
+    tiny.write(tmp_path / "vocab.txt", "\n".join(PIECES_WITH))
     return tmp_path
 
 
@@ -47,11 +48,9 @@ def folder(tmp_path):
 def test_added_tokens_are_found_and_honoured(name, folder):
     if name == "tokenizer.json":  # Which is the vocabulary, too.
         (folder / "vocab.txt").unlink()
-        fast = word_piece()
-        fast["model"]["vocab"] = {piece: i for i, piece in enumerate(PIECES_WITH)}
-        written(folder, fast | STORED[name])
+        written(folder, word_piece(PIECES_WITH) | STORED[name])
     else:
-        (folder / name).write_text(json.dumps(STORED[name]))
+        tiny.write(folder / name, json.dumps(STORED[name]))
     tokenizer = vocabulary.find(str(folder)).tokenizer
     assert set(tokenizer.added_tokens) == set(TOKENS)
     # The longest fits; case counts; what is around is read anew, special pieces as text.
@@ -67,8 +66,8 @@ def test_added_tokens_are_found_and_honoured(name, folder):
 
 
 def test_they_go_along(folder):
-    """Into each directory that gets the vocabulary, but not into a graph or another's tokenizer."""
-    (folder / "added_tokens.json").write_text(json.dumps(STORED["added_tokens.json"]))
+    """Into each directory that gets the vocabulary."""
+    tiny.write(folder / "added_tokens.json", json.dumps(STORED["added_tokens.json"]))
     words = vocabulary.find(str(folder))
     for write in (vocabulary.copy, vocabulary.keep, vocabulary.write_hugging_face):
         there = folder / write.__name__
@@ -79,56 +78,24 @@ def test_they_go_along(folder):
         assert again.digest == words.tokenizer.digest
     added = json.loads((there / "tokenizer.json").read_text())["added_tokens"]
     assert {token["content"] for token in added} > set(TOKENS)
+    config = json.loads((there / "tokenizer_config.json").read_text())
+    flags = dict.fromkeys(("lstrip", "rstrip", "single_word", "normalized"), False)
+    written = {"content": "[unused1]", **flags, "special": True}
+    assert config["added_tokens_decoder"]["10"] == written
     # The same pieces without them are another vocabulary.
     (folder / "plain").mkdir()
     plain = shutil.copy(folder / "vocab.txt", folder / "plain")
     with pytest.raises(ValueError, match="is another vocabulary than"):
         vocabulary.check_kept(Vocabulary.read(plain, True), str(folder / "keep"))
-    with pytest.raises(
-        ValueError, match=r"a SavedModel doesn't know .* \(\[unused1\], \[unused1\]x"
-    ):
-        graph_tokenizer.build(words)
-    with pytest.raises(ValueError, match="`word_separator` can't be had with tokens added"):
-        words.tokenizer.encode_words(["a", "[unused1]"])
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        (token("[E1]"), r"'\[E1\]' \(not in the vocabulary"),
-        (token("un", normalized=True), r"'un' \(normalized=true"),
-        (token("un", single_word=True), r"'un' \(single_word=true"),
-    ],
-)
-@pytest.mark.parametrize("kind", ["WordPiece", "Unigram", "spiece.model"])
-def test_tokens_that_cannot_be_read_are_named_with_their_file(
-    kind, changed, message, golden, tmp_path
-):
-    fast = word_piece()
-    if kind == "WordPiece":
-        fast["model"]["vocab"] = {piece: i for i, piece in enumerate(PIECES_WITH)}
-    else:
-        model = (golden / "spm" / "en_small.model").read_bytes()
-        fast, changed = their_tokenizer(model), {**changed}
-        changed["content"] = changed["content"].replace("un", "th")
-        message = message.replace("un'", "th'")
-        if kind == "spiece.model":
-            (tmp_path / "spiece.model").write_bytes(model)
-    fast["added_tokens"] = [*fast.get("added_tokens", []), changed]
-    with pytest.raises(
-        ValueError, match=rf"^{tmp_path}/tokenizer\.json adds [^\n]*{message}[^\n]*$"
-    ):
-        vocabulary.find(written(tmp_path, fast))
 
 
 def test_what_sentence_piece_finds_itself_is_left_to_it(tmp_path):
     """A hyphen is a piece of the release's text; "[E1]" is none once text is lower-cased."""
-    symbols = {"control_symbols": ["[CLS]", "[SEP]", "[MASK]", "<pad>"]}
-    model = trained(vocab_size=60, user_defined_symbols=["-", "[E1]", "[e2]"], **symbols)
-    (tmp_path / "spiece.model").write_bytes(model)
+    model = trained(vocab_size=60, user_defined_symbols=["-", "[E1]", "[e2]"])
+    tiny.write(tmp_path / "spiece.model", model)
     before = vocabulary.find(str(tmp_path)).tokenizer
     config = {"added_tokens_decoder": {"4": token("-"), "5": token("[E1]"), "6": token("[e2]")}}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    tiny.write(tmp_path / "tokenizer_config.json", json.dumps(config))
     after = vocabulary.find(str(tmp_path)).tokenizer
     assert after.added_tokens == ("[E1]",)
     assert after.encode("the-ship[e2]") == before.encode("the-ship[e2]")

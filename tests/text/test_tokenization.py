@@ -11,15 +11,17 @@ import sys
 
 import numpy as np
 import pytest
-import sentencepiece
 
 from albert_tf.text import tokenization
 from albert_tf.text.sentence_piece import preprocess_text
 from albert_tf.text.tokenization import Tokenizer
+from tests import tiny
+from tests.text.vocabularies import SPECIAL, trained, word_pieces
 
+SENTENCES = ["we saw the sea and the ship we ate"] * 5
 # fmt: off
-CHINESE_VOCABULARY = [
-    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "中", "国", "\u8c48", ",", "。", "!", "'", "-",
+CHINESE = [
+    *SPECIAL, "中", "国", "\u8c48", ",", "。", "!", "'", "-",
     "(", ")", "$", "the", "un", "##aff", "##able", "##中", "hello", "Hello", "cafe", "caf\u00e9",
     "ab", "##c", "2", "##0", "##2", "a", "##a", "οδο", "##σ", "##ς",
 ]
@@ -52,29 +54,22 @@ def assert_same_word_starts(tokenizer, path):
 
 
 @pytest.fixture
-def small(golden):
-    return Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
-
-
-@pytest.fixture
 def chinese(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join(CHINESE_VOCABULARY) + "\n", encoding="utf-8")
-    return Tokenizer(vocab_file=path)
+    return Tokenizer(vocab_file=word_pieces(tmp_path, *CHINESE[5:]))
 
 
-def test_small_vocabulary_equals_release(golden, small):
-    assert_same_as_release(small, read_jsonl(golden / "tokenization" / "en_small.jsonl"))
-    assert_same_word_starts(small, golden / "tokenization" / "is_start_piece_en_small.json")
+def test_small_vocabulary_equals_release(golden, tokenizer):
+    assert_same_as_release(tokenizer, read_jsonl(golden / "tokenization" / "en_small.jsonl"))
+    assert_same_word_starts(tokenizer, golden / "tokenization" / "is_start_piece_en_small.json")
 
 
-def test_of_two_splits_with_one_score_it_takes_the_originals(golden, small):
+def test_of_two_splits_with_one_score_it_takes_the_originals(golden, tokenizer):
     """The pieces are sentencepiece 0.1.99's, under Python 3.7; 0.2.2 and 0.2.3 differ in all."""
     rows = read_jsonl(golden / "tokenization" / "ties_en_small.jsonl")
     assert len(rows) == 90
     for row in rows:
-        assert small.tokenize(row["text"]) == row["tokens"]
-        assert small.convert_ids_to_tokens(small.encode(row["text"])) == row["tokens"]
+        assert tokenizer.tokenize(row["text"]) == row["tokens"]
+        assert tokenizer.convert_ids_to_tokens(tokenizer.encode(row["text"])) == row["tokens"]
 
 
 @pytest.mark.parametrize(
@@ -108,10 +103,10 @@ def test_preprocess_text_equals_release(golden, name, lower):
         ("\u0301 ", None),
     ],
 )
-def test_pieces_know_their_characters(small, text, pieces):
+def test_pieces_know_their_characters(tokenizer, text, pieces):
     """The release aligns the texts: these cases agree, but for marks and what it drops."""
-    ids, offsets = small.encode_with_offsets(text)
-    assert ids == small.encode(text)
+    ids, offsets = tokenizer.encode_with_offsets(text)
+    assert ids == tokenizer.encode(text)
     found = [text[start:end] for start, end in offsets]
     assert found == ([] if pieces is None else pieces.split("|"))
 
@@ -131,43 +126,24 @@ def test_pieces_of_wordpiece_know_their_characters(chinese, text, pieces):
     assert [text[start:end] for start, end in offsets] == pieces.split("|")
 
 
-def test_bytes_are_read_as_utf8_and_broken_bytes_dropped(small, chinese):
-    assert small.preprocess(" Caf\u00e9\xa0Noir ".encode()) == "cafe noir"
-    assert small.preprocess(b"a\xffb") == "ab"
-    assert small.encode("Caf\u00e9 1990,".encode()) == small.encode("Caf\u00e9 1990,")
+def test_bytes_are_read_as_utf8_and_broken_bytes_dropped(tokenizer, chinese):
+    assert tokenizer.preprocess(" Caf\u00e9\xa0Noir ".encode()) == "cafe noir"
+    assert tokenizer.preprocess(b"a\xffb") == "ab"
+    assert tokenizer.encode("Caf\u00e9 1990,".encode()) == tokenizer.encode("Caf\u00e9 1990,")
     assert chinese.tokenize("中国".encode()) == ["中", "国"]
 
 
-def test_special_pieces_and_size(small, chinese):
-    for tokenizer in (small, chinese):
-        special = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id)
-        assert special == (0, 1, 2, 3)
-        assert tokenizer.mask_id == 4
-    assert small.vocab_size == 6000
-    assert chinese.vocab_size == len(CHINESE_VOCABULARY)
-
-
-def test_ids_and_tokens_are_inverse(small, chinese):
-    for tokenizer in (small, chinese):
-        ids = list(range(tokenizer.vocab_size))
-        assert tokenizer.convert_tokens_to_ids(tokenizer.convert_ids_to_tokens(ids)) == ids
-        assert tokenizer.convert_tokens_to_ids(["never seen"]) == [1]
-        assert tokenizer.convert_ids_to_tokens(np.array([2, 3])) == ["[CLS]", "[SEP]"]
-
-
-def test_id_outside_the_vocabulary(small):
-    for bad_id in (-1, 6000):
-        with pytest.raises(ValueError, match=f"id {bad_id} is outside the vocabulary of 6000"):
-            small.convert_ids_to_tokens([5, bad_id])
-
-
-def test_tokenizer_survives_pickling(small, chinese):
+def test_pieces_have_ids_also_in_a_copy_by_pickle(tokenizer, chinese):
     text = "In 1990, the 中国 Hello"
-    for tokenizer in (small, chinese):
-        copy = pickle.loads(pickle.dumps(tokenizer))
-        assert copy.encode(text) == tokenizer.encode(text)
-        assert copy.tokenize(text) == tokenizer.tokenize(text)
-        assert copy.mask_id == 4
+    for each, size in ((tokenizer, 6000), (chinese, len(CHINESE))):
+        assert [each.pad_id, each.unk_id, each.cls_id, each.sep_id, each.mask_id] == [*range(5)]
+        ids = list(range(each.vocab_size))
+        assert each.convert_tokens_to_ids(each.convert_ids_to_tokens(ids)) == ids
+        assert each.vocab_size == size and each.convert_tokens_to_ids(["never seen"]) == [1]
+        assert each.convert_ids_to_tokens(np.array([2, 3])) == ["[CLS]", "[SEP]"]
+        copy = pickle.loads(pickle.dumps(each))
+        assert copy.encode(text) == each.encode(text) and copy.mask_id == 4
+        assert copy.tokenize(text) == each.tokenize(text)
 
 
 # Runs that a cut could go wrong in: words without end, sigmas whose form depends on what follows,
@@ -179,24 +155,22 @@ RUNS = (
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_first_ids_are_those_of_all_of_the_text(small, chinese, seed):
+def test_the_first_ids_are_those_of_all_of_the_text(tokenizer, chinese, seed):
     draws = random.Random(seed)
     for _ in range(100):
         runs = draws.choices(RUNS, k=3)
         text = "".join("".join(draws.choices(run, k=draws.choice((3, 30, 300)))) for run in runs)
-        for tokenizer in (small, chinese):
-            ids = tokenizer.encode(text)
+        for each in (tokenizer, chinese):
+            ids = each.encode(text)
             for most in (0, 1, draws.randrange(2, 30)):
-                assert tokenizer.encode(text, most) == ids[:most], ascii(text)
+                assert each.encode(text, most) == ids[:most], ascii(text)
 
 
 def test_a_piece_with_a_space_keeps_a_text_from_being_cut(tmp_path, monkeypatch):
     monkeypatch.setattr(tokenization, "CHARACTERS_PER_PIECE", 1)
     monkeypatch.setattr(tokenization, "GROWTH", 2)
-    path = tmp_path / "phrases.model"
-    symbols = ["[CLS]", "[SEP]", "[MASK]"]
-    train_sentencepiece(path, control_symbols=symbols, split_by_whitespace=False, vocab_size=100)
-    tokenizer = Tokenizer(spm_model_file=path)
+    model = trained(SENTENCES, split_by_whitespace=False, vocab_size=100)
+    tokenizer = Tokenizer(tiny.write(tmp_path / "phrases.model", model))
     text = "we saw the sea and the ship we ate " * 20
     ids = tokenizer.encode(text)
     assert [tokenizer.encode(text, most) for most in range(60)] == [ids[:n] for n in range(60)]
@@ -223,9 +197,7 @@ for letter in "ax\u03a3\u4e2d":
 
 
 def test_encode_where_even_the_comma_is_unknown(tmp_path):
-    processor_file = tmp_path / "no_comma.model"
-    train_sentencepiece(processor_file, control_symbols=["[CLS]", "[SEP]", "[MASK]"])
-    tokenizer = Tokenizer(spm_model_file=processor_file)
+    tokenizer = Tokenizer(tiny.write(tmp_path / "m", trained(SENTENCES, vocab_size=18)))
     text = "we ate 7, and 8,"
     tokens = tokenizer.tokenize(tokenizer.preprocess(text))
     assert tokens.count(",") == 2
@@ -234,10 +206,8 @@ def test_encode_where_even_the_comma_is_unknown(tmp_path):
 
 
 def test_characters_spelt_in_bytes(tmp_path):
-    symbols = ["[CLS]", "[SEP]", "[MASK]"]
-    path = tmp_path / "bytes.model"
-    train_sentencepiece(path, control_symbols=symbols, byte_fallback=True, vocab_size=290)
-    tokenizer = Tokenizer(spm_model_file=path)
+    model = trained(SENTENCES, byte_fallback=True, vocab_size=290)
+    tokenizer = Tokenizer(tiny.write(tmp_path / "bytes.model", model))
     ids = tokenizer.encode("日本")
     pieces = ["▁", "<0xE6>", "<0x97>", "<0xA5>", "<0xE6>", "<0x9C>", "<0xAC>"]
     assert tokenizer.convert_ids_to_tokens(ids) == pieces
@@ -248,17 +218,13 @@ def test_characters_spelt_in_bytes(tmp_path):
         assert starts.tolist() == [True, True, False, False, True, False, False]
 
 
-def test_a_model_whose_words_end_with_a_space_tells_no_word_starts(tmp_path):
-    symbols = ["[CLS]", "[SEP]", "[MASK]"]
-    path = tmp_path / "suffix.model"
-    train_sentencepiece(path, control_symbols=symbols, treat_whitespace_as_suffix=True)
-    tokenizer = Tokenizer(spm_model_file=path)
+def test_words_may_end_with_a_space(tmp_path):
+    model = trained(SENTENCES, vocab_size=18, treat_whitespace_as_suffix=True)
+    tokenizer = Tokenizer(tiny.write(tmp_path / "suffix.model", model))
     assert tokenizer.decode(tokenizer.encode("we saw the sea")) == "we saw the sea"
-    with pytest.raises(ValueError, match="suffix.model ends words with a space .treat_white"):
-        tokenizer.word_starts()
 
 
-# WordPiece.
+# --- WordPiece ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -288,12 +254,11 @@ def test_a_model_whose_words_end_with_a_space_tells_no_word_starts(tmp_path):
 )
 def test_wordpiece_tokens(chinese, text, tokens):
     assert chinese.tokenize(text) == tokens
-    assert chinese.encode(text) == [CHINESE_VOCABULARY.index(token) for token in tokens]
+    assert chinese.encode(text) == [CHINESE.index(token) for token in tokens]
 
 
 def test_wordpiece_cased(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join(CHINESE_VOCABULARY), encoding="utf-8")
+    path = word_pieces(tmp_path, *CHINESE[5:])
     tokenizer = Tokenizer(vocab_file=path, do_lower_case=False)
     assert tokenizer.tokenize("Hello caf\u00e9 THE") == ["Hello", "caf\u00e9", "[UNK]"]
     assert tokenizer.tokenize("\uf900\u8c48") == ["[UNK]", "\u8c48"]
@@ -304,92 +269,19 @@ def test_wordpiece_leaves_the_normalising_to_tokenize(chinese):
 
 
 def test_wordpiece_vocabulary_takes_the_first_column_once(tmp_path):
-    path = tmp_path / "vocab.txt"
+    # With a byte order mark, as some editors write it.
     text = "\ufeff[PAD]\n[UNK]\t-1\r\n[CLS] \n[SEP]\n[SEP]\n[MASK]\n\nthe\n"
-    path.write_text(text, encoding="utf-8")  # With a byte order mark, as some editors write it.
-    tokenizer = Tokenizer(vocab_file=path)
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", " ", "the"]
-    assert tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size)) == pieces
+    tokenizer = Tokenizer(vocab_file=tiny.write(tmp_path / "vocab.txt", text))
+    pieces = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
+    assert pieces == [*SPECIAL, " ", "the"]
 
 
-# Errors.
-
-
-def train_sentencepiece(path, **options):
-    with open(path, "wb") as file:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(["we saw the sea and the ship we ate"] * 5),
-            model_writer=file,
-            hard_vocab_limit=False,
-            pad_id=0,
-            unk_id=1,
-            bos_id=-1,
-            eos_id=-1,
-            minloglevel=2,
-            **{"vocab_size": 18, **options},
-        )
-
-
-def test_exactly_one_file():
-    with pytest.raises(ValueError, match="exactly one of `spm_model_file` and `vocab_file`"):
-        Tokenizer()
-    with pytest.raises(ValueError, match="exactly one of `spm_model_file` and `vocab_file`"):
-        Tokenizer(spm_model_file="a.model", vocab_file="vocab.txt")
-
-
-@pytest.mark.parametrize("argument", ["spm_model_file", "vocab_file"])
-def test_missing_file(tmp_path, argument):
-    with pytest.raises(FileNotFoundError, match="nowhere.model does not exist"):
-        Tokenizer(**{argument: tmp_path / "nowhere.model"})
-    with pytest.raises(IsADirectoryError, match="vocabulary file .* is a directory: name the"):
-        Tokenizer(**{argument: tmp_path})
-
-
-def test_file_of_the_other_kind(golden, tmp_path):
-    vocabulary = tmp_path / "vocab.txt"
-    vocabulary.write_text("\n".join(CHINESE_VOCABULARY), encoding="utf-8")
-    with pytest.raises(ValueError, match="is not a SentencePiece model: give a WordPiece"):
-        Tokenizer(spm_model_file=vocabulary)
-    with pytest.raises(ValueError, match="is not UTF-8 text: give a SentencePiece model as"):
-        Tokenizer(vocab_file=golden / "spm" / "en_small.model")
-    vocabulary.write_bytes(b"w\n" * 5_000_000)
-    with pytest.raises(ValueError, match="vocab.txt has 5,000,000 pieces, more than 1,000,000"):
-        Tokenizer(vocab_file=vocabulary)
-
-
-def test_sentencepiece_model_with_a_damaged_piece(golden, tmp_path):
-    content = (golden / "spm" / "en_small.model").read_bytes()
-    piece = "▁the".encode()
-    damaged = tmp_path / "damaged.model"
-    damaged.write_bytes(content.replace(piece, piece[:-1] + b"\xe9", 1))
-    with pytest.raises(ValueError, match="damaged.model is damaged .a piece is not UTF-8."):
-        Tokenizer(spm_model_file=damaged)
-
-
-def test_vocabulary_without_special_pieces(tmp_path):
-    model = tmp_path / "plain.model"
-    train_sentencepiece(model, control_symbols=["[SEP]"])
-    with pytest.raises(ValueError, match=r"plain.model has no piece \[CLS\], \[MASK\]: "):
-        Tokenizer(spm_model_file=model)
-    vocabulary = tmp_path / "vocab.txt"
-    vocabulary.write_text("<pad>\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
-    with pytest.raises(ValueError, match=r"vocab.txt has no piece \[PAD\]: "):
-        Tokenizer(vocab_file=vocabulary)
-
-
-def test_text_of_another_type(small):
-    with pytest.raises(ValueError, match="text must be str or bytes, got int: 7"):
-        small.encode(7)
-
-
-def test_a_tokenizer_is_called_and_decodes(golden, tmp_path):
-    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
+def test_a_tokenizer_is_called_and_decodes(tokenizer, tmp_path):
     texts = ["In the beginning, 1990.", "", "the earth"]
     ids = [tokenizer.encode(text) for text in texts]
     assert tokenizer(texts) == ids and tokenizer(texts[0]) == ids[0]
     assert tokenizer.decode(ids) == ["in the beginning, 1990.", "", "the earth"]
     row = [tokenizer.cls_id, *ids[2], tokenizer.mask_id, tokenizer.sep_id, tokenizer.pad_id]
     assert tokenizer.decode(np.array(row)) == "the earth[MASK]"
-    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nun\n##real\nit\n")
-    words = Tokenizer(vocab_file=tmp_path / "vocab.txt")
+    words = Tokenizer(vocab_file=word_pieces(tmp_path, "un", "##real", "it"))
     assert words.decode(words(["Unreal it", "real"])) == ["unreal it", "[UNK]"]

@@ -1,0 +1,95 @@
+"""Vocabularies of either kind for tests, and the tokenizer.json that transformers makes of them."""
+
+import base64
+import io
+import json
+import re
+import struct
+
+import sentencepiece
+
+from albert_tf.storage import protobuf
+from tests import tiny
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES = [*SPECIAL, "b", "a", "##b", "中", "A"]
+SENTENCES = [f"the ship {i} saw the harbour of {i * 7919}" for i in range(200)]
+# The release's special pieces.
+_RELEASE = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1}
+_RELEASE |= {"control_symbols": ["[CLS]", "[SEP]", "[MASK]"], "hard_vocab_limit": False}
+_NORMAL, _USER_DEFINED = 1, 4
+
+
+def trained(sentences=SENTENCES, **options) -> bytes:
+    """Returns a SentencePiece model with the release's special pieces."""
+    model = io.BytesIO()
+    given = {"sentence_iterator": iter(sentences), "model_writer": model, "minloglevel": 2}
+    sentencepiece.SentencePieceTrainer.train(**given, **_RELEASE | options)
+    return model.getvalue()
+
+
+def word_pieces(folder, *pieces: str) -> str:
+    """Writes a WordPiece vocabulary of special pieces and others."""
+    return tiny.write(folder / "vocab.txt", "\n".join([*SPECIAL, *pieces]))
+
+
+def replace(kind: str, old: str, new: str) -> dict:
+    return {"type": "Replace", "pattern": {kind: old}, "content": new}
+
+
+def steps_of(model: bytes, lower: bool) -> list[dict]:
+    """Returns the steps of the normalizer that transformers writes."""
+    (normalizer,) = (
+        dict(protobuf.fields(value)) for number, value in protobuf.fields(model) if number == 3
+    )
+    return [
+        replace("String", "``", '"'),
+        replace("String", "''", '"'),
+        {"type": "NFKD"},
+        {"type": "StripAccents"},
+        *([{"type": "Lowercase"}] if lower else []),
+        {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(normalizer[2]).decode()},
+        replace("Regex", " {2,}", " "),
+    ]
+
+
+def their_tokenizer(model: bytes, lower: bool = True) -> dict:
+    """Returns the tokenizer.json that transformers' AlbertConverter makes of a SentencePiece model.
+
+    It takes 100 from the score of a piece that ends in a digit and a comma.
+    """
+    found = [
+        dict(protobuf.fields(value)) for number, value in protobuf.fields(model) if number == 1
+    ]
+    texts = [piece[1].decode() for piece in found]
+    scores = [struct.unpack("<f", piece[2].to_bytes(4, "little"))[0] for piece in found]
+    kinds = [piece.get(3, _NORMAL) for piece in found]
+    added = [
+        {"id": i, "content": text, "special": kind != _USER_DEFINED}
+        for i, (text, kind) in enumerate(zip(texts, kinds, strict=True))
+        if kind != _NORMAL
+    ]
+    rows = zip(texts, scores, strict=True)
+    vocab = [[text, score - 100 * bool(re.search(r"\d,$", text))] for text, score in rows]
+    return {
+        "added_tokens": added,
+        "normalizer": {"type": "Sequence", "normalizers": steps_of(model, lower)},
+        "model": {"type": "Unigram", "unk_id": 1, "vocab": vocab, "byte_fallback": False},
+    }
+
+
+BERT = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
+BERT |= {"strip_accents": None, "lowercase": True}
+
+
+def word_piece(pieces=PIECES, **normalizer) -> dict:
+    """Returns the tokenizer.json that transformers makes of a WordPiece vocabulary."""
+    model = {"type": "WordPiece", "continuing_subword_prefix": "##"}
+    vocab = {piece: i for i, piece in reversed(list(enumerate(pieces)))}
+    return {"model": {**model, "vocab": vocab}, "normalizer": {**BERT, **normalizer}}
+
+
+def written(folder, tokenizer: dict) -> str:
+    """Writes a tokenizer.json; returns its folder."""
+    tiny.write(folder / "tokenizer.json", json.dumps(tokenizer))
+    return str(folder)
