@@ -8,11 +8,13 @@ if __name__ == "__main__":
     commands.export()
 else:
     from albert_tf.cli.export import main as main
-    from albert_tf.serving.answering import QuestionAnswerer
-    from albert_tf.serving.classifying import Chooser, Classifier
+    from albert_tf.serving.graphs.base import ServedModel
+    from albert_tf.serving.graphs.choose import Chooser
+    from albert_tf.serving.graphs.classify import Classifier
+    from albert_tf.serving.graphs.fill import MaskFiller
+    from albert_tf.serving.graphs.span import QuestionAnswerer
+    from albert_tf.serving.graphs.tag import Tagger
     from albert_tf.serving.saved_model import save
-    from albert_tf.serving.served_models import MaskFiller, ServedModel
-    from albert_tf.serving.tagging import Tagger
 
     __all__ = [
         "Chooser",

@@ -368,7 +368,7 @@ def check_exportable(
         return
     # Not at the top: the script also runs without tensorflow_text.
     try:
-        from albert_tf.serving import graph_tokenizer
+        from albert_tf.serving.graphs import tokenizer as graph_tokenizer
     except ImportError as error:
         raise ImportError(
             f"`export_dir` needs the package {error.name!r}, which is not installed: install its "

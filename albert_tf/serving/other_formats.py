@@ -17,7 +17,7 @@ from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
 from albert_tf.console import tensorflow_logs
 from albert_tf.serving import vectors
 from albert_tf.serving.exported_files import runtime_loader
-from albert_tf.serving.served_models import ServedModel
+from albert_tf.serving.graphs.base import ServedModel
 from albert_tf.serving.settings import FORMATS
 from albert_tf.storage import files
 from albert_tf.text import vocabulary

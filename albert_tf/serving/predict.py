@@ -17,7 +17,7 @@ from albert_tf.serving.settings import PredictionSettings
 from albert_tf.storage import files
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
-    from albert_tf.serving.served_models import ServedModel
+    from albert_tf.serving.graphs.base import ServedModel
 
 # Lines answered per batch.
 _BATCH = 32

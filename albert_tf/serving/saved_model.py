@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from albert_tf.console import tensorflow_logs
 from albert_tf.serving import served_tasks
-from albert_tf.serving.served_models import ServedModel
+from albert_tf.serving.graphs.base import ServedModel
 from albert_tf.storage import files
 from albert_tf.tasks.preprocessor import Preprocessor
 from albert_tf.text import vocabulary

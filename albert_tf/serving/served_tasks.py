@@ -14,10 +14,12 @@ from albert_tf.answers.kinds import KINDS, with_options
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import kinds, labels, layouts
 from albert_tf.conversion.stored_model import ModelLocation, model_class
-from albert_tf.serving.answering import QuestionAnswerer
-from albert_tf.serving.classifying import Chooser, Classifier
-from albert_tf.serving.served_models import MaskFiller, ServedModel
-from albert_tf.serving.tagging import Tagger
+from albert_tf.serving.graphs.base import ServedModel
+from albert_tf.serving.graphs.choose import Chooser
+from albert_tf.serving.graphs.classify import Classifier
+from albert_tf.serving.graphs.fill import MaskFiller
+from albert_tf.serving.graphs.span import QuestionAnswerer
+from albert_tf.serving.graphs.tag import Tagger
 from albert_tf.storage import hub
 from albert_tf.storage.run_record import RUN_FILE
 from albert_tf.tasks.preprocessor import Preprocessor

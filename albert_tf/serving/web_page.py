@@ -10,8 +10,9 @@ import os
 from albert_tf.answers.fill import MADE_OF
 from albert_tf.answers.kinds import KINDS
 from albert_tf.serving import other_formats
+from albert_tf.serving.graphs.base import ServedModel
+from albert_tf.serving.graphs.fill import MaskFiller
 from albert_tf.serving.other_formats import Drift
-from albert_tf.serving.served_models import MaskFiller, ServedModel
 from albert_tf.serving.settings import FORMATS
 from albert_tf.storage import files
 from albert_tf.text import sentence_piece, vocabulary

@@ -9,7 +9,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.cli import extend_vocabulary
 from albert_tf.conversion import bundles
-from albert_tf.serving import graph_tokenizer
+from albert_tf.serving.graphs import tokenizer as graph_tokenizer
 from albert_tf.storage import checkpoint
 from albert_tf.text import vocabulary
 from tests import goldens, tiny

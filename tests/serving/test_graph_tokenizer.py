@@ -15,7 +15,7 @@ import pytest
 import sentencepiece
 import tensorflow as tf
 
-from albert_tf.serving import graph_tokenizer
+from albert_tf.serving.graphs import tokenizer as graph_tokenizer
 from albert_tf.text import tokenization
 from albert_tf.text.vocabulary import Vocabulary
 

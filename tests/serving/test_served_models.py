@@ -17,7 +17,10 @@ from albert_tf.answers import rows, span
 from albert_tf.answers.classify import Classify
 from albert_tf.answers.fill import Fill
 from albert_tf.answers.span import BeamSpan, Span
-from albert_tf.serving import answering, classifying, graph_tokenizer, predict, served_models
+from albert_tf.serving import predict
+from albert_tf.serving.graphs import base, classify
+from albert_tf.serving.graphs import span as graph_span
+from albert_tf.serving.graphs import tokenizer as graph_tokenizer
 from tests import goldens, tolerances
 from tests.served_tasks import KINDS, TASKS, config_for, in_graph, make, model
 
@@ -73,8 +76,8 @@ def test_windows_are_those_of_the_evaluation(stride, room):
     ids = tf.ragged.constant([list(range(length)) for length in lengths], dtype=tf.int32)
     pieces = graph_tokenizer.Pieces(ids, ids, ids, tf.constant([""] * len(lengths)))
     query = tf.ragged.constant([[7]] * len(lengths), dtype=tf.int32)
-    cut = answering.make_windows(query, pieces, room + 4, stride)
-    of_text, texts = classifying.text_windows(ids, room + 2, stride)
+    cut = graph_span.make_windows(query, pieces, room + 4, stride)
+    of_text, texts = classify.text_windows(ids, room + 2, stride)
     row = 0
     for example, length in enumerate(lengths):
         spans = rows.window_spans(length, room, stride)
@@ -96,7 +99,7 @@ def test_a_long_context_is_read_in_parts(kind, vocabulary, monkeypatch):
     texts = {"question": ["who?", "where?", "?"], "context": [" ".join(words), "a mat", ""]}
 
     def ask(positions):
-        monkeypatch.setattr(served_models, "POSITIONS_AT_ONCE", positions)
+        monkeypatch.setattr(base, "POSITIONS_AT_ONCE", positions)
         served = make(kind, vocabulary)
         apply, seen = served.apply, []
         served.read_texts()

@@ -9,7 +9,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from albert_tf.answers.tag import Tag, are_entities
 from albert_tf.serving import predict
-from albert_tf.serving.graph_text import WordSplitter
+from albert_tf.serving.graphs.text import WordSplitter
 from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.token_classification import TokenClassificationTask

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from albert_tf.serving import graph_tokenizer
+from albert_tf.serving.graphs import tokenizer as graph_tokenizer
 from albert_tf.text import vocabulary
 from albert_tf.text.sentence_piece import ExtensibleModel
 from albert_tf.text.tokenization import Tokenizer

@@ -7,9 +7,9 @@ import dataclasses
 import tensorflow as tf
 
 from albert_tf.answers.span import NO_WINDOW_NULL_ODDS, Span
-from albert_tf.serving.graph_text import SPACES, cut, dense, from_rows, ragged_rows, ranges
-from albert_tf.serving.graph_tokenizer import Pieces
-from albert_tf.serving.served_models import ServedModel, run_in_parts
+from albert_tf.serving.graphs.base import ServedModel, run_in_parts
+from albert_tf.serving.graphs.text import SPACES, cut, dense, from_rows, ragged_rows, ranges
+from albert_tf.serving.graphs.tokenizer import Pieces
 from albert_tf.types import Features
 
 # Candidate spans for each wanted answer.

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from albert_tf.answers.tag import OUTSIDE, Tag, are_entities, default_tag, tag_parts
-from albert_tf.serving.graph_text import Words, WordSplitter, dense, from_rows, rows_of
-from albert_tf.serving.served_models import ServedModel, run_in_parts
+from albert_tf.serving.graphs.base import ServedModel, run_in_parts
+from albert_tf.serving.graphs.text import Words, WordSplitter, dense, from_rows, rows_of
 from albert_tf.types import Features
 
 

@@ -12,7 +12,7 @@ import sentencepiece
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from albert_tf.serving.graph_text import (
+from albert_tf.serving.graphs.text import (
     SIGMA,
     Normalized,
     Normalizer,
