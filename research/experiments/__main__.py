@@ -35,11 +35,13 @@ def main() -> None:
     with errors.in_one_line():
         # Here, since Ctrl-C may come while they import.
         from research.experiments import report, run, study, tuning
+        from research.experiments.kept import Kept
         from research.experiments.plan import Plan
 
         asked, scale = study.read_study(arguments.study), study.read_scale(arguments.scale)
         Plan(asked, scale)  # A study that has none ends here.
-        work, kept = arguments.work.resolve(), arguments.results / scale.name / "cells"
+        results = arguments.results / scale.name
+        work, kept = arguments.work.resolve(), Kept(results / "cells.jsonl")
         runner = run.Runner(work, arguments.scripts.resolve(), scale.threads)
         failed = 0
         # The trials, if there are any to make, then the cells.
@@ -48,7 +50,7 @@ def main() -> None:
                 plans = tuning.next_plans(asked, scale, kept)
                 failed = runner.run_missing(plans, kept, scale.cells_at_a_time)
         asked = tuning.reported(asked, scale, kept)
-        directory = arguments.results / scale.name / asked.name
+        directory = results / asked.name
         report.write(asked, scale, Plan(asked, scale), kept, directory)
         print(f"report: {directory / 'report.md'}")
     if runner.stopping:

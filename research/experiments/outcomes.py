@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +10,7 @@ import numpy as np
 
 from research.experiments.claims import MAJORITY, Claim, check_metric
 from research.experiments.intervals import Verdict, judge, resample
+from research.experiments.kept import Kept
 from research.experiments.plan import Cell, Plan
 
 # A masked LM that is not this much better (in nats) than guessing by frequency has not learned.
@@ -68,7 +67,7 @@ class Row:
         return next((tokens for tokens, loss in self.curve if loss < below), None)
 
 
-def read(plan: Plan, kept: pathlib.Path) -> list[Row]:
+def read(plan: Plan, kept: Kept) -> list[Row]:
     """Returns a row for each cell of a plan, run or not."""
     return [_row(cell, kept, plan.gap) for cell in plan.cells]
 
@@ -125,8 +124,8 @@ def _over_documents(
     return resample(better, worse, claim.sign, *less)
 
 
-def _row(cell: Cell, kept: pathlib.Path, gap: Sequence[str]) -> Row:
-    records = {key: _read(kept / key / "metrics.json") for key in cell.step_keys()}
+def _row(cell: Cell, kept: Kept, gap: Sequence[str]) -> Row:
+    records = {key: kept.get(key) for key in cell.step_keys()}
     trained = records[cell.pretrain or cell.finetune] or {}
     metrics: dict[str, float] = {}
     documents: dict[str, list[list[float]]] = {}
@@ -173,13 +172,3 @@ def _add_word_loss(
         metrics[word] = metrics[piece] * ratio
         if piece in documents:
             documents[word] = [[total * ratio, weight] for total, weight in documents[piece]]
-
-
-def _read(path: pathlib.Path) -> dict[str, Any] | None:
-    if not path.exists():
-        return None
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        message = f"{path} is damaged ({error}): remove it to run its cell again"
-        raise ValueError(message) from None

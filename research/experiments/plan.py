@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
 from typing import Any
 
 from research.experiments.arms import RECORD_SIZES, merge
+from research.experiments.kept import Kept, to_line
 from research.experiments.steps import Step, digests, references
 from research.experiments.study import Scale, Study
 
@@ -37,11 +39,11 @@ class Cell:
         tests = [key for keys in by_test for key in keys.values()]
         return [key for key in (self.pretrain, *tests, self.finetune) if key]
 
-    def is_finished(self, kept: pathlib.Path) -> bool:
+    def is_finished(self, kept: Kept) -> bool:
         """Tells whether all that a report reads of it is kept."""
-        return all(_metrics(kept, key).exists() for key in self.step_keys())
+        return all(key in kept for key in self.step_keys())
 
-    def missing(self, kept: pathlib.Path, work: pathlib.Path) -> list[str]:
+    def missing(self, kept: Kept, work: pathlib.Path) -> list[str]:
         """Returns the keys of the steps to make.
 
         If the cell is unfinished, or some of its results were made in `work`, those kept from a
@@ -54,18 +56,16 @@ class Cell:
         foreign = [key for key in follow if not _is_of(work, kept, key)]
         if self.is_finished(kept) and len(foreign) == len(follow):
             return []
-        keys = [key for key in self.step_keys() if not _metrics(kept, key).exists()]
+        keys = [key for key in self.step_keys() if key not in kept]
         return keys + foreign
 
 
-def _is_of(work: pathlib.Path, kept: pathlib.Path, key: str) -> bool:
+def _is_of(work: pathlib.Path, kept: Kept, key: str) -> bool:
     """Whether what is kept of a step is what was made in `work`, and not elsewhere."""
-    paths = [_metrics(directory, key) for directory in (work, kept)]
-    return all(path.exists() for path in paths) and len({p.read_bytes() for p in paths}) == 1
-
-
-def _metrics(directory: pathlib.Path, key: str) -> pathlib.Path:
-    return directory / key / "metrics.json"
+    path, record = work / key / "metrics.json", kept.get(key)
+    if record is None or not path.exists():
+        return False
+    return to_line(json.loads(path.read_text(encoding="utf-8"))) == to_line(record)
 
 
 class Plan:
@@ -93,7 +93,7 @@ class Plan:
         for claim in () if trial else study.claims:
             self._check_differ(claim.better, claim.worse)
 
-    def missing(self, kept: pathlib.Path, work: pathlib.Path) -> list[str]:
+    def missing(self, kept: Kept, work: pathlib.Path) -> list[str]:
         """Returns the keys of the steps to make; see Cell.missing."""
         keys = [key for cell in self.cells for key in cell.missing(kept, work)]
         return list(dict.fromkeys(keys))

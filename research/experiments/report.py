@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from research.experiments import figures, outcomes, tuning
 from research.experiments.claims import Claim, sign_of
 from research.experiments.intervals import CANNOT_TELL, CONFIDENCE, Verdict
+from research.experiments.kept import Kept
 from research.experiments.outcomes import LEARNED_NATS, Row
 from research.experiments.plan import TRIAL_SEED, Plan
 from research.experiments.study import Scale, Study
@@ -23,9 +24,7 @@ _GUESSED = {"eval_accuracy", "eval_majority"}
 _TOKENS = 125_000 * 4096 * 512
 
 
-def write(
-    study: Study, scale: Scale, plan: Plan, kept: pathlib.Path, directory: pathlib.Path
-) -> None:
+def write(study: Study, scale: Scale, plan: Plan, kept: Kept, directory: pathlib.Path) -> None:
     """Writes report.md, cells.csv, claims.json and figure.png on what has been run of a study."""
     rows = outcomes.read(plan, kept)
     verdicts = [outcomes.verdict(claim, rows, plan.gap) for claim in study.claims]
@@ -59,7 +58,7 @@ def _lines(
     plan: Plan,
     rows: Sequence[Row],
     verdicts: Sequence[Verdict],
-    kept: pathlib.Path,
+    kept: Kept,
 ) -> Iterable[str]:
     run = [row for row in rows if row.is_finished]
     yield f"# {study.question}"
@@ -104,7 +103,7 @@ def _left_out(study: Study, scale: Scale) -> Iterable[str]:
         )
 
 
-def _untuned(study: Study, scale: Scale, kept: pathlib.Path) -> Iterable[str]:
+def _untuned(study: Study, scale: Scale, kept: Kept) -> Iterable[str]:
     """Says so if the arms have the scale's learning rate, although the study tunes it."""
     if not tuning.trials(study, scale):
         return
@@ -202,7 +201,7 @@ def _arms(rows: Sequence[Row], plan: Plan) -> Iterable[str]:
     yield from _table([*heads, *(f"`{name}`" for name in names)], table)
 
 
-def _rates(study: Study, scale: Scale, kept: pathlib.Path) -> Iterable[str]:
+def _rates(study: Study, scale: Scale, kept: Kept) -> Iterable[str]:
     tried = tuning.losses(study, scale, kept)
     if not tried:
         return

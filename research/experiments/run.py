@@ -23,6 +23,7 @@ from typing import Any, TextIO
 
 from albert_tf.console import tensorflow_logs
 from albert_tf.storage import eval_results
+from research.experiments.kept import Kept, replace
 from research.experiments.plan import Plan
 from research.experiments.steps import ROOT, SCRIPTS, Step
 
@@ -63,7 +64,7 @@ class Runner:
         self._work, self._scripts, self._threads = work, scripts, threads
         self._commands: set[subprocess.Popen] = set()
 
-    def run_missing(self, plans: Iterable[Plan], kept: pathlib.Path, jobs: int) -> int:
+    def run_missing(self, plans: Iterable[Plan], kept: Kept, jobs: int) -> int:
         """Runs what is missing of some plans; returns how many steps failed.
 
         What judges a model runs before more are trained, as checkpoints are in the work directory
@@ -72,8 +73,7 @@ class Runner:
         steps = {key: step for plan in plans for key, step in plan.steps.items()}
         wanted = {key for plan in plans for key in plan.missing(kept, self._work)}
         # Results of another training must not stay beside those of a new one.
-        for key in wanted:
-            (kept / key / "metrics.json").unlink(missing_ok=True)
+        kept.discard(*wanted)
         needs: dict[str, list[str]] = {}
         self._add_needs(steps, sorted(wanted), needs)
         sorter = graphlib.TopologicalSorter(needs)
@@ -98,7 +98,7 @@ class Runner:
                         print(f"{key}: {error}", file=sys.stderr, flush=True)
                         continue
                     if key in wanted:
-                        _keep(self._work / key, kept / key)
+                        kept.put(read_record(self._work / key))
                     sorter.done(key)
                     finished += 1
                     print(f"{finished} of {len(needs)} steps: {key}", flush=True)
@@ -181,7 +181,7 @@ class Runner:
             "commit": commit,
             "seconds": round(time.monotonic() - started, 1),
         }
-        _replace(directory / "metrics.json", (json.dumps(record, indent=1) + "\n").encode())
+        replace(directory / "metrics.json", (json.dumps(record, indent=1) + "\n").encode())
 
     def _execute(self, command: list[str], directory: pathlib.Path, lock: int) -> str | None:
         """Runs a command; returns its last line if its loss diverged, None if it ended well."""
@@ -233,20 +233,14 @@ def _is_training(key: str) -> bool:
     return key.startswith("pretrain-")
 
 
-def _keep(done: pathlib.Path, kept: pathlib.Path) -> None:
-    kept.mkdir(parents=True, exist_ok=True)
-    _replace(kept / "metrics.json", (done / "metrics.json").read_bytes())
-
-
-def _replace(path: pathlib.Path, content: bytes) -> None:
-    part = path.with_name(f"{path.name}.part")
-    part.write_bytes(content)
-    part.replace(path)
+def read_record(directory: pathlib.Path) -> dict[str, Any]:
+    """Returns what a finished step has written in its directory."""
+    return json.loads((directory / "metrics.json").read_text(encoding="utf-8"))
 
 
 def _failure_of(needed: dict[str, pathlib.Path]) -> str | None:
     for name, directory in needed.items():
-        if json.loads((directory / "metrics.json").read_text(encoding="utf-8"))["failed"]:
+        if read_record(directory)["failed"]:
             return f"its {name} failed"
     return None
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import pathlib
 
 from research.experiments import outcomes
 from research.experiments.arms import merge
+from research.experiments.kept import Kept
 from research.experiments.plan import Plan
 from research.experiments.study import Scale, Study
 
@@ -36,7 +36,7 @@ def trials(study: Study, scale: Scale) -> dict[float, Plan]:
     return found
 
 
-def losses(study: Study, scale: Scale, kept: pathlib.Path) -> dict[str, dict[float, float]]:
+def losses(study: Study, scale: Scale, kept: Kept) -> dict[str, dict[float, float]]:
     """Returns each arm's masked-LM loss at each rate; infinite if it diverged, NaN if not run."""
     found: dict[str, dict[float, float]] = {}
     for rate, plan in trials(study, scale).items():
@@ -46,7 +46,7 @@ def losses(study: Study, scale: Scale, kept: pathlib.Path) -> dict[str, dict[flo
     return found
 
 
-def settle(study: Study, scale: Scale, kept: pathlib.Path) -> Study:
+def settle(study: Study, scale: Scale, kept: Kept) -> Study:
     """Returns the study with each arm's best rate; as it is until all of its trials have run."""
     if untried(study, scale, kept):
         return study
@@ -61,25 +61,25 @@ def settle(study: Study, scale: Scale, kept: pathlib.Path) -> Study:
     return dataclasses.replace(study, arms=arms)
 
 
-def reported(study: Study, scale: Scale, kept: pathlib.Path) -> Study:
+def reported(study: Study, scale: Scale, kept: Kept) -> Study:
     """Returns the study at its best rates or, while more of its cells have run, the scale's."""
     # Among equals max returns the first.
     return max(settle(study, scale, kept), study, key=lambda each: finished(each, scale, kept))
 
 
-def finished(study: Study, scale: Scale, kept: pathlib.Path) -> int:
+def finished(study: Study, scale: Scale, kept: Kept) -> int:
     """Returns how many of a study's cells have run."""
     return sum(cell.is_finished(kept) for cell in Plan(study, scale).cells)
 
 
-def untried(study: Study, scale: Scale, kept: pathlib.Path) -> list[Plan]:
+def untried(study: Study, scale: Scale, kept: Kept) -> list[Plan]:
     """Returns the trials, or none if all have been run."""
     plans = list(trials(study, scale).values())
     cells = [cell for plan in plans for cell in plan.cells]
     return [] if all(cell.is_finished(kept) for cell in cells) else plans
 
 
-def next_plans(study: Study, scale: Scale, kept: pathlib.Path) -> list[Plan]:
+def next_plans(study: Study, scale: Scale, kept: Kept) -> list[Plan]:
     """Returns what is to be run now: the trials or, once all have been run, the study itself."""
     return untried(study, scale, kept) or [Plan(settle(study, scale, kept), scale)]
 

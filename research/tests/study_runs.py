@@ -5,6 +5,7 @@ import pathlib
 from typing import Any
 
 from research.experiments import report, run, study
+from research.experiments.kept import Kept
 from research.experiments.plan import Plan
 
 FAKE = pathlib.Path(__file__).parent / "fake"
@@ -27,12 +28,17 @@ def kept_keys(plan: Plan) -> set[str]:
     return {key for cell in plan.cells for key in cell.step_keys()}
 
 
-def run_all(plan: Plan, work: pathlib.Path, kept: pathlib.Path | None = None) -> None:
+def kept_in(folder: pathlib.Path) -> Kept:
+    """Returns what is kept in a folder."""
+    return Kept(folder / "cells.jsonl")
+
+
+def run_all(plan: Plan, work: pathlib.Path, kept: Kept | None = None) -> None:
     """Runs all steps of a plan in order, needed or not; keeps metrics as a study does."""
     for key, step in plan.steps.items():
         run.Runner(work, FAKE, 1).run(step, key)
-    for key in kept_keys(plan) if kept else ():
-        run._keep(work / key, kept / key)
+    if kept is not None:
+        kept.put(*(run.read_record(work / key) for key in kept_keys(plan)))
 
 
 def results(work: pathlib.Path) -> dict[str, dict[str, Any]]:
@@ -45,15 +51,12 @@ def results(work: pathlib.Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def keep(kept: pathlib.Path, key: str, **changes: Any) -> None:
+def keep(kept: Kept, key: str, **changes: Any) -> None:
     """Writes what is kept of a step, or changes it."""
-    path = kept / key / "metrics.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    record = json.loads(path.read_text()) if path.exists() else {"metrics": {}, "failed": None}
-    path.write_text(json.dumps({**record, **changes}))
+    kept.put({**(kept.get(key) or {"key": key, "metrics": {}, "failed": None}), **changes})
 
 
-def report_of(asked: study.Study, scale: study.Scale, kept: pathlib.Path, folder: Any) -> str:
+def report_of(asked: study.Study, scale: study.Scale, kept: Kept, folder: Any) -> str:
     """Writes a study's report to a folder; returns report.md."""
     report.write(asked, scale, Plan(asked, scale), kept, folder)
     return (folder / "report.md").read_text()

@@ -15,7 +15,7 @@ from albert_tf.tasks.glue import TextExample
 from research.experiments import hits, outcomes, run, study
 from research.experiments.plan import Plan
 from research.experiments.steps import Step
-from research.tests.study_runs import keep, plan_of, read, report_of, run_all
+from research.tests.study_runs import keep, kept_in, plan_of, read, report_of, run_all
 from tests import finetune_runs as runs
 from tests.tiny import parse
 
@@ -88,7 +88,7 @@ def test_a_regression_has_no_accuracy(tmp_path):
 
 
 def test_a_claim_has_an_interval_over_examples(tmp_path):
-    asked, kept = read(tmp_path, STUDY), tmp_path / "kept"
+    asked, kept = read(tmp_path, STUDY), kept_in(tmp_path)
     plan = Plan(asked, study.read_scale("smoke"))
     rng = np.random.default_rng(3)
     for cell in plan.cells:
@@ -109,7 +109,7 @@ def test_a_start_that_has_not_learned_gives_no_verdict(tmp_path):
     asked, scale = study.read_study("era"), study.read_scale("smoke")
     asked = dataclasses.replace(asked, seeds=2)
     scale = dataclasses.replace(scale, most_seeds=2, most_arms=6)
-    plan, kept = Plan(asked, scale), tmp_path / "kept"
+    plan, kept = Plan(asked, scale), kept_in(tmp_path)
     for cell in plan.cells:
         accuracy = 0.4 + 0.01 * cell.seed + 0.3 * cell.arm.startswith("pre-trained")
         keep(kept, cell.finetune, metrics={"eval_accuracy": accuracy})
@@ -134,17 +134,17 @@ def test_a_start_that_has_not_learned_gives_no_verdict(tmp_path):
 def test_a_fine_tuning_is_run_again_alone(tmp_path):
     """Not those of the same start, nor is the start judged again."""
     plan = plan_of("era")
-    work, kept = tmp_path / "work", tmp_path / "kept"
+    work, kept = tmp_path / "work", kept_in(tmp_path)
     run_all(plan, work, kept)
     shutil.rmtree(work)
     first = plan.cells[0]
-    (kept / first.finetune / "metrics.json").unlink()
+    kept.discard(first.finetune)
     assert plan.missing(kept, work) == [first.finetune, first.measures[""]]
 
 
 def test_what_was_tuned_elsewhere_is_tuned_again_to_be_measured(tmp_path):
     plan = Plan(read(tmp_path, STUDY), study.read_scale("smoke"))
-    kept, first = tmp_path / "kept", plan.cells[0]
+    kept, first = kept_in(tmp_path), plan.cells[0]
     keep(kept, first.finetune)
     missing = plan.missing(kept, tmp_path / "work")
     assert {first.finetune, first.measures[""]} <= set(missing) and len(missing) == 8

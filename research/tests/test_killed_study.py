@@ -5,6 +5,7 @@ project's own scripts.
 """
 
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -18,7 +19,7 @@ import pytest
 from research.experiments import study, tuning
 from research.experiments.plan import Plan
 from research.experiments.steps import ROOT
-from research.tests.study_runs import FAKE, keep, kept_keys, plan_of, results, run_all
+from research.tests.study_runs import FAKE, keep, kept_in, kept_keys, plan_of, results, run_all
 from research.tests.test_study import STUDY
 from research.tests.test_tuning import SCALE, TUNED
 
@@ -69,14 +70,23 @@ def tuned_plans(directory, kept):
     yield Plan(tuning.settle(asked, scale, kept), scale)
 
 
-def stamps(directory):
-    paths = directory.glob("results/*/cells/*/metrics.json")
+def made(directory):
+    """Returns when each finished step of the work was written, and what."""
+    paths = directory.glob("work/*/metrics.json")
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
+
+
+def lines(directory):
+    """Returns each step's line of the results."""
+    found = {}
+    for path in directory.glob("results/*/cells.jsonl"):
+        found |= {json.loads(line)["key"]: line for line in path.read_text().splitlines()}
+    return found
 
 
 def test_kills_change_no_finished_cell_and_no_result(tmp_path):
     asked, undisturbed = write_tuned(tmp_path), tmp_path / "undisturbed"
-    kept, steps, keys = undisturbed / "kept", {}, set()
+    kept, steps, keys = kept_in(undisturbed), {}, set()
     for plan in tuned_plans(tmp_path, kept):
         run_all(plan, undisturbed / "work", kept)
         steps |= plan.steps
@@ -98,14 +108,13 @@ def test_kills_change_no_finished_cell_and_no_result(tmp_path):
         time.sleep(rng.uniform(0, 0.5))
         ways[kill % len(ways)](process, tmp_path / "work")
         process.wait()
-        before, finished = finished, stamps(tmp_path)
+        before, finished = finished, made(tmp_path) | lines(tmp_path)
         assert before.items() <= finished.items()
     # By relative paths, too.
     relative = ("own.toml", "--scale", "small.toml", *asked[3:])
     finish(start(tmp_path, *relative, cwd=tmp_path, **environment), tmp_path)
-    after = stamps(tmp_path)
-    assert finished.items() <= after.items()
-    assert {path.parent.name for path in after} == keys
+    assert finished.items() <= (made(tmp_path) | lines(tmp_path)).items()
+    assert set(lines(tmp_path)) == keys
     assert results(tmp_path / "work") == results(undisturbed / "work")
     report = (tmp_path / "results/small/own/report.md").read_text()
     assert "4 of 4 cells have run" in report and "| Arm | 0.0005 | 0.001 | 0.002 |" in report
@@ -117,17 +126,17 @@ def test_a_clone_with_metrics_alone_runs_only_what_is_new(tmp_path):
     path = tmp_path / "own.toml"
     path.write_text(text)
     finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
-    first = stamps(tmp_path)
+    first = lines(tmp_path)
     shutil.rmtree(tmp_path / "work")
     path.write_text(text.replace("effect = 0.05", "effect = 0.06"))
     finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
-    assert stamps(tmp_path) == first
+    assert lines(tmp_path) == first
     assert not list(tmp_path.glob("work/*/metrics.json"))
     assert "| 0.06 |" in (tmp_path / "results/smoke/own/report.md").read_text()
 
     path.write_text(text.replace("hidden_dropout_prob = 0.1", "hidden_dropout_prob = 0.2"))
     finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
-    assert first.items() <= stamps(tmp_path).items()
+    assert first.items() <= lines(tmp_path).items()
     trained = [path.parent.name for path in tmp_path.glob("work/pretrain-*/metrics.json")]
     plan = plan_of(path)
     changed = [cell.pretrain for cell in plan.cells if cell.arm == "with dropout"]
@@ -139,12 +148,12 @@ def test_results_of_another_training_are_made_again(tmp_path):
     finish(start(tmp_path, "dropout", "--scripts", FAKE), tmp_path)
     plan = plan_of("dropout")
     key = plan.cells[0].results[""]
-    kept = tmp_path / "results/smoke/cells"
+    kept = kept_in(tmp_path / "results/smoke")
     right = results(tmp_path / "work")[key]["metrics"]
     shutil.rmtree(tmp_path / "work" / key)
     keep(kept, key, metrics={"masked_lm_loss": 9.9})
     finish(start(tmp_path, "dropout", "--scripts", FAKE), tmp_path)
-    assert results(kept)[key]["metrics"] == right != {"masked_lm_loss": 9.9}
+    assert kept.get(key)["metrics"] == right != {"masked_lm_loss": 9.9}
 
 
 def test_what_needs_a_failed_step_is_not_run(tmp_path):
@@ -166,13 +175,13 @@ def test_what_needs_a_failed_step_is_not_run(tmp_path):
     assert "error: 2 steps failed, and what needs them was not run: see log.txt" in log
     missing = {key for cell in bad for key in (cell.pretrain, *cell.results.values())}
     missing |= {key for cell in bad for key in cell.measures.values()}
-    first = stamps(tmp_path)
-    assert {path.parent.name for path in first} == kept_keys(plan) - missing
+    first = made(tmp_path)
+    assert set(lines(tmp_path)) == kept_keys(plan) - missing
     for cell in bad:
         (tmp_path / "work" / cell.pretrain / "run/state.json").unlink()
     finish(start(tmp_path, path, "--scripts", FAKE), tmp_path)
-    assert first.items() <= stamps(tmp_path).items()
-    assert {path.parent.name for path in stamps(tmp_path)} == kept_keys(plan)
+    assert first.items() <= made(tmp_path).items()
+    assert set(lines(tmp_path)) == kept_keys(plan)
 
 
 @pytest.mark.peers

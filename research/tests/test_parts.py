@@ -9,7 +9,7 @@ from albert_tf.generator.settings import GeneratorSettings
 from research.experiments import claims, corpus, outcomes, part, run, study
 from research.experiments.plan import Plan
 from research.experiments.steps import Step
-from research.tests.study_runs import FAKE, keep, plan_of, read, report_of, run_all
+from research.tests.study_runs import FAKE, keep, kept_in, plan_of, read, report_of, run_all
 from research.tests.test_intervals import row
 from tests.tiny import parse
 
@@ -50,7 +50,7 @@ def plan(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(plan, tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished")
-    run_all(plan, folder / "work", folder / "kept")
+    run_all(plan, folder / "work", kept_in(folder))
     return folder
 
 
@@ -58,7 +58,7 @@ def finished(plan, tmp_path_factory):
 def done(finished, tmp_path):
     """Returns directories of steps and of kept metrics in which all have run."""
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
-    return tmp_path / "work", tmp_path / "kept"
+    return tmp_path / "work", kept_in(tmp_path)
 
 
 def test_a_part_is_of_its_years_and_evenly_spread(tmp_path):
@@ -136,7 +136,7 @@ def test_a_cell_that_is_judged_in_part_has_not_run(plan, done, tmp_path):
     work, kept = done
     cell = plan.cells[0]
     assert plan.missing(kept, work) == [] == plan.missing(kept, tmp_path / "elsewhere")
-    shutil.rmtree(kept / cell.results["dev"])
+    kept.discard(cell.results["dev"])
     row, *others = outcomes.read(plan, kept)
     assert "other.masked_lm_loss" in row.metrics and not row.learned and not row.is_finished
     assert all(other.is_finished and other.learned for other in others)
@@ -154,17 +154,16 @@ def test_a_finished_cell_stays_where_its_start_is_trained_again(plan, done, tmp_
     """In a clone that has metrics alone, for a cell that starts from it."""
     work, kept, clone = *done, tmp_path / "clone"
     old, more, _ = plan.cells
-    shutil.rmtree(kept / more.results["dev"])
+    kept.discard(more.results["dev"])
     new = plan.missing(kept, clone)
     assert set(new) == {more.pretrain, *more.results.values(), *more.measures.values()}
     shutil.copytree(work, clone)
     for path in clone.glob("*/metrics.json"):
         if path.parent.name in (*new, old.pretrain):
-            keep(clone, path.parent.name, seconds=9e9)
+            path.write_text(json.dumps({**json.loads(path.read_text()), "seconds": 9e9}))
         else:
             path.unlink()
-    for key in new:
-        shutil.copytree(clone / key, kept / key, dirs_exist_ok=True)
+    kept.put(*(run.read_record(clone / key) for key in new))
     assert plan.missing(kept, clone) == []
 
 
@@ -205,7 +204,7 @@ def test_the_training_text_is_judged_in_records_of_its_own():
 
 def test_a_report_counts_the_tokens_of_starts(tmp_path):
     asked, scale = read(tmp_path, STUDY), study.read_scale("smoke")
-    rows = report_of(asked, scale, tmp_path / "kept", tmp_path).splitlines()
+    rows = report_of(asked, scale, kept_in(tmp_path), tmp_path).splitlines()
     tokens = {row.split(" | ")[0][2:]: row.split(" | ")[4] for row in rows if " of 1 | " in row}
     assert tokens == {"old": "40,960", "more": "61,440", "new": "81,920"}
 

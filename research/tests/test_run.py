@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import pathlib
-import shutil
 import subprocess
 import sys
 import threading
@@ -16,7 +15,16 @@ from albert_tf.storage import eval_results
 from research.experiments import claims, outcomes, run, study, unigram
 from research.experiments.plan import Plan
 from research.experiments.steps import ROOT, Step
-from research.tests.study_runs import FAKE, keep, plan_of, read, report_of, results, run_all
+from research.tests.study_runs import (
+    FAKE,
+    keep,
+    kept_in,
+    plan_of,
+    read,
+    report_of,
+    results,
+    run_all,
+)
 from research.tests.test_intervals import row
 from tests import pretraining_runs as runs
 
@@ -28,7 +36,7 @@ def plan():
 
 @pytest.fixture(scope="module")
 def done(plan, tmp_path_factory):
-    work, kept = tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("kept")
+    work, kept = tmp_path_factory.mktemp("work"), kept_in(tmp_path_factory.mktemp("kept"))
     run_all(plan, work, kept)
     return work, kept
 
@@ -145,10 +153,11 @@ low = { finetune = { learning_rate = 1e-5 } }
 def test_a_report_on_fine_tuning_names_the_best(tmp_path, metric, best):
     """By what was measured if the study claims nothing; of losses the lowest is the best."""
     asked, scale = read(tmp_path, TUNING), study.read_scale("smoke")
+    kept = kept_in(tmp_path)
     for cell in Plan(asked, scale).cells:
         value = {"high": 0.2, "low": 0.8}[cell.arm]
-        keep(tmp_path, cell.finetune, metrics={metric: value, "global_step": 3}, seconds=1)
-    text = report_of(asked, scale, tmp_path, tmp_path)
+        keep(kept, cell.finetune, metrics={metric: value, "global_step": 3}, seconds=1)
+    text = report_of(asked, scale, kept, tmp_path)
     assert f"## Runs: `{metric}`" in text and "global_step" not in text
     assert f"Best median, selected on the same runs: {best}." in text
 
@@ -159,15 +168,16 @@ def test_a_rate_at_which_most_runs_diverge_is_not_the_best(tmp_path, metric):
     claim = f'[[claims]]\ntext = ""\nmetric = "{metric}"\n'
     claim += 'better = "high"\nworse = "low"\neffect = 1\n'
     asked, scale = read(tmp_path, TUNING + claim), study.read_scale("cpu")
+    kept = kept_in(tmp_path)
     for cell in Plan(asked, scale).cells:
         diverged = cell.arm == "high" and cell.seed > 2
         value = {"high": 0.9, "low": 0.7}[cell.arm] * (-1 if metric.endswith("loss") else 1)
         failed = "step 1 is not finite" if diverged else None
         for key in cell.step_keys():
-            keep(tmp_path, key, failed=failed)
+            keep(kept, key, failed=failed)
         metrics = {} if diverged else {metric: value + 0.01 * cell.seed}
-        keep(tmp_path, cell.finetune, metrics=metrics, seconds=1)
-    text = report_of(asked, scale, tmp_path, tmp_path)
+        keep(kept, cell.finetune, metrics=metrics, seconds=1)
+    text = report_of(asked, scale, kept, tmp_path)
     assert "Best median, selected on the same runs: low." in text
     (row,) = [line for line in text.splitlines() if line.startswith("| high | 5 of 5 | 3 |")]
     assert row.split(" | ")[5] == "diverged"
@@ -176,7 +186,7 @@ def test_a_rate_at_which_most_runs_diverge_is_not_the_best(tmp_path, metric):
 
 def test_the_report_tells_how_many_learned_and_when_and_with_which_code(plan, done, tmp_path):
     """The unigram loss is 7: a curve below 6.7 has learned."""
-    kept = shutil.copytree(done[1], tmp_path / "kept")
+    run_all(plan, done[0], kept := kept_in(tmp_path))
     curves = iter([[[2048, 6.8], [4096, 6.6]], [[2048, 6.8], [4096, 6.71]]])
     for cell in plan.cells[:2]:
         keep(kept, cell.pretrain, curve=next(curves), commit=f"seed{cell.seed}")
@@ -192,8 +202,8 @@ def test_a_diverged_run_is_a_result(tmp_path):
     text = 'question = "?"\npaper = "-"\nseeds = 1\n[arms]\n'
     asked = read(tmp_path, text + "hot = { pretrain = { learning_rate = 2 } }\n")
     plan = Plan(asked, study.read_scale("smoke"))
-    run_all(plan, tmp_path / "work", tmp_path / "kept")
-    (row,) = outcomes.read(plan, tmp_path / "kept")
+    run_all(plan, tmp_path / "work", kept := kept_in(tmp_path))
+    (row,) = outcomes.read(plan, kept)
     assert "not finite" in row.failed and not row.learned and not row.metrics
     judged = results(tmp_path / "work")[plan.cells[0].results[""]]
     assert judged["failed"] == "its trained failed"

@@ -15,7 +15,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.generator.settings import GeneratorSettings, SentencePieceSettings
 from research.experiments import corpus, hits, measure, part, report, steps, study, tuning
 from research.experiments.plan import Plan
-from research.tests.study_runs import plan_of, read, report_of
+from research.tests.study_runs import kept_in, plan_of, read, report_of
 from tests.tiny import parse
 
 RESULTS = pathlib.Path(report.__file__).parent / "results" / "cpu"
@@ -106,7 +106,7 @@ def test_a_large_study_of_ones_own_is_run_whole(tmp_path):
         scale = study.read_scale(name)
         plan = Plan(asked, scale)
         assert len(plan.cells) == cells
-        text = report_of(asked, scale, tmp_path / "kept", tmp_path)
+        text = report_of(asked, scale, kept_in(tmp_path), tmp_path)
         assert f"0 of {cells} cells have run" in text
         assert ("first 4 of the study's 15 arms, and 2 of its 10 seeds" in text) == said
 
@@ -358,8 +358,8 @@ def test_committed_verdicts_are_those_of_the_committed_cells(tmp_path, monkeypat
         return re.sub(r"\d+\.\d+(e-\d+)?", lambda number: f"{float(number[0]):.9g}", text)
 
     monkeypatch.setattr(report.figures, "draw", lambda *_: b"")  # It takes seconds.
-    scale, kept = study.read_scale("cpu"), RESULTS / "cells"
-    for name in ("depth", "dropout", "objective", "sharing"):
+    scale, kept = study.read_scale("cpu"), kept_in(RESULTS)
+    for name in ("depth", "dropout", "objective", "schedule", "sharing"):
         asked = tuning.reported(study.read_study(name), scale, kept)
         report.write(asked, scale, Plan(asked, scale), kept, tmp_path / name)
         for file in ("claims.json", "cells.csv"):

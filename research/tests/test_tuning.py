@@ -4,7 +4,7 @@ import pytest
 
 from research.experiments import study, tuning
 from research.experiments.plan import TRIAL_SEED, Plan
-from research.tests.study_runs import read, report_of, run_all
+from research.tests.study_runs import kept_in, read, report_of, run_all
 from research.tests.test_study import STUDY
 
 TUNED = STUDY.replace("[arms]", "tune = true\n[arms]").replace("= 0.1 }", "= 0.2 }")
@@ -25,7 +25,7 @@ def scale(tmp_path):
 
 def test_each_arm_has_its_best_rate(tmp_path, scale):
     """In the fake script 1e-3, the scale's own, is the best without dropout, and 2e-3 with 0.2."""
-    asked, kept = read(tmp_path, TUNED), tmp_path / "kept"
+    asked, kept = read(tmp_path, TUNED), kept_in(tmp_path)
     before = Plan(asked, scale)
     trials = tuning.untried(asked, scale, kept)
     assert len(trials) == 3
@@ -67,7 +67,7 @@ def test_a_study_of_fine_tuning_tunes_the_pre_training(tmp_path, scale):
 
 
 def test_until_all_trials_have_run_the_rate_is_the_scales(tmp_path, scale):
-    asked, kept = read(tmp_path, TUNED), tmp_path / "kept"
+    asked, kept = read(tmp_path, TUNED), kept_in(tmp_path)
     some = tuning.trials(asked, scale)[1e-3]
     run_all(some, tmp_path / "work", kept)
     assert tuning.settle(asked, scale, kept) == asked
@@ -82,7 +82,7 @@ def test_until_all_trials_have_run_the_rate_is_the_scales(tmp_path, scale):
 
 
 def test_until_as_many_cells_have_run_at_the_best_rates_the_report_has_the_scales(tmp_path, scale):
-    asked, kept = read(tmp_path, TUNED), tmp_path / "kept"
+    asked, kept = read(tmp_path, TUNED), kept_in(tmp_path)
     run_all(Plan(asked, scale), tmp_path / "work", kept)
     assert tuning.reported(asked, scale, kept) == asked
     for plan in tuning.untried(asked, scale, kept):
@@ -97,7 +97,7 @@ def test_until_as_many_cells_have_run_at_the_best_rates_the_report_has_the_scale
 
 def test_an_arm_that_diverges_at_every_rate(tmp_path):
     scale = read_scale(tmp_path, SCALE.replace("[5e-4, 1e-3, 2e-3]", "[2, 3]"))
-    asked, kept = read(tmp_path, TUNED), tmp_path / "kept"
+    asked, kept = read(tmp_path, TUNED), kept_in(tmp_path)
     for plan in tuning.untried(asked, scale, kept):
         run_all(plan, tmp_path / "work", kept)
     with pytest.raises(ValueError, match="'without' diverged at every rate: .*small.toml"):
@@ -107,8 +107,8 @@ def test_an_arm_that_diverges_at_every_rate(tmp_path):
 def test_a_study_that_tunes_nothing_or_a_scale_without_rates_keeps_its_own(tmp_path, scale):
     for text, size in ((STUDY, scale), (TUNED, study.read_scale("smoke"))):
         asked = read(tmp_path, text)
-        assert tuning.settle(asked, size, tmp_path) == asked
-        assert not tuning.untried(asked, size, tmp_path)
+        assert tuning.settle(asked, size, kept_in(tmp_path)) == asked
+        assert not tuning.untried(asked, size, kept_in(tmp_path))
 
 
 def test_a_key_of_tuning_that_is_misspelt(tmp_path):
