@@ -17,7 +17,8 @@ from albert_tf.console import settings
 from albert_tf.conversion import labels as labels_file
 from albert_tf.storage import checkpoint
 from albert_tf.storage.run_record import RunRecord, TaskRecord
-from albert_tf.tasks.registry import TaskSettings
+from albert_tf.tasks import registry
+from albert_tf.tasks.settings import TaskSettings
 from albert_tf.text.tokenization import Tokenizer
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def task(
 ) -> SupervisedTask:
     """Returns the task of a name and settings, with classes as they were trained on."""
     of_task = TaskSettings(task_name=name, **given)
-    return of_task.row.make(of_task, options, tokenizer, classes)
+    return registry.row_of(of_task).make(of_task, options, tokenizer, classes)
 
 
 def write(path: pathlib.Path, content: str | bytes) -> str:

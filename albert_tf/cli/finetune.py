@@ -22,7 +22,7 @@ from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.stored_model import ModelLocation
 from albert_tf.storage import checkpoint, eval_results, files, hub
 from albert_tf.storage.run_record import find_run
-from albert_tf.tasks import feature_table, glue
+from albert_tf.tasks import feature_table, glue, registry
 from albert_tf.tasks.distillation import Teacher
 from albert_tf.tasks.losses import Distillation
 from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
@@ -166,7 +166,7 @@ def vocabulary_arguments(settings: FinetuningSettings) -> list[Any]:
 
 def find_classes(settings: FinetuningSettings, directory: RunDirectory) -> tuple[str, ...] | None:
     """Returns the classes trained on before; None for those of the task or of the training file."""
-    if not settings.row.find_classes:
+    if not registry.row_of(settings).find_classes:
         return None
     has_own = files.exists(os.path.join(directory.path, labels_file.LABELS_FILE))
     if settings.do_train:
@@ -235,7 +235,7 @@ def make_task(
         options = ModelOptions(
             config, settings.dropout_prob, settings.dtype_policy, settings.recompute
         )
-    task = settings.row.make(settings, options, tokenizer, classes)
+    task = registry.row_of(settings).make(settings, options, tokenizer, classes)
     if settings.key_metric:
         if settings.key_metric not in task.metric_names:
             raise ValueError(
@@ -249,7 +249,7 @@ def make_task(
 def read_examples(settings: FinetuningSettings, task: SupervisedTask) -> dict[str, list[Any]]:
     """Reads the examples of the splits that are asked for; weighs the classes to train on."""
     examples = {
-        split: settings.row.read(settings, split, task)
+        split: registry.row_of(settings).read(settings, split, task)
         for split, (does, _) in SPLITS.items()
         if getattr(settings, does)
     }
@@ -338,7 +338,7 @@ def combine(settings: FinetuningSettings) -> None:
     first, *others = settings.ensemble_dirs
     if run := find_run(first):
         settings = dataclasses.replace(settings, do_train=False).following(run.settings)
-    classes = labels_file.read(first) if settings.row.find_classes else None
+    classes = labels_file.read(first) if registry.row_of(settings).find_classes else None
     for other in others if classes else ():
         found = labels_file.read(other)
         if found != classes:

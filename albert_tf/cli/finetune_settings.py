@@ -16,9 +16,10 @@ from typing import Any, ClassVar
 
 from albert_tf import config
 from albert_tf.cli.training_settings import MODEL, SPEED, TPU, TRAINING, TrainingSettings
-from albert_tf.console.settings import NATURAL, POSITIVE, setting, with_default
+from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, setting, with_default
 from albert_tf.conversion.settings import StoredSettings
-from albert_tf.tasks.registry import FEATURES, SQUAD, TASK, TASKS, TaskSettings
+from albert_tf.tasks.registry import TASKS, names_in_help
+from albert_tf.tasks.settings import FEATURES, SQUAD, TASK, TaskSettings
 from albert_tf.tasks.table import COLUMNS
 from albert_tf.training import length_buckets
 
@@ -63,6 +64,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
     recipes: ClassVar[Mapping[str, str]] = _RECIPES
     same: ClassVar[Mapping[str, str]] = {**dict(_UNITS), **{b: a for a, b in _UNITS}}
 
+    task_name: str = with_default(TaskSettings, "task_name", REQUIRED, names_in_help())
     recipe: str | None = _inherited("recipe", None, choices=tuple(_RECIPES), group=TASK)
 
     # --- the model; a run keeps its config and its vocabulary beside its checkpoints ---------

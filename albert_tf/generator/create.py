@@ -19,7 +19,8 @@ from absl import logging
 from albert_tf.console import errors
 from albert_tf.generator import documents, workers
 from albert_tf.generator.documents import sample_sentences
-from albert_tf.generator.report import Report, report_path, write_plots
+from albert_tf.generator.report import Report, report_path
+from albert_tf.generator.report_plots import write_plots
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.storage import files
 from albert_tf.text.tokenization import describe_fit, describe_lack

@@ -16,6 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.console.settings import REQUIRED, run_script, setting
+from albert_tf.tasks import registry
 from research.experiments import measure
 
 _METRIC = "eval_accuracy"
@@ -51,7 +52,7 @@ def hits(settings: HitsSettings) -> dict[str, Any]:
     task = finetune.make_task(settings, classes=classes)
     metrics, documents = {}, {}
     if _METRIC in task.metric_names:
-        examples = settings.row.read(settings, "dev", task)
+        examples = registry.row_of(settings).read(settings, "dev", task)
         chosen = task.average([settings.output_dir], "dev", examples).argmax(axis=-1)
         labels = np.array([example.label for example in examples])
         right = chosen == labels

@@ -13,7 +13,8 @@ import pytest
 from record_statistics import count_words, read_records
 
 from albert_tf.generator import examples
-from albert_tf.generator.report import Report, report_path, write_plots
+from albert_tf.generator.report import Report, report_path
+from albert_tf.generator.report_plots import write_plots
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.text.tokenization import Tokenizer
 

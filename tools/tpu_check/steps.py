@@ -11,8 +11,9 @@ import tensorflow as tf
 
 from albert_tf.config import AlbertConfig
 from albert_tf.records.spec import pretraining_spec
+from albert_tf.tasks import registry
 from albert_tf.tasks.pretraining import PretrainingTask
-from albert_tf.tasks.registry import TaskSettings
+from albert_tf.tasks.settings import TaskSettings
 from albert_tf.tasks.supervised import ModelOptions
 from albert_tf.training.interfaces import Task
 from albert_tf.training.optimizers import create_optimizer
@@ -50,7 +51,7 @@ def _shapes(*axes: int, **others: tuple[tuple[int, ...], Any]) -> dict[str, Any]
 
 def _made(name: str, options: ModelOptions, classes: tuple[str, ...] = ()) -> Task:
     settings = TaskSettings(task_name=name)
-    return settings.row.make(settings, options, None, classes)
+    return registry.row_of(settings).make(settings, options, None, classes)
 
 
 _LABEL = {"label_ids": ((), tf.int32)}
