@@ -343,6 +343,6 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         """Returns the path prefix of stored features."""
         # If "dev" and "test" are the same examples, they share a file.
         folder = self.cached_dir or os.path.join(self.output_dir or "", "features")
-        kind = "train" if is_training else "predict"
+        purpose = "train" if is_training else "predict"
         given = self.train_feature_file if is_training else self.predict_feature_file
-        return given or os.path.join(folder, f"{self.task_name}_{kind}")
+        return given or os.path.join(folder, f"{self.task_name}_{purpose}")

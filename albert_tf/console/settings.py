@@ -237,40 +237,40 @@ def define_flags(cls: type[Settings], values: FlagValues) -> None:
     """Defines the settings' flags in `values`."""
     types = typing.get_type_hints(cls)
     for field in cls.flags():
-        kind = _kind(types[field.name])
+        value_type = _value_type(types[field.name])
         default: Any = None if field.default is REQUIRED else field.default
         default = list(default) if isinstance(default, tuple) else default
         choices, interval = field.metadata["choices"], field.metadata["interval"]
         # absl shows the defining module as the heading in its --helpfull.
         more = {"flag_values": values, "module_name": field.metadata["group"]}
         arguments: tuple[str, Any, str] = (_flag(field), default, field.metadata["help"])
-        if kind is bool:
+        if value_type is bool:
             flags.DEFINE_boolean(*arguments, **more)
         elif field.metadata["repeated"]:
             flags.DEFINE_multi_string(*arguments, **more)
-        elif kind is tuple:
+        elif value_type is tuple:
             flags.DEFINE_list(*arguments, **more)
         elif choices:
             flags.DEFINE_enum(_flag(field), default, choices, field.metadata["help"], **more)
-        elif kind is str:
+        elif value_type is str:
             flags.DEFINE_string(*arguments, **more)
         else:
-            parser = _parser(kind, interval)
+            parser = _parser(value_type, interval)
             flags.DEFINE(parser, *arguments, serializer=flags.ArgumentSerializer(), **more)
         if field.metadata["alias"]:
             flags.DEFINE_alias(field.metadata["alias"], _flag(field), **more)
 
 
-def _kind(annotation: Any) -> type:
+def _value_type(annotation: Any) -> type:
     """Returns the type of a flag's values: bool, int, float, str or tuple."""
-    kinds = [kind for kind in typing.get_args(annotation) if kind is not type(None)]
+    members = [each for each in typing.get_args(annotation) if each is not type(None)]
     if typing.get_origin(annotation) is tuple:
         return tuple
-    return _kind(kinds[0]) if kinds else annotation
+    return _value_type(members[0]) if members else annotation
 
 
-def _parser(kind: type, interval: str | None) -> flags.ArgumentParser:
-    if kind is int:
+def _parser(value_type: type, interval: str | None) -> flags.ArgumentParser:
+    if value_type is int:
         return _IntegerParser(interval or f"(-inf, {_INT32_MAX}]")
     return _FloatParser(interval) if interval else flags.FloatParser()
 

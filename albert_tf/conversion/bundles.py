@@ -105,7 +105,7 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
     try:
         for number, node in protobuf.fields(graph):
             attributes = protobuf.fields(node) if number == 1 else ()
-            found = [dict(protobuf.fields(value)) for kind, value in attributes if kind == 2]
+            found = [dict(protobuf.fields(value)) for field, value in attributes if field == 2]
             variables += [(each.get(2, b"").decode(), each.get(3, b"").decode()) for each in found]
     except (AttributeError, IndexError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}): copy it again") from None

@@ -153,7 +153,7 @@ def read_labels(path: str) -> tuple[str, ...]:
     return () if labels == tuple(_DEFAULT_LABEL.format(i) for i in range(len(labels))) else labels
 
 
-def read_kind(path: str) -> tuple[str, str, float]:
+def read_task(path: str) -> tuple[str, str, float]:
     """Returns a directory's first architecture, its problem_type and the dropout of its head.
 
     Names that it doesn't say are "".
@@ -266,7 +266,7 @@ def write(
     content = safetensors.numpy.save(tensors, metadata={"format": "pt"})
     files.replace(os.path.join(directory, _WEIGHTS), content)
 
-    # Their config also names the classes, the kind of labels, and the special pieces.
+    # Their config also names the classes, the type of labels, and the special pieces.
     ours = config.to_dict()
     activation = next(name for name, value in _ACTIVATIONS.items() if value == config.hidden_act)
     theirs: dict[str, Any] = {

@@ -59,7 +59,7 @@ def read_config(path: str) -> AlbertConfig:
     return AlbertConfig.from_dict(found[0], file)
 
 
-def read_kind(path: str) -> tuple[str, bool, float | None]:
+def read_task(path: str) -> tuple[str, bool, float | None]:
     """Returns the class of the model in a .keras file, and what its weights don't tell.
 
     The class is "" if there is no such file, or not one class of ours in it. The others are whether

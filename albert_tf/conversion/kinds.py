@@ -41,7 +41,7 @@ def find_run(path: str) -> RunRecord | None:
         return None
     if run and run.task.name:
         return run
-    architecture, is_multi_label, _ = keras_files.read_kind(path)
+    architecture, is_multi_label, _ = keras_files.read_task(path)
     task = _of_class(architecture, MULTI_LABEL if is_multi_label else "")
     task = task or _of_hugging_face(files.directory_of(path))
     if run:
@@ -75,12 +75,12 @@ def head_dropout(path: str, model: str) -> float:
     That of another class's head tells nothing, but classes with a classifier's head share theirs.
     """
     same = ALIKE.keys() if model in ALIKE else {model}
-    architecture, _, rate = keras_files.read_kind(path)
+    architecture, _, rate = keras_files.read_task(path)
     if architecture in same and rate is not None:
         return rate
     directory = files.directory_of(path)
     if model in ALIKE and huggingface.matches(directory):
-        return huggingface.read_kind(directory)[2]
+        return huggingface.read_task(directory)[2]
     run = find_run(path)
     kind = kind_of(run.task) if run else None
     settings = run.settings if run and kind and kind.model in same else {}
@@ -90,7 +90,7 @@ def head_dropout(path: str, model: str) -> float:
 def _of_hugging_face(directory: str) -> TaskRecord | None:
     if not huggingface.matches(directory):
         return None
-    architecture, problem_type, _ = huggingface.read_kind(directory)
+    architecture, problem_type, _ = huggingface.read_task(directory)
     if problem_type not in ("", *TASK_NAMES):
         raise ValueError(
             f"the config of {directory}: problem_type must be one of {', '.join(TASK_NAMES)}, not "

@@ -32,9 +32,9 @@ def find(path: str | os.PathLike[str]) -> ModuleType:
     if len(found) == 1:
         return found[0]
     if found:
-        kinds = "; ".join(layout.LOOKED_FOR for layout in found)
+        found_layouts = "; ".join(layout.LOOKED_FOR for layout in found)
         raise ValueError(
-            f"{path} contains several models ({kinds}): keep one, or give one of its files"
+            f"{path} contains several models ({found_layouts}): keep one, or give one of its files"
         )
     raise FileNotFoundError(_missing(path))
 

@@ -150,8 +150,8 @@ def _read_field(line: str, name: str, file: TextFile) -> str:
 
 def _checked_text(value: Any, name: str, file: TextFile | ParquetText) -> str:
     if not isinstance(value, str):
-        kind = type(value).__name__
-        raise ValueError(f"{file.here}: field {name!r} must be a string, got a {kind}")
+        type_name = type(value).__name__
+        raise ValueError(f"{file.here}: field {name!r} must be a string, got a {type_name}")
     return value
 
 

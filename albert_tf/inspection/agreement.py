@@ -31,7 +31,7 @@ _BETWEEN = ("near", "with")
 # Sentences are short.
 _BATCH = 256
 # Between subject and verb: nothing, or a noun of the subject's or of the other number.
-KINDS = ("nothing", "same number", "other number")
+BETWEEN = ("nothing", "same number", "other number")
 NUMBERS = ("singular", "plural")
 COLUMNS = ("model", "between", "subject", "sentences", "left_out", "right")
 
@@ -39,7 +39,7 @@ COLUMNS = ("model", "between", "subject", "sentences", "left_out", "right")
 class Sentence(NamedTuple):
     """A sentence with a gap for its verb."""
 
-    between: str  # One of KINDS.
+    between: str  # One of BETWEEN.
     subject: str  # One of NUMBERS.
     left: str
     right: str
@@ -54,8 +54,8 @@ def sentences() -> Iterator[Sentence]:
         for number, subject in enumerate(NUMBERS):
             lefts = [("nothing", f"the {noun[number]}")]
             for word in _BETWEEN:
-                for kind, other in (("same number", number), ("other number", 1 - number)):
-                    lefts.append((kind, f"the {noun[number]} {word} the {other_noun[other]}"))
+                for between, other in (("same number", number), ("other number", 1 - number)):
+                    lefts.append((between, f"the {noun[number]} {word} the {other_noun[other]}"))
             for between, left in lefts:
                 for *forms, rest in _VERBS:
                     right = f"{rest}."
@@ -80,10 +80,10 @@ def measure(model: AlbertForPreTraining, tokenizer: Tokenizer) -> list[tuple]:
     out.
 
     Returns:
-      For each of KINDS and NUMBERS these two, the number of sentences, how many more are left out,
-      and the share of sentences in which the right form is preferred (NaN without sentences).
+      For each of BETWEEN and NUMBERS these two, the number of sentences, how many more are left
+      out, and the share of sentences in which the right form is preferred (NaN without sentences).
     """
-    found = {(kind, number): [0, 0, 0] for kind in KINDS for number in NUMBERS}
+    found = {(between, number): [0, 0, 0] for between in BETWEEN for number in NUMBERS}
     groups: dict[int, list[tuple[Sentence, _Gap]]] = {}
     for sentence in sentences():
         gap = _gap(sentence, tokenizer)

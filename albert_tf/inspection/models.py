@@ -30,7 +30,7 @@ from albert_tf.types import Array
 Row = dict[str, np.ndarray]
 _Item = TypeVar("_Item")
 _FEATURES = ("input_ids", "input_mask", "segment_ids")
-# Names on disk in records of other kinds -> what to do about these.
+# Names on disk in other records -> what to do about these.
 _STRANGERS = {
     "starts": "has no masks: give records that the generator made with `masking=static`",
     "cls_positions": "packs several examples into a row: give records that the generator made "
@@ -87,7 +87,7 @@ def are_records(paths: Sequence[str]) -> bool:
         found.add(len(begin) == 12 and protobuf.masked_checksum(begin[:8]) == begin[8:])
     if len(found) > 1:
         raise ValueError(
-            f"{', '.join(paths)}: some are records and some are not: give files of one kind"
+            f"{', '.join(paths)}: some are records, some are not: give only one of the two"
         )
     return found.pop()
 

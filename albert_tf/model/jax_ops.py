@@ -43,10 +43,10 @@ def accelerator() -> Literal["cuda", "tpu"] | None:
 def _found() -> Literal["cuda", "tpu"] | None:
     """Looks for NVIDIA GPUs of 2020 (Ampere) or later, and for TPUs of 2021 (v4) or later."""
     device = jax.devices()[0]
-    kind = device.device_kind
-    if kind.startswith("TPU"):
-        return None if kind in ("TPU v2", "TPU v3") else "tpu"
-    return "cuda" if "NVIDIA" in kind and float(device.compute_capability) >= 8 else None
+    name = device.device_kind
+    if name.startswith("TPU"):
+        return None if name in ("TPU v2", "TPU v3") else "tpu"
+    return "cuda" if "NVIDIA" in name and float(device.compute_capability) >= 8 else None
 
 
 def _chosen(kernel: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:

@@ -64,22 +64,22 @@ def find_frames(content: bytes | mmap.mmap) -> np.ndarray:
 
 def _encode_feature(name: str, column: Column) -> list[bytes]:
     """Returns the entry in the feature map for each row."""
-    kind, rows = _encode_values(column)
+    list_type, rows = _encode_values(column)
     key = field(1, name.encode())
 
     @functools.cache
     def header(size: int) -> bytes:
         """Returns the bytes before a row's values, which take `size` bytes."""
         # An empty list of packed numbers has no field; a string has one even if empty.
-        values = field(1, bytes(size)) if size or kind == _BYTES_LIST else b""
-        entry = field(1, key + field(2, field(kind, values)))
+        values = field(1, bytes(size)) if size or list_type == _BYTES_LIST else b""
+        entry = field(1, key + field(2, field(list_type, values)))
         return entry[: len(entry) - size]
 
     return [header(len(values)) + values for values in rows]
 
 
 def _encode_values(column: Any) -> tuple[int, Sequence[bytes]]:
-    """Returns the kind of a column, and the values of each row without any tag."""
+    """Returns the list type of a column, and the values of each row without any tag."""
     if isinstance(column[0], bytes):
         return _BYTES_LIST, column
     counts: np.ndarray
@@ -89,12 +89,12 @@ def _encode_values(column: Any) -> tuple[int, Sequence[bytes]]:
         flat, counts = np.concatenate(column), np.array([row.size for row in column])
     ends = np.cumsum(counts)
     if np.issubdtype(flat.dtype, np.floating):
-        kind, encoded, ends = _FLOAT_LIST, flat.astype("<f4").tobytes(), 4 * ends
+        list_type, encoded, ends = _FLOAT_LIST, flat.astype("<f4").tobytes(), 4 * ends
     else:
         encoded_array, starts = _encode_varints(flat)
-        kind, encoded, ends = _INT64_LIST, encoded_array.tobytes(), starts[ends]
+        list_type, encoded, ends = _INT64_LIST, encoded_array.tobytes(), starts[ends]
     bounds = [0, *ends.tolist()]
-    return kind, [encoded[begin:end] for begin, end in itertools.pairwise(bounds)]
+    return list_type, [encoded[begin:end] for begin, end in itertools.pairwise(bounds)]
 
 
 def _encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

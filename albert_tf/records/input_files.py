@@ -277,9 +277,9 @@ def _check_values(what: str, name: str, values: np.ndarray, feature: Feature) ->
         raise ValueError(
             f"{what} {len(values)} values of {name}, this run expects {expected}: {remedy}"
         )
-    if feature.kind == "bytes_list" or not values.size:
+    if feature.list_type == "bytes_list" or not values.size:
         return
-    if feature.kind == "float_list":
+    if feature.list_type == "float_list":
         bad = values[(values != 0) & (values != 1)]
         if bad.size:
             raise ValueError(f"{what} {name} of {bad[0]}, expected 0 or 1: generate it again")

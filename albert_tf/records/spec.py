@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # --- what a record declares, and how it is written and parsed ----------------------------------
 
 
-_KIND_OF_TYPE = {"f": "float_list", "i": "int64_list", "b": "bytes_list"}
+_LIST_TYPES = {"f": "float_list", "i": "int64_list", "b": "bytes_list"}
 _BITS_OF_A_BYTE = (128, 64, 32, 16, 8, 4, 2, 1)
 _BAD_RECORD = "a record has out-of-range or contradictory values"
 
@@ -42,16 +42,16 @@ class Feature:
     argument: str | None = None  # Name of the argument that determines its length, if any.
 
     @property
-    def kind(self) -> str:
+    def list_type(self) -> str:
         """Name of the protobuf field that holds the values."""
-        return _KIND_OF_TYPE[np.dtype(self.dtype).kind]
+        return _LIST_TYPES[np.dtype(self.dtype).kind]
 
     def read(self, stored: tf.train.Feature) -> np.ndarray | None:
-        """Returns one example's values, flat (bits as whole bytes), or None if of another kind."""
-        if stored.WhichOneof("kind") != self.kind:
+        """Returns one example's values, flat (bits as whole bytes), or None if of another type."""
+        if stored.WhichOneof("kind") != self.list_type:
             return None
-        values = getattr(stored, self.kind).value
-        if self.kind == "bytes_list":
+        values = getattr(stored, self.list_type).value
+        if self.list_type == "bytes_list":
             return np.unpackbits(np.frombuffer(b"".join(values), np.uint8)).astype(np.bool_)
         return np.array(values)
 
@@ -63,7 +63,7 @@ class Feature:
                 raise ValueError(f"expected shape {self.shape}, got {column.shape[1:]}")
             return column
         rows = [np.asarray(example, self.dtype) for example in examples]
-        if self.kind == "bytes_list":
+        if self.list_type == "bytes_list":
             return [np.packbits(row).tobytes() for row in rows]
         return rows
 
@@ -73,7 +73,7 @@ class FeatureSpec:
     """One declaration that both writes and parses a tf.train.Example."""
 
     features: Mapping[str, Feature]  # In-memory name -> Feature.
-    # Names on disk found only in another kind of record -> what to do about it.
+    # Names on disk found only in other records -> what to do about it.
     strangers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # Says how the values of one example, each as `Feature.read` returns it, contradict each other,
     # or None if they don't.
@@ -138,9 +138,9 @@ class FeatureSpec:
 def _on_disk(feature: Feature) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
     import tensorflow as tf
 
-    if feature.kind == "bytes_list":
+    if feature.list_type == "bytes_list":
         return tf.io.FixedLenFeature((), tf.string)
-    dtype = tf.float32 if feature.kind == "float_list" else tf.int64
+    dtype = tf.float32 if feature.list_type == "float_list" else tf.int64
     if feature.shape == (None,):
         return tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
     return tf.io.FixedLenFeature(feature.shape, dtype)
@@ -152,9 +152,9 @@ def _is_allowed(values: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Ten
 
     if feature.expected:
         return tf.reduce_all(values == tf.constant(feature.expected, values.dtype))
-    if feature.kind == "bytes_list":
+    if feature.list_type == "bytes_list":
         return tf.constant(True)
-    if feature.kind == "float_list":
+    if feature.list_type == "float_list":
         # NaN fails as well: it differs from its truth value.
         return tf.reduce_all(values == tf.cast(tf.cast(values, tf.bool), values.dtype))
     flat = values.values if feature.shape == (None,) else values
@@ -165,7 +165,7 @@ def _is_allowed(values: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Ten
 def _finish(values: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Tensor:
     import tensorflow as tf
 
-    if feature.kind == "bytes_list":
+    if feature.list_type == "bytes_list":
         # <string>[B] -> <bool>[B, 8 * bytes of the longest].
         size = tf.maximum(tf.reduce_max(tf.strings.length(values)), 1)
         octets = tf.io.decode_raw(values, tf.uint8, fixed_length=size)

@@ -76,14 +76,14 @@ class Batcher:
     def _answer(self, rows: Sequence[Sequence[str]]) -> list[Any]:
         """Returns the outputs for each row, or what was raised, in a thread."""
 
-        def kind(i: int) -> tuple[int, ...]:
-            """Texts are read as long as the longest of their batch: a batch is of one kind."""
+        def shape(i: int) -> tuple[int, ...]:
+            """Texts are read as long as the longest of their batch: a batch has one shape."""
             if self._predictor.depends_on_batch:
                 return (i,)
             return len(rows[i]), int(4 * math.log2(32 + sum(map(len, rows[i]))))
 
         found: dict[int, Any] = {}
-        for _, group in itertools.groupby(sorted(range(len(rows)), key=kind), kind):
+        for _, group in itertools.groupby(sorted(range(len(rows)), key=shape), shape):
             places = list(group)
             found |= zip(places, self._call([rows[i] for i in places]), strict=True)
         return [found[i] for i in range(len(rows))]

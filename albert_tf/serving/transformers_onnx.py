@@ -46,7 +46,7 @@ def write(directory: str) -> str:
     for pairs, too, become those of its parts: 1 after the first [SEP].
     """
     # The model, of which each position is scored.
-    architecture, *_ = huggingface.read_kind(directory)
+    architecture, *_ = huggingface.read_task(directory)
     model_class, renamed = _OTHERS.get(architecture) or (getattr(finetuning, architecture), {})
     model = model_class.from_weights(directory)
     rank = len(model.input_axes["input_ids"].split(","))

@@ -109,8 +109,8 @@ def read_all(directory: str | os.PathLike[str]) -> list[Evaluation]:
 
 
 def _evaluation(line: Mapping[str, Any], where: str) -> Evaluation:
-    kinds = {"step": int, "key_metric": str, "metrics": dict, "is_best": bool}
-    members = {name: json_member(line, name, where, kind) for name, kind in kinds.items()}
+    types = {"step": int, "key_metric": str, "metrics": dict, "is_best": bool}
+    members = {name: json_member(line, name, where, each) for name, each in types.items()}
     metrics = members["metrics"]
     members["metrics"] = {name: json_member(metrics, name, where, float) for name in metrics}
     return Evaluation(**members)

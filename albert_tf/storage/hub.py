@@ -67,9 +67,9 @@ def missing(path: str, patterns: Sequence[str] = MODEL_FILES) -> dict[str, int]:
 
 def _download(path: str, patterns: Sequence[str], **options: Any) -> Any:
     name, _, revision = path.removeprefix(SCHEME).partition("@")
-    kind, page = "model", f"https://huggingface.co/{name}"
+    repo_type, page = "model", f"https://huggingface.co/{name}"
     if name.startswith(_DATA_SETS):
-        kind, name = "dataset", name.removeprefix(_DATA_SETS)
+        repo_type, name = "dataset", name.removeprefix(_DATA_SETS)
     try:
         import huggingface_hub
         from huggingface_hub import errors
@@ -87,18 +87,18 @@ def _download(path: str, patterns: Sequence[str], **options: Any) -> Any:
             logger.setLevel(logger.level or level)
         return huggingface_hub.snapshot_download(
             name,
-            repo_type=kind,
+            repo_type=repo_type,
             revision=revision or None,
             allow_patterns=list(patterns),
             library_name="albert_tf",
             **options,
         )
     except errors.RevisionNotFoundError as error:
-        raise FileNotFoundError(f"{path}: the {kind} has no revision {revision!r}") from error
+        raise FileNotFoundError(f"{path}: the {repo_type} has no revision {revision!r}") from error
     except errors.RepositoryNotFoundError as error:
         raise FileNotFoundError(
-            f"{path}: the Hub has no such {kind}, or you have no access to it: check the name at "
-            f"{page}; a private or gated one needs `hf auth login`"
+            f"{path}: the Hub has no such {repo_type}, or you have no access to it: check the "
+            f"name at {page}; a private or gated one needs `hf auth login`"
         ) from error
     except Exception as error:  # The errors of its HTTP library have no common base with others.
         met = (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -109,20 +109,21 @@ class ParquetFile:
                 f"got {', '.join(map(repr, self.columns))}"
             )
         for name in columns:
-            kind = self._schema.field(name).type
-            if not self._is_json(kind):
+            column_type = self._schema.field(name).type
+            if not self._is_json(column_type):
                 raise ValueError(
-                    f"{self.path}: column {name!r} holds {kind}, expected text or numbers"
+                    f"{self.path}: column {name!r} holds {column_type}, expected text or numbers"
                 )
 
-    def _is_json(self, kind: Any) -> bool:
+    def _is_json(self, column_type: Any) -> bool:
         types = self._pyarrow.types
-        if types.is_dictionary(kind):
-            return self._is_json(kind.value_type)
-        if any(getattr(types, f"is_{each}")(kind) for each in _NESTED):
-            return all(self._is_json(kind.field(i).type) for i in range(kind.num_fields))
-        kinds = ("string", "large_string", "string_view", "integer", "floating", "boolean", "null")
-        return any(getattr(types, f"is_{each}")(kind) for each in kinds)
+        if types.is_dictionary(column_type):
+            return self._is_json(column_type.value_type)
+        if any(getattr(types, f"is_{each}")(column_type) for each in _NESTED):
+            fields = map(column_type.field, range(column_type.num_fields))
+            return all(self._is_json(field.type) for field in fields)
+        names = ("string", "large_string", "string_view", "integer", "floating", "boolean", "null")
+        return any(getattr(types, f"is_{each}")(column_type) for each in names)
 
     def _batch_rows(self) -> int:
         metadata = self._file.metadata

@@ -63,19 +63,20 @@ def fields(message: bytes) -> Iterator[tuple[int, Any]]:
     position = 0
     while position < len(message):
         tag, position = varint(message, position)
-        number, kind = tag >> 3, tag & 7
-        if kind == _VARINT:
+        number, wire_type = tag >> 3, tag & 7
+        if wire_type == _VARINT:
             value, position = varint(message, position)
             yield number, value
             continue
-        if kind == _LENGTH_DELIMITED:
+        if wire_type == _LENGTH_DELIMITED:
             size, position = varint(message, position)
-        elif kind in _FIXED_BYTES:
-            size = _FIXED_BYTES[kind]
+        elif wire_type in _FIXED_BYTES:
+            size = _FIXED_BYTES[wire_type]
         else:
-            raise ValueError(f"a field has an unknown wire type ({kind})")
+            raise ValueError(f"a field has an unknown wire type ({wire_type})")
         content = message[position : position + size]
         if len(content) < size:
             raise IndexError("a field is truncated")
         position += size
-        yield number, content if kind == _LENGTH_DELIMITED else int.from_bytes(content, "little")
+        is_bytes = wire_type == _LENGTH_DELIMITED
+        yield number, content if is_bytes else int.from_bytes(content, "little")

@@ -75,7 +75,7 @@ def find_run(path: str) -> RunRecord | None:
     found = {name: stored[name] for name in names if name in stored}
     if stored.get("task"):
         members = {"name": str, "kind": dict}
-        task = {n: json_member(stored["task"], n, file, kind) for n, kind in members.items()}
+        task = {n: json_member(stored["task"], n, file, member) for n, member in members.items()}
         found["task"] = TaskRecord(**task)
     return RunRecord(**found)
 

@@ -23,7 +23,7 @@ _ESCAPE = re.compile(
 )
 # A whole number, as a float is written.
 _WHOLE = re.compile(r"(-?[0-9]+)\.0")
-_KINDS = {
+_TYPE_NAMES = {
     bool: "true or false",
     dict: "an object",
     float: "a number",
@@ -159,13 +159,13 @@ def class_of(label: str) -> str:
     return whole[1] if whole else lower if lower in ("true", "false") else label
 
 
-def json_member(value: Any, key: str, where: str, *kinds: type) -> Any:
+def json_member(value: Any, key: str, where: str, *types: type) -> Any:
     """Returns a member, of one of these types, of what should be an object, at `where`."""
     member = value.get(key) if isinstance(value, dict) else None
     # Not isinstance: a bool is an int as well.
-    if type(member) in kinds:
+    if type(member) in types:
         return member
-    expected = " or ".join(_KINDS[kind] for kind in kinds)
+    expected = " or ".join(_TYPE_NAMES[each] for each in types)
     found = member if isinstance(value, dict) else value
     got = "nothing" if found is None else reprlib.repr(found)
     raise ValueError(f"{where}: expected an object whose {key!r} is {expected}, got {got}")

@@ -83,7 +83,7 @@ def order_tags(counts: Mapping[str, int], path: str) -> tuple[str, ...]:
         )
     if are_entities(others):
         prefixes, types = zip(*map(tag_parts, others), strict=True)
-        found = {f"{prefix}-{kind}" for prefix in set(prefixes) for kind in set(types)}
+        found = {f"{prefix}-{entity}" for prefix in set(prefixes) for entity in set(types)}
         return (OUTSIDE, *sorted(found))
     if len(counts) < 2:
         raise ValueError(f"{path}: expected several labels, got only {next(iter(counts))!r}")

@@ -243,7 +243,7 @@ def _write(path: str, table: FeatureTable) -> None:
 def _read(path: str) -> FeatureTable:
     with np.load(io.BytesIO(files.read_bytes(path))) as stored:
         parts = (
-            {name[len(kind) :]: stored[name] for name in stored.files if name.startswith(kind)}
-            for kind in ("scalars/", "sequences/")
+            {name[len(prefix) :]: stored[name] for name in stored.files if name.startswith(prefix)}
+            for prefix in ("scalars/", "sequences/")
         )
         return FeatureTable(stored["lengths"], *parts)

@@ -45,8 +45,8 @@ _ENTAILS = ("entailment", "not_entailment")
 _COLA = ("source", "label", "mark", "sentence")
 
 
-def _mnli(kind: str) -> dict[str, str]:
-    return {"train": "train.tsv", "dev": f"dev_{kind}.tsv", "test": f"test_{kind}.tsv"}
+def _mnli(genre: str) -> dict[str, str]:
+    return {"train": "train.tsv", "dev": f"dev_{genre}.tsv", "test": f"test_{genre}.tsv"}
 
 
 _SENTENCES = ("sentence1", "sentence2")

@@ -121,10 +121,10 @@ class Preprocessor:
         return preprocess
 
     def __repr__(self) -> str:
-        kind = "WordPiece" if self.vocabulary.is_word_piece else "SentencePiece"
+        piece_type = "WordPiece" if self.vocabulary.is_word_piece else "SentencePiece"
         case = "lower-cased, " * self.tokenizer.do_lower_case
         accents = "without accents" if self.tokenizer.strips_accents else "with accents"
-        pieces = f"{self.max_seq_length} of {self.tokenizer.vocab_size:,} {kind} pieces"
+        pieces = f"{self.max_seq_length} of {self.tokenizer.vocab_size:,} {piece_type} pieces"
         labels = ", ".join(self.labels) or "none"
         return f"<Preprocessor: text, {case}{accents} -> at most {pieces}; labels: {labels}>"
 

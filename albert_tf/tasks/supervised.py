@@ -45,7 +45,7 @@ class ModelOptions:
 
 
 class SupervisedTask(Task, Generic[Example, Predictions]):
-    """A task whose metrics need the predictions of a whole set, from examples of one kind.
+    """A task whose metrics need the predictions of a whole set, from examples of one type.
 
     Args:
       kind: How texts are read, and what the model's outputs mean.

@@ -1,4 +1,4 @@
-"""Tokenizer: text to ids and back, with either kind of ALBERT's vocabularies."""
+"""Tokenizer: text to ids and back, with either of ALBERT's vocabularies."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class Devices(abc.ABC):
     def __enter__(self) -> Devices:
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+    def __exit__(self, error_type: object, error: BaseException | None, traceback: object) -> None:
         """Ends this process' part in a run; after an error, without waiting for the others."""
         return
 

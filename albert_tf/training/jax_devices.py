@@ -181,7 +181,7 @@ class JaxDevices(Devices):
         self._divided = NamedSharding(self._mesh, _DIVIDED)
         self._shard_optimizer = shard_optimizer
 
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+    def __exit__(self, error_type: object, error: BaseException | None, traceback: object) -> None:
         """Has this process end at once after an error, whose message still appears.
 
         JAX would wait for five minutes until all processes end, and then abort them with the stack

@@ -103,7 +103,7 @@ def _tpu_strategy(
             tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         strategy = tf.distribute.TPUStrategy(resolver)
-    # Any kind: Google's packages, which find a TPU by its name, raise errors of their own.
+    # Any error: Google's packages, which find a TPU by its name, raise errors of their own.
     except Exception as error:
         reason = files.reason(error)
         first = reason.partition(". ")[0]  # What follows is of TensorFlow's insides.
@@ -252,7 +252,7 @@ class TensorFlowDevices(Devices):
         self.on_cpu = all("CPU" in name for name in strategy.extended.worker_devices)
         self.static_shapes = not self.on_cpu
 
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+    def __exit__(self, error_type: object, error: BaseException | None, traceback: object) -> None:
         """Says in one line which other worker was lost, if that is why the run ends."""
         if self.num_processes == 1 or not isinstance(error, tf.errors.OpError):
             return

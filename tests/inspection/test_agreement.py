@@ -112,7 +112,7 @@ def test_the_command_writes_a_table(stored, tmp_path, capsys):
     assert capsys.readouterr().out == table
     rows = list(csv.DictReader(table.splitlines()))
     assert [(row["between"], row["subject"]) for row in rows] == [
-        (kind, number) for kind in agreement.KINDS for number in agreement.NUMBERS
+        (between, number) for between in agreement.BETWEEN for number in agreement.NUMBERS
     ]
     assert sum(int(row["sentences"]) + int(row["left_out"]) for row in rows) == 1200
 

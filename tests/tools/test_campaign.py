@@ -15,28 +15,28 @@ import pytest
 
 from tools.campaign import __main__ as campaign
 from tools.campaign import (
+    file_types,
     kills,
-    kinds,
     mutations,
     mutators,
     outcomes,
     processes,
     programs,
-    record_kinds,
-    state_kinds,
-    text_kinds,
+    record_files,
+    state_files,
+    text_files,
 )
-from tools.campaign.kinds import Bench, Evidence, Kind
+from tools.campaign.file_types import Bench, Evidence, FileType
 from tools.campaign.outcomes import Outcome, Tally
 
 TEXT = b"first 1\nsecond 2\nthird 3\n"
 
 
-def kind(read, judge=kinds.same, name="a kind") -> Kind:
+def file_type(read, judge=file_types.same, name="a file") -> FileType:
     def make(folder):
         (folder / "file.txt").write_bytes(TEXT)
 
-    return Kind(name, make, mutators.TEXT, read, judge, "*.txt")
+    return FileType(name, make, mutators.TEXT, read, judge, "*.txt")
 
 
 def refuse(message):
@@ -58,12 +58,12 @@ def break_down(folder):
 @pytest.mark.parametrize(
     ("read", "judge", "expected"),
     [
-        (refuse("{} is damaged"), kinds.same, outcomes.REFUSED),
-        (refuse("it is damaged"), kinds.same, outcomes.NAMELESS),
-        (break_down, kinds.same, outcomes.TRACEBACK),
-        (lambda folder: 3, kinds.same, outcomes.ACCEPTED),
-        (lambda folder: (folder / "file.txt").read_bytes(), kinds.same, outcomes.WRONG),
-        (lambda folder: [(folder / "file.txt").read_bytes()], kinds.part, outcomes.WRONG),
+        (refuse("{} is damaged"), file_types.same, outcomes.REFUSED),
+        (refuse("it is damaged"), file_types.same, outcomes.NAMELESS),
+        (break_down, file_types.same, outcomes.TRACEBACK),
+        (lambda folder: 3, file_types.same, outcomes.ACCEPTED),
+        (lambda folder: (folder / "file.txt").read_bytes(), file_types.same, outcomes.WRONG),
+        (lambda folder: [(folder / "file.txt").read_bytes()], file_types.part, outcomes.WRONG),
         (
             lambda folder: (folder / "file.txt").read_bytes(),
             lambda evidence: None,
@@ -72,19 +72,19 @@ def break_down(folder):
     ],
 )
 def test_each_outcome_of_a_reader(read, judge, expected, tmp_path):
-    bench = Bench(kind(read, judge), tmp_path, seed=1)
+    bench = Bench(file_type(read, judge), tmp_path, seed=1)
     for number in range(3):
         assert bench.attempt(number)[1].what == expected
 
 
 @pytest.mark.parametrize("message", ["error: a\nb", "error: a\x1b[2J", "no such file", "2"])
 def test_refusals_are_one_printable_line(message):
-    assert kinds.refusal(message).what == outcomes.TRACEBACK
+    assert file_types.refusal(message).what == outcomes.TRACEBACK
 
 
 def test_memory_is_counted(tmp_path, monkeypatch):
-    bench = Bench(kind(lambda folder: 3), tmp_path, seed=1)
-    monkeypatch.setattr(kinds, "_MOST_BYTES", -1)
+    bench = Bench(file_type(lambda folder: 3), tmp_path, seed=1)
+    monkeypatch.setattr(file_types, "_MOST_BYTES", -1)
     assert bench.attempt(0)[1].what == outcomes.MEMORY
 
 
@@ -99,15 +99,15 @@ def die(folder):
 
 
 # What the watched process looks up by name.
-KINDS = {
-    "reads": kind(lambda folder: 3, name="reads"),
-    "hangs": kind(hang, name="hangs"),
-    "dies": kind(die, name="dies"),
+FILE_TYPES = {
+    "reads": file_type(lambda folder: 3, name="reads"),
+    "hangs": file_type(hang, name="hangs"),
+    "dies": file_type(die, name="dies"),
 }
 
 
 def test_hangs_and_crashes_are_outcomes_and_do_not_end_it(tmp_path, monkeypatch):
-    watched = mutations.Watched(tmp_path, 1, kinds=__name__)
+    watched = mutations.Watched(tmp_path, 1, module=__name__)
     try:
         assert watched.attempt("reads", 0)[1].what == outcomes.ACCEPTED
         monkeypatch.setattr(mutations, "_SECONDS_TO_BEGIN", 1)
@@ -137,7 +137,7 @@ def test_what_time_is_left_for_none_of_is_told(tmp_path):
     left_out = campaign._run(args, tally, tmp_path)
     assert tally.total() == 0
     names = [program.name for program in programs.PROGRAMS]
-    files, disks = [*mutations.KINDS], [f"full disk, {name}" for name in names]
+    files, disks = [*mutations.FILE_TYPES], [f"full disk, {name}" for name in names]
     killed = left_out[len(files) : -len(disks) - 2]
     assert left_out == [*files, *killed, *disks, "a lost worker", "predictions, threads"]
     trains = [f"kills {place}, fine-tuning" for place in ("before a save", "in a save")]
@@ -236,9 +236,9 @@ def test_kills_are_placed_by_progress(tmp_path, monkeypatch):
     assert defect.startswith("wrong: kills, simulated (life 0): not as when undisturbed: 3.saved")
 
 
-def test_each_kind_has_its_share_whenever_it_ends():
-    batches = mutations._batches([*mutations.KINDS], 5000)
-    assert {name for name, _ in batches[: len(mutations.KINDS)]} == set(mutations.KINDS)
+def test_each_type_has_its_share_whenever_it_ends():
+    batches = mutations._batches([*mutations.FILE_TYPES], 5000)
+    assert {name for name, _ in batches[: len(mutations.FILE_TYPES)]} == set(mutations.FILE_TYPES)
     numbers = {}
     for name, batch in batches:
         assert list(batch) and batch.start == numbers.get(name, 0)
@@ -260,24 +260,24 @@ def test_mutators_take_anything_and_draw_the_same_again(mutate, content):
 
 def test_records_with_impossible_values_are_known(tmp_path):
     """A rewritten record has whole checksums: only its judge knows that it is wrong."""
-    static = record_kinds.KINDS[0]
+    static = record_files.FILE_TYPES[0]
     static.make(tmp_path)
     before = (tmp_path / "a.tfrecord").read_bytes()
-    whole = record_kinds.records(before)
+    whole = record_files.records(before)
     found = []
     for seed in range(40):
-        after = record_kinds.rewrite(before, random.Random(seed))
-        evidence = Evidence(before, after, whole, record_kinds.records(after), "a.tfrecord")
+        after = record_files.rewrite(before, random.Random(seed))
+        evidence = Evidence(before, after, whole, record_files.records(after), "a.tfrecord")
         found.append(static.judge(evidence))
     assert sum(fault is not None for fault in found) > 20
-    swapped = record_kinds.reorder(before, random.Random(1))
+    swapped = record_files.reorder(before, random.Random(1))
     assert not static.judge(
-        Evidence(before, swapped, whole, record_kinds.records(swapped), "a.tfrecord")
+        Evidence(before, swapped, whole, record_files.records(swapped), "a.tfrecord")
     )
     # What is no record isn't in the result; nor has a judge to believe its length.
-    tails = [record_kinds.end_in_length(before, random.Random(seed)) for seed in range(9)]
+    tails = [record_files.end_in_length(before, random.Random(seed)) for seed in range(9)]
     for after in (*tails, before[:-1], before + b"\0", before[:20] + b"\0" + before[21:]):
-        evidence = Evidence(before, after, whole, record_kinds.records(after), "a.tfrecord")
+        evidence = Evidence(before, after, whole, record_files.records(after), "a.tfrecord")
         assert static.judge(evidence) == "bytes that are no whole record are accepted"
 
 
@@ -330,11 +330,11 @@ def test_the_table_and_its_defects():
     assert tally.defects == ["wrong: a file (number 3): believed"]
 
 
-REAL_KINDS = (*state_kinds.KINDS, *record_kinds.KINDS, *text_kinds.KINDS)
+REAL_TYPES = (*state_files.FILE_TYPES, *record_files.FILE_TYPES, *text_files.FILE_TYPES)
 
 
-@pytest.mark.parametrize("each", REAL_KINDS, ids=[each.name for each in REAL_KINDS])
+@pytest.mark.parametrize("each", REAL_TYPES, ids=[each.name for each in REAL_TYPES])
 def test_intact_files_are_read_alike(each, tmp_path):
-    """What the code and the campaign's kinds no longer agree on shows here, not in a campaign."""
+    """What the code and the campaign's files no longer agree on shows here, not in a campaign."""
     each.make(tmp_path)
     assert repr(each.read(tmp_path)) == repr(each.read(tmp_path))

@@ -1,6 +1,6 @@
 """Tries to lose, hang and confuse the scripts: python -m tools.campaign --help.
 
-Programs are killed at random moments and restarted, every kind of input file is damaged, disks fill
+Programs are killed at random moments and restarted, every type of input file is damaged, disks fill
 up, one of two workers is lost, a model gets many requests at once. Defects are a traceback, a
 refusal that doesn't name its file, a hang, a crash, gigabytes of memory, output that differs from
 an undisturbed run's, or a damaged file that was accepted though the damage is detectable.
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         metavar="NAME",
         help=f"Parts to run: any of {', '.join(_PARTS)}; programs ({'; '.join(_programs())}); "
-        "kinds of files.",
+        "types of files.",
     )
     return parser
 
@@ -69,7 +69,7 @@ def _chosen(part: str, names: list[str], only: list[str] | None) -> list[str]:
 
 def _run(args: argparse.Namespace, tally: Tally, folder: pathlib.Path) -> list[str]:
     """Runs the chosen parts; returns what they did not reach."""
-    files = _chosen("mutations", list(mutations.KINDS), args.only)
+    files = _chosen("mutations", list(mutations.FILE_TYPES), args.only)
     killed, full = (_chosen(part, _programs(), args.only) for part in ("kills", "disk"))
     run = {
         "mutations": lambda *to: mutations.run(tally, files, args.mutations, args.seed, *to),
@@ -103,9 +103,9 @@ def _run(args: argparse.Namespace, tally: Tally, folder: pathlib.Path) -> list[s
 def main() -> None:
     """Runs the campaign; exits with 1 if there is a defect."""
     args = _parser().parse_args()
-    unknown = set(args.only or ()) - {*_PARTS, *_programs(), *mutations.KINDS}
+    unknown = set(args.only or ()) - {*_PARTS, *_programs(), *mutations.FILE_TYPES}
     if unknown:
-        known = "; ".join((*_PARTS, *_programs(), *mutations.KINDS))
+        known = "; ".join((*_PARTS, *_programs(), *mutations.FILE_TYPES))
         sys.exit(f"error: --only must name any of {known}, not {', '.join(sorted(unknown))}")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # The tracker that removes the semaphores of killed pools would warn of them at the end.

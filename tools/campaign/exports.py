@@ -14,8 +14,8 @@ from albert_tf.serving import predict, saved_model
 from albert_tf.text.vocabulary import Vocabulary
 from tests import goldens, served_tasks
 from tests.tiny import run_main
-from tools.campaign import kinds, mutators, outcomes
-from tools.campaign.kinds import Evidence, Kind
+from tools.campaign import file_types, mutators, outcomes
+from tools.campaign.file_types import Evidence, FileType
 from tools.campaign.outcomes import Outcome, Tally
 from tools.campaign.processes import CONTEXT, Program, Running, judge
 
@@ -43,13 +43,13 @@ def _judge(evidence: Evidence) -> str | None:
     if "NaN" in evidence.result or "Infinity" in evidence.result:
         return "it prints NaN"
     checked = (".index", ".data-00000-of-00001")
-    return kinds.same(evidence) if evidence.suffix.endswith(checked) else None
+    return file_types.same(evidence) if evidence.suffix.endswith(checked) else None
 
 
 _EXPORTED = "*.index *.data-* saved_model.pb assets/*"
-KINDS = (
-    Kind("exported model", make, mutators.BINARY, _read, _judge, _EXPORTED, slow=True),
-    Kind("predict's input", make, mutators.TEXT, _read, _judge, "input.txt", slow=True),
+FILE_TYPES = (
+    FileType("exported model", make, mutators.BINARY, _read, _judge, _EXPORTED, slow=True),
+    FileType("predict's input", make, mutators.TEXT, _read, _judge, "input.txt", slow=True),
 )
 
 # --- concurrent requests ----------------------------------------------------------------------

@@ -13,22 +13,22 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from multiprocessing.connection import Connection
 
-from tools.campaign import exports, model_kinds, outcomes, record_kinds, state_kinds, text_kinds
-from tools.campaign.kinds import Bench, Kind
+from tools.campaign import exports, model_files, outcomes, record_files, state_files, text_files
+from tools.campaign.file_types import Bench, FileType
 from tools.campaign.outcomes import Outcome, Tally
 from tools.campaign.processes import CONTEXT
 
-KINDS: Mapping[str, Kind] = {
-    kind.name: kind
-    for kind in (
-        *record_kinds.KINDS,
-        *model_kinds.KINDS,
-        *state_kinds.KINDS,
-        *text_kinds.KINDS,
-        *exports.KINDS,
+FILE_TYPES: Mapping[str, FileType] = {
+    each.name: each
+    for each in (
+        *record_files.FILE_TYPES,
+        *model_files.FILE_TYPES,
+        *state_files.FILE_TYPES,
+        *text_files.FILE_TYPES,
+        *exports.FILE_TYPES,
     )
 }
-# Timeouts for one file. The first attempt of a kind also makes the intact files.
+# Timeouts for one file. The first attempt of a type also makes the intact files.
 _SECONDS, _SECONDS_TO_BEGIN = 30, 120
 # Memory on top of what the process starts with; allocating more fails.
 _MOST_BYTES = 6 << 30
@@ -43,7 +43,7 @@ def run(
     folder: pathlib.Path,
     is_over: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Damages `count` files of the named kinds until it is over; slow kinds get fewer."""
+    """Damages `count` files of the named types until it is over; slow ones get fewer."""
     idle: queue.SimpleQueue[Watched] = queue.SimpleQueue()
 
     def attempt(batch: tuple[str, range]) -> None:
@@ -66,8 +66,8 @@ def run(
 
 
 def _batches(names: Sequence[str], count: int) -> list[tuple[str, range]]:
-    """Returns numbers of attempts, kind by kind in turn: whenever it ends, each had its share."""
-    weights = {name: 1 if KINDS[name].slow else 10 for name in names}
+    """Returns numbers of attempts, type by type in turn: whenever it ends, each had its share."""
+    weights = {name: 1 if FILE_TYPES[name].slow else 10 for name in names}
     found = []
     for name in names:
         share = max(1, round(count * weights[name] / sum(weights.values())))
@@ -79,8 +79,8 @@ def _batches(names: Sequence[str], count: int) -> list[tuple[str, range]]:
 class Watched:
     """A process that reads damaged files, replaced when it hangs or dies."""
 
-    def __init__(self, folder: pathlib.Path, seed: int, kinds: str = __name__) -> None:
-        self._folder, self._seed, self._kinds = folder, seed, kinds
+    def __init__(self, folder: pathlib.Path, seed: int, module: str = __name__) -> None:
+        self._folder, self._seed, self._module = folder, seed, module
         self._process, self._begun = None, set()
 
     def attempt(self, name: str, number: int) -> tuple[str, Outcome]:
@@ -113,15 +113,15 @@ class Watched:
         shutil.rmtree(self._folder, ignore_errors=True)
         self._connection, theirs = CONTEXT.Pipe()
         self._process = CONTEXT.Process(
-            target=_serve, args=(theirs, self._folder, self._seed, self._kinds), daemon=True
+            target=_serve, args=(theirs, self._folder, self._seed, self._module), daemon=True
         )
         self._process.start()
         theirs.close()
         self._begun = set()
 
 
-def _serve(connection: Connection, folder: pathlib.Path, seed: int, kinds: str) -> None:
-    known = __import__(kinds, fromlist=["KINDS"]).KINDS
+def _serve(connection: Connection, folder: pathlib.Path, seed: int, module: str) -> None:
+    known = __import__(module, fromlist=["FILE_TYPES"]).FILE_TYPES
     _quieten(folder)
     benches: dict[str, Bench] = {}
     with contextlib.suppress(EOFError):

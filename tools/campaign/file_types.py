@@ -1,4 +1,4 @@
-"""Kinds of files: who reads each, how it is damaged, who judges the result."""
+"""Types of files: who reads each, how it is damaged, who judges the result."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Evidence:
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
-    """A kind of file.
+class FileType:
+    """A type of file.
 
     Attributes:
       name: Its name in the table.
@@ -51,7 +51,7 @@ class Kind:
       mutators: How to damage its files.
       read: The project's own reader of the folder; its results can be compared.
       judge: Says what is wrong with an accepted file; None if nothing provably is.
-      targets: Globs of the files to damage, between spaces; "": the kind's name.
+      targets: Globs of the files to damage, between spaces; "": the type's name.
       named: Whether a refusal must name the file, or the folder if that was the argument.
       slow: Whether it takes seconds to read; it then gets a tenth of the attempts.
     """
@@ -78,29 +78,29 @@ def part(evidence: Evidence) -> str | None:
 
 
 class Bench:
-    """A folder in which one kind of file is damaged again and again."""
+    """A folder in which one type of file is damaged again and again."""
 
-    def __init__(self, kind: Kind, folder: pathlib.Path, seed: int) -> None:
-        self._kind, self._seed = kind, seed
+    def __init__(self, file_type: FileType, folder: pathlib.Path, seed: int) -> None:
+        self._type, self._seed = file_type, seed
         self._whole, self._work = folder / "whole", folder / "work"
         self._whole.mkdir(parents=True)
-        kind.make(self._whole)
-        patterns = (kind.targets or kind.name).split()
+        file_type.make(self._whole)
+        patterns = (file_type.targets or file_type.name).split()
         self._files = sorted({path for each in patterns for path in self._whole.rglob(each)})
-        assert self._files, f"{kind.name}: nothing to damage"
+        assert self._files, f"{file_type.name}: nothing to damage"
         # Always in the same place: some results contain their path.
         self._restore()
         outcome, self._expected = self._read()
-        assert outcome is None, f"{kind.name}: the intact file is refused: {outcome}"
+        assert outcome is None, f"{file_type.name}: the intact file is refused: {outcome}"
 
     def attempt(self, number: int) -> tuple[str, Outcome]:
         """Damages a file and reads it; returns how, and the outcome."""
-        rng = random.Random(f"{self._seed} {self._kind.name} {number}")
+        rng = random.Random(f"{self._seed} {self._type.name} {number}")
         original = rng.choice(self._files)
         path = self._work / original.relative_to(self._whole)
         before = original.read_bytes()
         for _ in range(20):
-            mutate = rng.choice(self._kind.mutators)
+            mutate = rng.choice(self._type.mutators)
             after = mutate(before, rng)
             if after != before:
                 break
@@ -110,12 +110,12 @@ class Bench:
         outcome, result = self._read()
         if outcome and outcome.what == outcomes.REFUSED:
             names = (path.name, str(self._work))
-            if self._kind.named and not any(name in outcome.detail for name in names):
+            if self._type.named and not any(name in outcome.detail for name in names):
                 outcome = Outcome(outcomes.NAMELESS, outcome.detail)
         elif outcome is None:
             evidence = Evidence(before, after, self._expected, result, path.name)
             try:
-                fault = self._kind.judge(evidence)
+                fault = self._type.judge(evidence)
             except Exception as error:  # The judge reads the file, too, which may be anything.
                 fault = f"the check can't read it: {error!r}"[:300]
             outcome = Outcome(outcomes.WRONG, fault) if fault else Outcome(outcomes.ACCEPTED)
@@ -130,7 +130,7 @@ class Bench:
         result, outcome = None, None
         try:
             with in_one_line():
-                result = self._kind.read(self._work)
+                result = self._type.read(self._work)
         except SystemExit as end:
             outcome = refusal(str(end))
         except BaseException as error:

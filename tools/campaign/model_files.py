@@ -18,8 +18,8 @@ from albert_tf.config import AlbertConfig
 from albert_tf.conversion.convert import convert
 from albert_tf.text.tokenization import Tokenizer
 from tests import goldens
-from tools.campaign import kinds, mutators
-from tools.campaign.kinds import Evidence, Kind
+from tools.campaign import file_types, mutators
+from tools.campaign.file_types import Evidence, FileType
 
 _GOLDEN = goldens.FOLDER.parent
 _SPM = _GOLDEN / "spm" / "en_small.model"
@@ -110,8 +110,8 @@ def _make_vocab(folder: pathlib.Path) -> None:
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
 
 
-def _read_vocabulary(kind: str, name: str, folder: pathlib.Path) -> dict[str, Any]:
-    tokenizer = Tokenizer(**{kind: str(folder / name)})
+def _read_vocabulary(argument: str, name: str, folder: pathlib.Path) -> dict[str, Any]:
+    tokenizer = Tokenizer(**{argument: str(folder / name)})
     special = [getattr(tokenizer, f"{n}_id") for n in ("pad", "unk", "cls", "sep", "mask")]
     return {
         "size": tokenizer.vocab_size,
@@ -132,34 +132,36 @@ def _judge_vocabulary(evidence: Evidence) -> str | None:
     return None
 
 
-def _layout(name: str, targets: str) -> Kind:
+def _layout(name: str, targets: str) -> FileType:
     make, damage = functools.partial(_make_layout, name), (*mutators.BINARY, *mutators.JSON)
-    return Kind(name, make, damage, _read_weights, _judge_weights, targets)
+    return FileType(name, make, damage, _read_weights, _judge_weights, targets)
 
 
-def _vocabulary(kind: str, file: str, make, damage) -> Kind:
-    return Kind(
-        file, make, damage, functools.partial(_read_vocabulary, kind, file), _judge_vocabulary
+def _vocabulary(argument: str, file: str, make, damage) -> FileType:
+    return FileType(
+        file, make, damage, functools.partial(_read_vocabulary, argument, file), _judge_vocabulary
     )
 
 
 _CHECKPOINT = "*.index *.data-*"
 _make_checkpoint = functools.partial(_make_layout, "tf1")
 _IN_CONFIG = (*mutators.JSON, mutators.member, mutators.member)
-KINDS = (
-    Kind("checkpoint", _make_checkpoint, mutators.BINARY, _read_weights, kinds.same, _CHECKPOINT),
+FILE_TYPES = (
+    FileType(
+        "checkpoint", _make_checkpoint, mutators.BINARY, _read_weights, file_types.same, _CHECKPOINT
+    ),
     _layout("huggingface", "*.safetensors config.json"),
     _layout("kerashub", "*.json *.h5"),
     _layout("keras", "*.keras *.h5"),
-    Kind(
+    FileType(
         "TF-Hub",
         _make_hub,
         mutators.BINARY,
         _read_weights,
-        kinds.same,
+        file_types.same,
         f"{_CHECKPOINT} *.pb albert_config.json",
     ),
-    Kind("albert_config.json", _make_config, _IN_CONFIG, _read_config, _judge_config),
+    FileType("albert_config.json", _make_config, _IN_CONFIG, _read_config, _judge_config),
     _vocabulary("spm_model_file", "spiece.model", _make_spm, mutators.BINARY),
     _vocabulary("vocab_file", "vocab.txt", _make_vocab, mutators.TEXT),
 )

@@ -16,7 +16,7 @@ from albert_tf.records.example_encoding import frame_records
 from tests import pretraining_runs as runs
 from tests import tiny
 from tools.campaign import mutators
-from tools.campaign.kinds import Evidence, Kind
+from tools.campaign.file_types import Evidence, FileType
 
 _EXTREMES = (-1, 2**32 + 9, 2**31, 10**6, -(2**63), 2**63 - 1)
 _WEIGHTS = (float("nan"), float("inf"), -1.0, 0.5, 1e30)
@@ -47,17 +47,17 @@ def rewrite(content: bytes, rng: random.Random) -> bytes:
     example = tf.train.Example.FromString(serialized[number])
     features = example.features.feature
     name = rng.choice(sorted(features))
-    kind = features[name].WhichOneof("kind")
-    values = getattr(features[name], kind).value
+    list_type = features[name].WhichOneof("kind")
+    values = getattr(features[name], list_type).value
     way = rng.choice(("value", "value", "value", "length", "delete"))
     if way == "delete":
         del features[name]
-    elif kind == "bytes_list":
+    elif list_type == "bytes_list":
         values[0] = values[0] + b"\xff" if rng.random() < 0.5 else values[0][:-1]
     elif way == "length":
         values.append(values[0]) if rng.random() < 0.5 else values.pop()
     else:
-        choices = _WEIGHTS if kind == "float_list" else _EXTREMES
+        choices = _WEIGHTS if list_type == "float_list" else _EXTREMES
         values[rng.randrange(len(values))] = rng.choice(choices)
     serialized[number] = example.SerializeToString(deterministic=True)
     return _frame(serialized)
@@ -116,19 +116,19 @@ def _is_bad(record: bytes, model: bytes) -> bool:
             continue
         if name == "format" and features[name] != expected[name]:
             return True
-        kind = features[name].WhichOneof("kind")
-        if kind != expected[name].WhichOneof("kind"):
+        list_type = features[name].WhichOneof("kind")
+        if list_type != expected[name].WhichOneof("kind"):
             return True
-        values = getattr(features[name], kind).value
-        if kind == "float_list" and any(value not in (0.0, 1.0) for value in values):
+        values = getattr(features[name], list_type).value
+        if list_type == "float_list" and any(value not in (0.0, 1.0) for value in values):
             return True
-        if kind == "int64_list" and any(not 0 <= value < 2**31 for value in values):
+        if list_type == "int64_list" and any(not 0 <= value < 2**31 for value in values):
             return True
         bound = tiny.CONFIG["vocab_size"] if name in ("input_ids", "masked_lm_ids", "ids") else None
         if bound and any(value >= bound for value in values):
             return True
         of_any_length = name in ("ids", "starts")
-        if not of_any_length and len(values) != len(getattr(expected[name], kind).value):
+        if not of_any_length and len(values) != len(getattr(expected[name], list_type).value):
             return True
     return False
 
@@ -161,8 +161,8 @@ _FLAGS: dict[str, dict[str, Any]] = {
     "dynamic": {"masking": "dynamic", "max_predictions_per_seq": None},
 }
 _DAMAGE = (*mutators.BINARY, *[rewrite] * 4, reorder, end_in_length, end_in_length)
-KINDS = tuple(
-    Kind(
+FILE_TYPES = tuple(
+    FileType(
         f"{name} records",
         functools.partial(_make, name),
         _DAMAGE,

@@ -19,7 +19,7 @@ from albert_tf.storage import files
 from albert_tf.tasks import conll, glue, race, squad_text, table
 from tests import goldens
 from tools.campaign import mutators
-from tools.campaign.kinds import Evidence, Kind
+from tools.campaign.file_types import Evidence, FileType
 
 _GOLDEN = goldens.FOLDER.parent
 _FEATURES = _GOLDEN / "features"
@@ -255,11 +255,11 @@ def _each(
     read: Callable[[str, pathlib.Path], Any],
     judge: Callable[[str, Evidence], str | None],
     targets: str = "train.*",
-) -> Iterator[Kind]:
-    """Yields a kind for each name in `damage`; the functions' first argument is the name."""
+) -> Iterator[FileType]:
+    """Yields a type for each name in `damage`; the functions' first argument is the name."""
     for name, how in damage.items():
         made, reader, judged = (functools.partial(each, name) for each in (make, read, judge))
-        yield Kind(f"{title}{name}", made, how, reader, judged, targets)
+        yield FileType(f"{title}{name}", made, how, reader, judged, targets)
 
 
 _GLUE = dict.fromkeys(("cola", "mrpc", "qqp", "sts-b", "rte"), mutators.TABLE)
@@ -270,11 +270,11 @@ if importlib.util.find_spec("pyarrow"):
     _TABLES["parquet"] = _TEXTS["text.parquet"] = mutators.BINARY
 _TAG_FILES = {"conll": mutators.TEXT, "jsonl": mutators.JSON}
 _QUESTIONS = dict.fromkeys(("squad_v1", "squad_v2", "questions"), mutators.JSON)
-KINDS = (
+FILE_TYPES = (
     *_each("GLUE, ", _GLUE, _make_glue, _read_glue, _judge_glue),
     *_each("table, .", _TABLES, _make_table, _read_table, _judge_table),
     *_each("", _QUESTIONS, _make_squad, _read_squad, _judge_squad),
-    Kind("RACE", _make_race, mutators.JSON, _read_race, _judge_race, "all.txt"),
+    FileType("RACE", _make_race, mutators.JSON, _read_race, _judge_race, "all.txt"),
     *_each("generator's ", _TEXTS, _make_text, _read_text, _judge_text, "text.*"),
     *_each("tags, .", _TAG_FILES, _make_tags, _read_tags, _judge_tags),
 )

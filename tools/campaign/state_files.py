@@ -20,8 +20,8 @@ from albert_tf.tasks import feature_table
 from albert_tf.training import evaluation
 from tests import finetune_runs
 from tests import pretraining_runs as runs
-from tools.campaign import kinds, mutators
-from tools.campaign.kinds import Evidence, Kind
+from tools.campaign import file_types, mutators
+from tools.campaign.file_types import Evidence, FileType
 
 _SETTINGS = {"a flag": 3}
 _LABELS = ("no", "yes", "it may be")
@@ -41,7 +41,7 @@ def _read_list(folder: pathlib.Path) -> list[str]:
 
 
 def _judge_list(evidence: Evidence) -> str | None:
-    return kinds.part(evidence) or (None if evidence.result else "a run would start afresh")
+    return file_types.part(evidence) or (None if evidence.result else "a run would start afresh")
 
 
 class _Trainer(types.SimpleNamespace):
@@ -173,16 +173,18 @@ def _read_unfinished(folder: pathlib.Path) -> Any:
 
 # For files without a checksum, renamed when whole: a changed number in them can't be noticed.
 _NO_NUMBERS = (mutators.truncate, mutators.empty, mutators.cut, mutators.append, mutators.insert)
-KINDS = (
-    Kind(
+FILE_TYPES = (
+    FileType(
         "checkpoint list", _make_checkpoints, mutators.TEXT, _read_list, _judge_list, "checkpoint"
     ),
-    Kind("eval_results.jsonl", _make_best, mutators.JSON, _read_best, _judge_best),
-    Kind("input_files.json", _make_counts, mutators.LOST, _read_counts, kinds.same, named=False),
-    Kind("feature cache", _features, mutators.LOST, _features, kinds.same, "*.npz"),
-    Kind("labels.jsonl", _make_labels, mutators.JSON, _read_labels, _judge_labels),
-    Kind("flags.txt", _make_flags, mutators.TEXT, _read_flags, _judge_flags, named=False),
-    Kind(
+    FileType("eval_results.jsonl", _make_best, mutators.JSON, _read_best, _judge_best),
+    FileType(
+        "input_files.json", _make_counts, mutators.LOST, _read_counts, file_types.same, named=False
+    ),
+    FileType("feature cache", _features, mutators.LOST, _features, file_types.same, "*.npz"),
+    FileType("labels.jsonl", _make_labels, mutators.JSON, _read_labels, _judge_labels),
+    FileType("flags.txt", _make_flags, mutators.TEXT, _read_flags, _judge_flags, named=False),
+    FileType(
         "unfinished.json",
         _make_unfinished,
         _NO_NUMBERS,
