@@ -4,9 +4,11 @@ Can't see: what happens to a process that is killed, and several replicas or wor
 test_run_pretraining_processes.py; what a slow disk costs on a TPU.
 """
 
+import functools
 import os
 import pathlib
 import signal
+import sys
 import threading
 import time
 from typing import Any
@@ -18,17 +20,15 @@ import tensorflow as tf
 
 from albert_tf.storage import checkpoint
 from albert_tf.training import stop_signals
-from albert_tf.training.deadline import Deadline
 from albert_tf.training.interfaces import Task
 from albert_tf.training.optimizers import create_optimizer
-from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
+from tests import tiny
 from tests.pretraining_runs import Progress
+from tests.training.toys import one_device
 
 
 class Constant(keras.Model):
-    """y = a * x."""
-
     def __init__(self) -> None:
         super().__init__(name="constant")
         self.a = self.add_weight(shape=(), initializer="ones", name="a")
@@ -53,9 +53,6 @@ class ConstantTask(Task):
     def loss_sums(self, outputs, features) -> dict[str, Any]:
         return {"y_loss": tf.reduce_sum(outputs)}
 
-    def metrics(self, outputs, features) -> dict[str, Any]:
-        raise NotImplementedError
-
 
 def numbers(*bad: int):
     """Returns an input_fn of batches whose value is their step, NaN at the bad steps."""
@@ -68,11 +65,9 @@ def numbers(*bad: int):
 
 
 def constant_trainer(directory: pathlib.Path, learning_rate: float = 1e-20) -> Trainer:
-    def make_optimizer():
-        return create_optimizer(learning_rate, 10**6, 0)
-
-    devices = TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
-    return Trainer(ConstantTask(), devices, str(directory), make_optimizer)
+    directory.mkdir(exist_ok=True)
+    make_optimizer = functools.partial(create_optimizer, learning_rate, 10**6, 0)
+    return Trainer(ConstantTask(), one_device(), str(directory), make_optimizer)
 
 
 def saved_steps(directory: pathlib.Path) -> list[int]:
@@ -108,11 +103,9 @@ def test_saves_at_multiples_and_at_the_end(tmp_path):
     assert set(progress.steps) >= {5, 10, 15, 17}
     sizes = np.diff([0, *progress.steps])
     assert max(sizes) == 3 and sizes[0] == 1
-    starts = np.array(progress.steps) - sizes
-    means = [np.mean(np.arange(a + 1, b + 1)) for a, b in zip(starts, progress.steps, strict=True)]
-    names = ["loss", "y_loss", "learning_rate", "grad_norm"]
-    assert [list(stats) for stats in progress.stats.values()] == [names] * len(means)
-    assert [stats["loss"] for stats in progress.stats.values()] == pytest.approx(means)
+    for size, (last, stats) in zip(sizes, progress.stats.items(), strict=True):
+        assert list(stats) == ["loss", "y_loss", "learning_rate", "grad_norm"]
+        assert stats["loss"] == pytest.approx(last - (size - 1) / 2)
 
 
 def test_slow_steps_are_looked_at_often(tmp_path, monkeypatch):
@@ -129,40 +122,6 @@ def test_slow_steps_are_looked_at_often(tmp_path, monkeypatch):
     assert np.diff([0, *progress.steps]).tolist() == [1, 1, 5, 5, *[2] * 10, 5]
 
 
-@pytest.mark.parametrize(
-    ("paces", "decay_steps", "first", "last"),
-    [
-        # Seconds a step, from a step on; of 100, twice the first go into compiling.
-        ({0: 1.0}, 10, 89, 99),
-        ({0: 4.0}, 10, 14, 24),
-        ({0: 4.0}, None, 22, 24),  # A tenth.
-        ({0: 4.0, 10: 1.0}, 10, 56, 66),
-        ({0: 1.0, 80: 4.0}, 10, 82, 91),  # The pace is that of the later half.
-        ({0: 99.0}, None, 1, 2),
-        ({0: 200.0}, 10, 1, 2),
-    ],
-)
-def test_a_decay_begins_when_it_is_time(paces, decay_steps, first, last):
-    """However fast the steps are, and if that changes."""
-    deadline, step = Deadline(100.0, decay_steps, settle=lambda *steps: None), 0
-    while True:
-        pace = next(paces[start] for start in sorted(paces, reverse=True) if start <= step)
-        step += 1
-        deadline.add(1, pace, compiled=step == 1)
-        found = deadline.decay(step)
-        if found[0] == step:
-            break
-    assert found == (first, last)
-
-
-def test_a_run_that_is_done_does_nothing(tmp_path):
-    train(constant_trainer(tmp_path), numbers(), Progress(), steps=5)
-    trainer, progress = constant_trainer(tmp_path), Progress()
-    trainer.initialise()
-    assert train(trainer, numbers(), progress, steps=5)
-    assert progress.steps == []
-
-
 def send(number: signal.Signals, at_step: int):
     def send_at(step: int) -> None:
         if step == at_step:
@@ -173,16 +132,17 @@ def send(number: signal.Signals, at_step: int):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_saves_and_ends(tmp_path, caplog, number):
+def test_a_signal_saves_and_ends(tmp_path, caplog, number, slow_disk):
+    """Also while a checkpoint is written. The loop under way is finished first."""
+    caplog.set_level("INFO", logger="absl")
     before = signal.getsignal(number)
-    trainer, progress = constant_trainer(tmp_path), Progress(send(number, at_step=7))
-    with caplog.at_level("INFO", logger="absl"):
-        assert not train(trainer, numbers(), progress, steps_per_loop=1)
-    # The loop under way is finished first: it looks at the signal when it ends.
-    assert progress.steps[-1] == 8
-    assert saved_steps(tmp_path) == [5, 8]
+    trainer, progress = constant_trainer(tmp_path), Progress(send(number, at_step=6))
+    assert not train(trainer, numbers(), progress, steps_per_loop=1)
+    assert progress.steps[-1] == 7 and saved_steps(tmp_path) == [5, 7]
     assert f"{number.name}: saving and stopping; a second signal stops" in caplog.text
-    assert "stopped at step 8: the same command resumes from there" in caplog.text
+    saved, stopped = caplog.messages[-2:]
+    assert saved == f"saved {tmp_path}/model.ckpt-7"
+    assert stopped == "stopped at step 7: the same command resumes from there"
     assert signal.getsignal(number) == before
 
 
@@ -190,12 +150,13 @@ def test_a_signal_in_the_last_loop_leaves_the_rest_to_the_next_start(tmp_path):
     """That evaluates, predicts and exports."""
     trainer, progress = constant_trainer(tmp_path), Progress(send(signal.SIGTERM, at_step=16))
     after = []
-    assert not train(
-        trainer, numbers(), progress, steps_per_loop=1, after_save=lambda: after.append(1)
-    )
+    more = {"steps_per_loop": 1, "after_save": lambda: after.append(1)}
+    assert not train(trainer, numbers(), progress, **more)
     assert progress.steps[-1] == 17 and saved_steps(tmp_path) == [5, 10, 15, 17]
     assert len(after) == 3
-    assert train(trainer, numbers(), Progress())
+    # The next start has nothing to train.
+    progress = Progress()
+    assert train(trainer, numbers(), progress) and progress.steps == []
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, slow_disk):
@@ -203,16 +164,11 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, slow_disk):
     trainer, progress = constant_trainer(tmp_path), Progress()
     with pytest.raises(NonFiniteLossError) as error:
         train(trainer, numbers(7, 9), progress)
-    assert str(error.value).startswith(
-        "the loss or gradient norm of step 7 is not finite ({'loss': nan, 'y_loss': nan, 'lea"
-    )
-    assert "nothing was saved after step 5; lower `learning_rate`," in str(error.value)
+    message = str(error.value)
+    assert "step 7 is not finite ({'loss': nan, 'y_loss': nan, 'lea" in message
+    assert "after step 5; lower `learning_rate`," in message
     assert saved_steps(tmp_path) == [5]
-    assert sorted(p.name for p in tmp_path.iterdir() if "ckpt" in p.name) == [
-        "model.ckpt-5.data-00000-of-00001",
-        "model.ckpt-5.index",
-        "model.ckpt-5.meta",
-    ]
+    assert {path.name for path in tmp_path.glob("*ckpt*")} == tiny.checkpoint_files(5)
     values = checkpoint.read(str(tmp_path / "model.ckpt-5"))
     assert all(np.all(np.isfinite(value)) for value in values.values())
     assert max(progress.steps) < 7
@@ -222,8 +178,8 @@ def test_after_a_save_something_may_be_done(tmp_path, slow_disk):
     """It finds the checkpoint. Not after the one that a signal asked for."""
     trainer, found = constant_trainer(tmp_path), []
     progress = Progress(send(signal.SIGTERM, at_step=12))
-    after = {"after_save": lambda: found.append(saved_steps(tmp_path))}
-    train(trainer, numbers(), progress, steps_per_loop=1, **after)
+    more = {"steps_per_loop": 1, "after_save": lambda: found.append(saved_steps(tmp_path))}
+    train(trainer, numbers(), progress, **more)
     assert found == [[5], [5, 10]] and saved_steps(tmp_path) == [5, 10, 13]
 
 
@@ -231,12 +187,7 @@ def test_a_signal_in_the_loop_after_an_evaluation_saves(tmp_path, monkeypatch):
     trainer, exits = constant_trainer(tmp_path), []
     monkeypatch.setattr(stop_signals, "_exit", exits.append)
     train_runs, stop = trainer._train_runs, send(signal.SIGTERM, at_step=5)
-
-    def stop_and_train(runs):
-        stop(trainer.step)
-        return train_runs(runs)
-
-    trainer._train_runs = stop_and_train
+    trainer._train_runs = lambda runs: (stop(trainer.step), train_runs(runs))[1]
     train(trainer, numbers(), Progress(), after_save=lambda: False)
     assert not exits
     assert saved_steps(tmp_path) == [5, trainer.step] and trainer.step > 5
@@ -266,8 +217,6 @@ def test_a_checkpoint_holds_weights_moments_and_step(tmp_path):
 
 def test_steps_go_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
     """It holds the state at its own step."""
-    for name in ("short", "long"):
-        (tmp_path / name).mkdir()
     train(constant_trainer(tmp_path / "short", 0.1), numbers(), Progress(), steps=5)
     real, stepped = checkpoint.save, threading.Event()
 
@@ -313,33 +262,16 @@ def test_an_error_in_writing_ends_the_run(tmp_path, monkeypatch, steps):
     assert progress.steps[-1] < 8
 
 
-def test_a_signal_while_a_checkpoint_is_written_saves_another(tmp_path, caplog, slow_disk):
-    caplog.set_level("INFO", logger="absl")
-    progress = Progress(send(signal.SIGTERM, at_step=6))
-    train(constant_trainer(tmp_path), numbers(), progress, steps_per_loop=1)
-    assert saved_steps(tmp_path) == [5, 7]
-    saved, stopped = caplog.messages[-2:]
-    assert saved == f"saved {tmp_path}/model.ckpt-7"
-    assert stopped.startswith("stopped at step 7:")
-
-
 def test_a_signal_while_the_last_checkpoint_is_written_ends_the_process(tmp_path, monkeypatch):
     """Else an evaluation would follow."""
 
-    class Ended(Exception):
-        pass
-
-    def end(code):
-        raise Ended(code)
-
     def save(*arguments):
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.5)  # A thread hears it.
+        send(signal.SIGTERM, at_step=2)(arguments[1])
         return real(*arguments)
 
     real = checkpoint.save
     monkeypatch.setattr(checkpoint, "save", save)
-    monkeypatch.setattr(stop_signals, "_exit", end)
-    with pytest.raises(Ended, match="0"):
+    monkeypatch.setattr(stop_signals, "_exit", sys.exit)
+    with pytest.raises(SystemExit, match="^0$"):
         train(constant_trainer(tmp_path), numbers(), Progress(), steps=2)
     assert saved_steps(tmp_path) == [2]

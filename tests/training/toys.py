@@ -1,0 +1,92 @@
+"""Toy tasks with losses that one can work out, and the one device that they run on."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from albert_tf.training.interfaces import Task
+from albert_tf.training.tensorflow_devices import TensorFlowDevices
+
+# Passes of SeedTask's step, and the run's seed.
+PARTS, SEED = 4, 5
+
+
+def one_device() -> TensorFlowDevices:
+    return TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
+
+
+@contextlib.contextmanager
+def eagerly() -> Iterator[None]:
+    """Has functions run without being traced, which takes longer than a few steps."""
+    tf.config.run_functions_eagerly(True)
+    try:
+        yield
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
+class Slope(keras.Model):
+    """y = a * x, and a weight that nothing depends on; keeps the seeds of eager passes."""
+
+    def __init__(self, name: str = "slope") -> None:
+        super().__init__(name=name)
+        self.a = self.add_weight(shape=(), initializer="ones", name="a")
+        self.unused = self.add_weight(shape=(4,), initializer="ones", name="unused")
+        self.seeds: list[list[int]] = []
+        self.built = True
+
+    def call(self, features, training, dropout_seed):
+        assert training
+        if tf.executing_eagerly():
+            self.seeds.append(dropout_seed.numpy().tolist())
+        return self.a * features["x"]
+
+
+class SlopeTask(Task):
+    """Two losses with weights of their own: y weighted, and the mean of y squared."""
+
+    loss_names = ("linear_loss", "square_loss")
+    loss_epsilon = {"linear_loss": 0.5}
+
+    def build_model(self) -> keras.Model:
+        return Slope()
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        count = tf.cast(tf.size(features["x"]), tf.float32)
+        return {"linear_loss": tf.reduce_sum(features["weights"]), "square_loss": count}
+
+    def loss_sums(self, outputs, features) -> dict[str, Any]:
+        return {
+            "linear_loss": tf.reduce_sum(outputs * features["weights"]),
+            "square_loss": tf.reduce_sum(outputs**2),
+        }
+
+
+class Seeds(Slope):
+    """Returns the dropout seed of the forward pass."""
+
+    def call(self, features, training, dropout_seed):
+        return self.a * ops.cast(ops.convert_to_tensor(dropout_seed) % 2**20, "float32")
+
+
+class SeedTask(Task):
+    """Losses that are the dropout seeds of the passes of a step, one row in each."""
+
+    loss_names = tuple(f"{kind}_{i}_loss" for kind in ("pass", "step") for i in range(PARTS))
+
+    def build_model(self) -> keras.Model:
+        return Seeds()
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        return {name: ops.mean(features["ones"]) / 2 for name in self.loss_names}
+
+    def loss_sums(self, outputs, features) -> dict[str, Any]:
+        sums = {}
+        for i in range(PARTS):
+            here = ops.cast(ops.sum(features["number"]) == i, "float32")
+            sums |= {f"pass_{i}_loss": here * outputs[0], f"step_{i}_loss": here * outputs[1]}
+        return sums
