@@ -8,11 +8,11 @@ import types
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from albert_tf.storage import bundle, checkpoint, eval_results
 from albert_tf.training import evaluation
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
+from tests.training.toys import one_device
 
 METRICS = {
     "masked_lm_loss": 3.0,
@@ -27,7 +27,7 @@ class FakeTrainer:
 
     def __init__(self, directory: pathlib.Path, accuracies: dict[int, float]) -> None:
         self.output_dir = str(directory)
-        self.devices = TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
+        self.devices = one_device()
         self.task = types.SimpleNamespace(key_metric="masked_lm_accuracy")
         self.evaluated: list[int] = []
         self.after = lambda step: None
@@ -52,32 +52,29 @@ def evaluate(trainer: FakeTrainer, last_step: int) -> dict[str, float]:
     return evaluation.evaluate_checkpoints(trainer, None, lambda: last_step, {})
 
 
-def follow(directory: pathlib.Path, step: int, accuracy: float) -> None:
-    """Saves a checkpoint, and evaluates it as the last."""
-    save(directory, step)
-    evaluate(FakeTrainer(directory, {step: accuracy}), step)
+def follow(directory: pathlib.Path, accuracies: dict[int, float]) -> None:
+    """Saves checkpoints one by one, each of which is evaluated as the last."""
+    for step, accuracy in accuracies.items():
+        save(directory, step)
+        evaluate(FakeTrainer(directory, {step: accuracy}), step)
 
 
 def best_step(directory: pathlib.Path) -> int:
     return int(checkpoint.read(str(directory / "model.ckpt-best"))["global_step"])
 
 
-def block(step: int, accuracy: float) -> list[str]:
-    return [
-        f"global_step = {step}",
-        "loss = 3.5",
-        f"masked_lm_accuracy = {accuracy}",
-        "masked_lm_loss = 3.0",
-        "sentence_order_accuracy = 0.625",
-        "sentence_order_loss = 0.5",
-    ]
-
-
-def saved(directory: pathlib.Path, step: int) -> list[str]:
-    return [
+def block(directory: pathlib.Path, step: int, accuracy: float, is_best: bool) -> list[str]:
+    """Returns the lines of an evaluation, without the rule after them."""
+    metrics = sorted({"global_step": step, **METRICS, "masked_lm_accuracy": accuracy}.items())
+    return [f"{name} = {value}" for name, value in metrics] + [
         f"saved {directory}/model.ckpt-{step}.{end} to {directory}/model.ckpt-best.{end}"
         for end in ("meta", "data-00000-of-00001", "index")
+        if is_best
     ]
+
+
+def lines(directory: pathlib.Path) -> list[str]:
+    return (directory / "eval_results.txt").read_text().splitlines()
 
 
 RULE = "=" * 50
@@ -91,15 +88,10 @@ def test_the_newest_are_followed_until_the_last(tmp_path):
     results = evaluate(trainer, 7)
     assert trainer.evaluated == [2, 4, 7]
     assert results == {"global_step": 7, **METRICS, "masked_lm_accuracy": 0.375}
-    assert (tmp_path / "eval_results.txt").read_text().splitlines() == [
-        *block(2, 0.25),
-        *saved(tmp_path, 2),
-        RULE,
-        *block(4, 0.5),
-        *saved(tmp_path, 4),
-        RULE,
-        *block(7, 0.375),
-        RULE,
+    assert lines(tmp_path) == [
+        *(*block(tmp_path, 2, 0.25, True), RULE),
+        *(*block(tmp_path, 4, 0.5, True), RULE),
+        *(*block(tmp_path, 7, 0.375, False), RULE),
     ]
     assert best_step(tmp_path) == 4
     # As model cards read them.
@@ -124,23 +116,18 @@ def test_a_checkpoint_is_waited_for(tmp_path, monkeypatch, caplog):
 
 
 def test_the_best_is_remembered_over_restarts(tmp_path):
-    follow(tmp_path, 3, 0.5)
-    follow(tmp_path, 5, 0.25)
+    follow(tmp_path, {3: 0.5, 5: 0.25})
     assert best_step(tmp_path) == 3
-    lines = (tmp_path / "eval_results.txt").read_text().splitlines()
-    assert lines == [*block(3, 0.5), *saved(tmp_path, 3), RULE, *block(5, 0.25), RULE]
-    follow(tmp_path, 7, 0.5)
+    first, second = block(tmp_path, 3, 0.5, True), block(tmp_path, 5, 0.25, False)
+    assert lines(tmp_path) == [*first, RULE, *second, RULE]
+    follow(tmp_path, {7: 0.5})
     assert best_step(tmp_path) == 3
-    follow(tmp_path, 11, 0.625)
+    follow(tmp_path, {11: 0.625})
     assert best_step(tmp_path) == 11
-
-
-def test_a_lost_best_checkpoint_is_replaced(tmp_path):
-    """As after a kill while it was copied."""
-    follow(tmp_path, 3, 0.5)
+    # As after a kill while it was copied, which loses it.
     (tmp_path / "model.ckpt-best.index").unlink()
-    follow(tmp_path, 5, 0.25)
-    assert best_step(tmp_path) == 5
+    follow(tmp_path, {13: 0.25})
+    assert best_step(tmp_path) == 13
 
 
 @pytest.mark.parametrize("accuracy", [0.0, 0.625])
@@ -178,16 +165,15 @@ def test_a_checkpoint_that_is_gone_is_passed_over(tmp_path, monkeypatch, when):
 
 
 def test_a_damaged_record_of_the_best_replaces_nothing(tmp_path):
-    follow(tmp_path, 3, 0.5)
+    follow(tmp_path, {3: 0.5})
     record = tmp_path / "eval_results.jsonl"
     content = record.read_text()
     record.write_text(content.replace('"step": 3', '"step": "3"'))
-    save(tmp_path, 5)
     with pytest.raises(ValueError, match="eval_results.jsonl:1: expected an object whose 'step'"):
-        evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
+        follow(tmp_path, {5: 0.25})
     assert best_step(tmp_path) == 3
     record.write_text(content)
-    evaluate(FakeTrainer(tmp_path, {5: 0.25}), 5)
+    follow(tmp_path, {5: 0.25})
     assert best_step(tmp_path) == 3
 
 
@@ -219,10 +205,8 @@ def test_each_saved_checkpoint_is_evaluated_once_and_the_first_best_is_kept(tmp_
     assert (tmp_path / "best_trial.txt").read_text() == "8:4:0.75"
     expected = []
     for step, best in ((2, 0.5), (4, 0.75), (6, 0.75), (8, 0.75)):
-        expected += block(step, accuracies[step])
-        expected += saved(tmp_path, step) if step < 6 else []
-        expected += [f"best = {best}", "=" * 50]
-    assert (tmp_path / "eval_results.txt").read_text().splitlines() == expected
+        expected += block(tmp_path, step, accuracies[step], step < 6) + [f"best = {best}", RULE]
+    assert lines(tmp_path) == expected
 
 
 def test_training_goes_on_from_the_newest_even_if_it_does_not_count(tmp_path):
@@ -290,19 +274,6 @@ def test_a_kill_before_the_evaluation_is_recorded_changes_nothing(tmp_path):
     assert text == before[1] + f"f1 = 0.5\n{'=' * 50}\n" * 2
 
 
-def test_of_a_loss_the_smallest_is_the_best(tmp_path):
-    steps = {2: 2.5, 4: 0.5, 6: 0.75}
-    for step in steps:
-        save(tmp_path, step)
-    trainer, best = FakeTrainer(tmp_path, {}), []
-    trainer.task.key_metric = "eval_loss"
-    evaluation.evaluate_saved(
-        trainer, lambda _: {"eval_loss": steps[trainer.step]}, lambda: best.append(trainer.step)
-    )
-    assert best == [2, 4] and best_step(tmp_path) == 4
-    assert not eval_results.Trial().is_beaten(float("nan"), "eval_loss")
-
-
 def test_a_run_is_over_after_so_many_evaluations_without_a_better_one(tmp_path):
     assert not eval_results.is_over(str(tmp_path), 1, 2)
     accuracies = {2: 0.5, 4: 0.75, 6: 0.75, 7: 0.5, 8: 0.25}
@@ -317,16 +288,17 @@ def test_a_run_is_over_after_so_many_evaluations_without_a_better_one(tmp_path):
     assert not eval_results.is_over(str(tmp_path), 1, 2)
 
 
-def test_another_metric_is_compared_with_that_of_the_best_checkpoint(tmp_path):
+def test_a_metric_is_compared_with_that_of_the_best_checkpoint(tmp_path):
+    """4 has more of b than 2, 6 more of a than 4; of a loss the smallest is the best."""
     metrics = {2: {"a": 0.5, "b": 0.25}, 4: {"a": 0.25, "b": 0.75}, 6: {"a": 0.5, "b": 0.125}}
+    metrics |= {7: {"c_loss": 2.5}, 8: {"c_loss": 0.5}, 9: {"c_loss": 0.75}}
     trainer, best = FakeTrainer(tmp_path, {}), []
-    for step, key_metric in ((2, "a"), (4, "b"), (6, "a")):
+    for step, trainer.task.key_metric in zip(metrics, [*"aba", *["c_loss"] * 3], strict=True):
         save(tmp_path, step)
-        trainer.task.key_metric = key_metric
         evaluation.evaluate_saved(
             trainer, lambda _: metrics[trainer.step], lambda: best.append(trainer.step)
         )
-    # 4 has more of b than 2, 6 more of a than 4.
-    assert best == [2, 4, 6] and best_step(tmp_path) == 6
-    assert eval_results.Trial.read(str(tmp_path)) == eval_results.Trial(6, 6, 0.5)
-    assert eval_results.read_last(tmp_path) == {"global_step": 6, "a": 0.5, "b": 0.125}
+    assert best == [2, 4, 6, 7, 8] and best_step(tmp_path) == 8
+    assert eval_results.Trial.read(str(tmp_path)) == eval_results.Trial(9, 8, 0.5)
+    assert eval_results.read_last(tmp_path) == {"global_step": 9, "c_loss": 0.75}
+    assert not eval_results.Trial().is_beaten(float("nan"), "c_loss")

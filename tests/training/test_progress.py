@@ -6,16 +6,17 @@ import sys
 import pytest
 
 from albert_tf.training import progress
-from albert_tf.training.progress import ProgressBar, ProgressLog, format_duration, write_metrics
+from albert_tf.training.progress import (
+    ProgressBar,
+    ProgressLog,
+    format_duration,
+    four_digits,
+    write_metrics,
+)
 from tests import pretraining_runs as runs
 
-STATS = {
-    "loss": 9.0,
-    "masked_lm_loss": 8.25,
-    "sentence_order_loss": 0.75,
-    "learning_rate": 0.00176,
-    "grad_norm": 1.5,
-}
+STATS = {"loss": 9.0, "masked_lm_loss": 8.25, "sentence_order_loss": 0.75}
+STATS |= {"learning_rate": 0.00176, "grad_norm": 1.5}
 
 
 @pytest.mark.parametrize(
@@ -34,9 +35,22 @@ def test_durations(seconds, text):
     assert format_duration(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.15702, "0.1570"), (88.1249, "88.12"), (10570.0, "10570"), (7, "7"), (1e-5, "1.000e-05")],
+)
+def test_four_digits(value, text):
+    assert four_digits(value) == text
+
+
+@pytest.fixture
+def caplog(caplog):
+    caplog.set_level(logging.INFO, logger="absl")
+    return caplog
+
+
 def test_the_line_and_the_scalars_say_the_same(tmp_path, caplog):
-    with caplog.at_level(logging.INFO, logger="absl"):
-        ProgressLog(str(tmp_path), 1000, 13, 17).report(11, STATS, 0.1)
+    ProgressLog(str(tmp_path), 1000, 13, 17).report(11, STATS, 0.1)
     assert caplog.messages == [
         "step 11/1000 | loss 9.000 (masked_lm 8.250) | 130 examples/s | 1 min 39 s left"
     ]
@@ -46,22 +60,18 @@ def test_the_line_and_the_scalars_say_the_same(tmp_path, caplog):
 
 def test_without_a_directory_only_the_line(tmp_path, caplog, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with caplog.at_level(logging.INFO, logger="absl"):
-        ProgressLog(None, 7, 13, 17).report(7, STATS, 2.0)
-    assert "6.5 examples/s | 0 s left" in caplog.text
-    assert not list(tmp_path.iterdir())
+    ProgressLog(None, 7, 13, 17).report(7, STATS, 2.0)
+    assert "6.5 examples/s | 0 s left" in caplog.text and not list(tmp_path.iterdir())
 
 
 def test_no_time_is_told_while_compilation_is_part_of_it(tmp_path, caplog):
-    with caplog.at_level(logging.INFO, logger="absl"):
-        ProgressLog(str(tmp_path), 1000, 13, 17).report(1, STATS, 61.5, compiled=True)
+    ProgressLog(str(tmp_path), 1000, 13, 17).report(1, STATS, 61.5, compiled=True)
     assert caplog.messages[0].endswith(" (masked_lm 8.250) | compiled in 1 min 2 s")
     assert runs.scalars(tmp_path) == {1: pytest.approx(STATS)}
 
 
 def test_the_time_left_is_of_the_later_half_of_the_loops(caplog, monkeypatch):
     """By the clock, so that it counts evaluations, but not what was compiled."""
-    caplog.set_level("INFO", logger="absl")
     clock = iter([100.0, *(each for time in (110.0, 112.0, 118.0) for each in (time, time))])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
     shown = ProgressLog(None, 24, 13, 17)
@@ -71,14 +81,6 @@ def test_the_time_left_is_of_the_later_half_of_the_loops(caplog, monkeypatch):
     # 10 s a step; then the last loop, 1 s a step; then the last two, 2 s a step.
     lefts = [message.rpartition(" | ")[2] for message in caplog.messages[1:]]
     assert lefts == ["3 min 40 s left", "20 s left", "36 s left"]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.15702, "0.1570"), (88.1249, "88.12"), (10570.0, "10570"), (7, "7"), (1e-5, "1.000e-05")],
-)
-def test_four_digits(value, text):
-    assert progress.four_digits(value) == text
 
 
 def test_metrics_of_checkpoints_are_a_run_beside_the_training(tmp_path):
@@ -105,13 +107,10 @@ def test_on_a_terminal_records_have_a_bar(monkeypatch):
 
 @pytest.mark.parametrize("seconds", [0, 10])
 def test_elsewhere_records_have_a_line_now_and_then(monkeypatch, caplog, seconds):
-    caplog.set_level("INFO", logger="absl")
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", seconds)
     _advance()
     assert not sys.stderr.getvalue()
-    if seconds:
-        assert not caplog.messages
-    else:
-        pattern = r"75 % of 4.00M, [\d.]+[kMG]?B/s, [\d,]+ tokens/s; 00:00 left"
-        assert re.fullmatch(pattern, caplog.messages[-1])
+    pattern = r"75 % of 4.00M, [\d.]+[kMG]?B/s, [\d,]+ tokens/s; 00:00 left"
+    assert not seconds or not caplog.messages
+    assert seconds or re.fullmatch(pattern, caplog.messages[-1])

@@ -44,12 +44,16 @@ def start(target, *args) -> multiprocessing.Process:
     return process
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_nothing_to_save_ends_at_once(number):
-    process = start(_work, False)
+def ended(process, number) -> int:
+    """Sends a signal, and returns the exit code."""
     os.kill(process.pid, number)
     process.join(30)
-    assert process.exitcode == 0
+    return process.exitcode
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_to_save_ends_at_once(number):
+    assert ended(start(_work, False), number) == 0
 
 
 def test_signals_within_a_second_are_one_and_a_later_one_ends_at_once():
@@ -60,13 +64,8 @@ def test_signals_within_a_second_are_one_and_a_later_one_ends_at_once():
         process.join(0.2)
     assert process.is_alive()
     process.join(1)
-    os.kill(process.pid, signal.SIGINT)
-    process.join(30)
-    assert process.exitcode == 128 + signal.SIGINT
+    assert ended(process, signal.SIGINT) == 128 + signal.SIGINT
 
 
 def test_a_signal_from_before_is_heard_when_all_is_saved():
-    process = start(_stop_after_a_save)
-    os.kill(process.pid, signal.SIGTERM)
-    process.join(30)
-    assert process.exitcode == 0
+    assert ended(start(_stop_after_a_save), signal.SIGTERM) == 0
