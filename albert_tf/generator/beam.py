@@ -51,10 +51,10 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
         options = PipelineOptions(shlex.split(beam_options))
     except ValueError as error:
         raise ValueError(f"`beam_options` can't be parsed ({error}): {beam_options!r}") from error
-    # A wrong vocabulary is refused before machines start, judging by one block.
+    # The first block shows a wrong vocabulary before machines start.
     for block in itertools.islice(_cut_blocks(plan), 1):
         plan.check(workers.tokenize_block(block, plan.tokenizer, plan.settings)[1])
-    # It warns for each function that Beam can't use its hints.
+    # Beam warns for each function that it can't use its type hints.
     logging.getLogger("apache_beam.typehints").setLevel(logging.WARNING)
     started = time.monotonic()
     folder = f"{plan.output_files[0]}.unfinished.beam"
@@ -73,11 +73,12 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
                     | "Merge" >> beam.CombineGlobally(Report.total)
                     | "Report" >> beam.Map(_save, report_file)
                 )
-        # The type of a worker's error depends on the runner.
+        # Each runner has its own type for a worker's error.
         except Exception as error:
             lines = [line for line in str(error).splitlines() if line.strip()]
             reason = lines[-1].strip() if lines else type(error).__name__
             raise OSError(f"the Beam pipeline failed: {reason}") from error
+        # The whole text has been read: check it as the local runner does, then name the shards.
         with tf.io.gfile.GFile(report_file) as file:
             report = Report.from_json(json.loads(file.read()))
         plan.check(report)
@@ -111,7 +112,7 @@ class _MakeParts(beam.DoFn):
     def process(self, block: TextBlock) -> Iterator[tuple[int, _Part]]:
         part = workers.make_part(self._tokenizer_file, self._plan.settings, block)
         path = os.path.join(self._folder, os.path.basename(part.path))
-        # A block that Beam retries has the same records.
+        # If Beam retries a block, its records are the same.
         tf.io.gfile.copy(part.path, path, overwrite=True)
         os.remove(part.path)
         yield block.shard, _Part(block.first_document, path, part.report)

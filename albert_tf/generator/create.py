@@ -29,6 +29,7 @@ from albert_tf.text.vocabulary import FORM, Vocabulary, find_form, keep_beside_r
 
 def create_pretraining_data(settings: GeneratorSettings) -> Report:
     """Makes the records that the settings describe, and a report beside them."""
+    # Missing packages are reported before any work.
     if settings.plots:
         with errors.of_extra("plots", "`plots`"):
             importlib.import_module("matplotlib")
@@ -36,6 +37,7 @@ def create_pretraining_data(settings: GeneratorSettings) -> Report:
         with errors.of_extra("beam", "`runner=beam`"):
             from albert_tf.generator import beam
     plan, inputs, vocabulary = make_plan(settings)
+    # The first sentences show whether the vocabulary fits the text.
     read = vocabulary.tokenizer, sample_sentences([path for path, _ in inputs], settings)
     fit, lack = (
         errors.with_dashes(f(*read), settings.names()) for f in (describe_fit, describe_lack)
@@ -46,6 +48,7 @@ def create_pretraining_data(settings: GeneratorSettings) -> Report:
     if settings.runner == "beam":
         report = beam.run(plan, settings.beam_options)
     else:
+        # An interrupted run continues only with the same vocabulary, settings and files.
         shaping = settings.of_the_records()
         shaping |= {
             "vocabulary": plan.tokenizer.digest,
@@ -53,12 +56,13 @@ def create_pretraining_data(settings: GeneratorSettings) -> Report:
             "keep_accents": plan.tokenizer.keep_accents,
             "dupe_factor": settings.passes,
         }
-        # Numbered: where a shard ends is a place in the files in their order.
+        # Numbered, since a shard ends at a place in the files in their order.
         for number, (path, stat) in enumerate(inputs, start=1):
             of = f"{stat.length} bytes of {stat.mtime_nsec // 10**9}"
             shaping[f"input file {number}"] = f"{path}: {of}"
         size = sum(stat.length for _, stat in inputs)
         report = run_locally(plan, shaping, size, settings.num_processes)
+    # The report and the vocabulary go beside the records.
     report.measure_memory()
     report.save(report_path(settings.output_file, ".json"))
     keep_beside_records(vocabulary, settings.output_file.split(",")[0])
@@ -81,8 +85,8 @@ def find_vocabulary(settings: GeneratorSettings) -> Vocabulary:
 def make_plan(
     settings: GeneratorSettings,
 ) -> tuple[workers.Plan, list[tuple[str, Any]], Vocabulary]:
-    """Returns what the settings ask for, the files to read with their `stat`, and the pieces."""
-    # Imported here and below, not at the top: workers may import this file, without TensorFlow.
+    """Returns the plan of a run, its input files with their `stat`, and its vocabulary."""
+    # Not imported at the top: workers may import this file, and do without TensorFlow.
     import tensorflow as tf
 
     input_files = files.list_files(settings.input_file)
@@ -111,7 +115,7 @@ def make_plan(
 
 
 def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
-    """Returns the files that a run writes: those listed, or NAME-00000-of-00004 and so on."""
+    """Returns the files that a run writes: the listed ones, or NAME-00000-of-00004 and so on."""
     paths = output_file.split(",")
     for path in paths:
         files.check_expanded(path)
@@ -124,8 +128,7 @@ def name_shards(output_file: str, num_output_shards: int | None) -> list[str]:
     if len(paths) > 1:
         raise ValueError(
             f"`num_output_shards={num_output_shards}` and `output_file` with {len(paths)} names: "
-            "give one name, from which the shards' names are made, or leave `num_output_shards` "
-            "out"
+            "give one name, or leave `num_output_shards` out"
         )
     return [f"{paths[0]}-{i:05d}-of-{num_output_shards:05d}" for i in range(num_output_shards)]
 

@@ -20,10 +20,10 @@ from albert_tf.storage import parquet_files
 
 # A line of JSON must fit in memory as a whole.
 MAX_JSON_LINE_BYTES = 2**25
-# Longer documents are cut here, so that text without blank lines can't exhaust memory.
+# Longer documents are cut, so that text without blank lines can't exhaust memory.
 MAX_DOCUMENT_SENTENCES = 50_000
 MAX_DOCUMENT_CHARS = 2**24
-# Sentences by which a vocabulary is judged.
+# Number of sentences from which the fit of a vocabulary is estimated.
 _SAMPLE = 3000
 
 _DOC_TAG = re.compile(r'<doc\b(?:.*?\btitle="(?P<title>.*)")?.*>')
@@ -179,16 +179,16 @@ def _parse_wikipedia(file: TextFile, split: Splitter, name: str) -> Iterator[Sen
 
 
 def _make_splitter(settings: TextSettings) -> Splitter:
-    """Returns what splits a line; of a language unknown to the library, by general rules."""
+    """Returns the function that splits a line; unknown languages are split by general rules."""
     if settings.input_format == "lines":
         return lambda line: [line] if line else []
     with errors.of_extra("data", f"`input_format={settings.input_format}`"):
         import sentencex
 
     def split(paragraph: str) -> list[str]:
-        # sentencex panics on a no-break space before a full stop, and from each full stop looks
-        # back to the last space or slash: in Chinese, often to the start. Its pieces join to what
-        # it is given, so their lengths are right for the paragraph as well.
+        # sentencex panics on a no-break space before a full stop, and looks back from each full
+        # stop to the last space or slash: in Chinese, often to the start. So it gets a prepared
+        # text. Its pieces join to that text, whose length is the paragraph's: the same cuts fit.
         prepared = _BEFORE_STOP.sub("/", _WHITE_SPACE.sub(" ", paragraph))
         pieces = sentencex.segment(settings.language, prepared)
         ends = itertools.accumulate(map(len, pieces), initial=0)
@@ -198,7 +198,7 @@ def _make_splitter(settings: TextSettings) -> Splitter:
     return split
 
 
-# By format, a function of a file, a splitter and the name of a field.
+# The parser of each format takes a file, a splitter and the name of the field with the text.
 PARSERS: dict[str, Callable[..., Iterator[Sentences]]] = {
     "lines": _parse_lines,
     "paragraphs": _parse_lines,
@@ -216,9 +216,9 @@ class Document(NamedTuple):
 
     sentences: list[str]  # Stripped, non-empty strings; at least one.
     file_index: int  # Index of its file in the list of files.
-    # Bytes of the stored file consumed when the document was complete. It never decreases and is at
-    # most the file's size; in a compressed file it moves in the steps in which the decompressor
-    # reads, and of a .parquet file it is its rows' share.
+    # Bytes of the stored file consumed when the document was complete: never decreasing, at most
+    # the file's size. In a compressed file it moves in the decompressor's steps; in a .parquet file
+    # it is the size times the share of rows read.
     offset: int
 
 
@@ -228,7 +228,8 @@ def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Doc
     Differs: the end of a file ends a document; the release joins it to the next file's first one.
     """
     parser = make_parser(settings)
-    for path in files:  # Before the work begins.
+    # A missing file, package or column is an error before the work begins.
+    for path in files:
         with open_text(path, settings) as file:
             if isinstance(file, ParquetText):
                 file.check(settings.text_field)
@@ -236,8 +237,8 @@ def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Doc
 
 
 def sample_sentences(files: Sequence[str], settings: TextSettings) -> list[str]:
-    """Returns the first file's first sentences, by which a vocabulary is judged."""
-    documents = read_documents(files[:1], settings)  # An error in others is told when it matters.
+    """Returns the first file's first sentences, from which a vocabulary's fit is estimated."""
+    documents = read_documents(files[:1], settings)  # Later files are checked by the run itself.
     sentences = (s for document in documents for s in document.sentences)
     return list(itertools.islice(sentences, _SAMPLE))
 
@@ -298,10 +299,10 @@ def cut_blocks(
 ) -> Iterator[TextBlock]:
     """Reads documents and cuts where a shard ends or a block is full.
 
-    A shard is a region of the stored bytes and holds the documents that begin there; but no shard
-    is skipped, however long the document before it, of which a line warns. Where blocks and
-    shards end depends only on the files, `num_shards` and `block_chars`. Documents before `start`,
-    where `first_shard` begins, are skipped. `read` is read_documents, with its settings bound.
+    A shard is a region of the stored bytes and holds the documents that begin there. No shard is
+    skipped, however long the document before it; a warning tells of such a document. The ends of
+    blocks and shards depend only on the files, `num_shards` and `block_chars`. Documents before
+    `start`, where `first_shard` begins, are skipped. `read` is read_documents with its settings.
     """
     total = max(sum(file_sizes), 1)
     begins = [0, *itertools.accumulate(file_sizes)]

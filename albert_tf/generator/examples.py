@@ -19,8 +19,9 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.word_splitting import split_segmented
 
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
-_PAIRS, _INSTANCES, _ORDER = range(3)  # What a seed is used for.
-# Features of a row, by what they are of.
+# The purpose of a seed.
+_PAIRS, _INSTANCES, _ORDER = range(3)
+# Features with one value for each token of a row, and for each prediction.
 _TOKEN_FEATURES = ("input_mask", "segment_ids", "token_boundary")
 _PREDICTION_FEATURES = ("masked_lm_ids", "masked_lm_weights")
 
@@ -245,7 +246,7 @@ class TokenBlock(NamedTuple):
     word_starts: np.ndarray  # <bool>[T], which of them start a word.
     # For each document, where its sentences begin in `tokens`, and where the last ends.
     documents: list[list[int]]
-    numbers: np.ndarray  # <int64>[D], their numbers in the corpus.
+    numbers: np.ndarray  # <int64>[D], the documents' numbers in the corpus.
 
 
 class Instances(NamedTuple):
@@ -292,6 +293,7 @@ def draw_instances(block: TokenBlock, settings: GeneratorSettings) -> Instances:
     draw = functools.partial(draw_pairs, settings=settings, word_starts=block.word_starts)
     pairs, seeds = [], []
     for dupe in range(settings.passes):
+        # A document's seed depends on its number and the pass, and an instance's on its document.
         pass_seeds = masking.derive_seeds(settings.random_seed, block.numbers, dupe)
         pair_seeds = masking.derive_seeds(pass_seeds, _PAIRS).tolist()
         drawn = [
@@ -305,6 +307,7 @@ def draw_instances(block: TokenBlock, settings: GeneratorSettings) -> Instances:
         seeds.append(
             masking.derive_seeds(np.repeat(pass_seeds, counts), _INSTANCES, instance_numbers)
         )
+    # Instances of all passes and documents are mixed.
     all_pairs, all_seeds = np.concatenate(pairs), np.concatenate(seeds)
     order = np.argsort(masking.derive_seeds(all_seeds, _ORDER), kind="stable")
     return Instances(all_pairs[order], all_seeds[order])
@@ -361,6 +364,7 @@ def _gather_segments(
     They are ids <int32>[B, S - 3], the lengths of A and B <int32>[B, 2], and which tokens start a
     word <bool>[B, S - 3].
     """
+    # Each column reads its token from A or, behind A's end, from B.
     pairs = SegmentPair(*instances.pairs.T[..., None])
     length_a = pairs.a_end - pairs.a_begin
     columns = np.arange(max_seq_length - NUM_SPECIALS)

@@ -114,7 +114,7 @@ class TextFile(TextSource):
             raw = bz2.BZ2File(self._stored)
         elif path.endswith(".zst"):
             self._failures += (zstd.ZstdError,)
-            # For files of `zstd --long=31`; others take no more memory than before.
+            # Reads files of `zstd --long=31`; others take no more memory than by default.
             widest = zstd.DecompressionParameter.window_log_max
             raw = zstd.ZstdFile(self._stored, options={widest: widest.bounds()[1]})
         self._text = raw if raw is self._stored else io.BufferedReader(raw, _BUFFER_BYTES)

@@ -20,7 +20,7 @@ from albert_tf.records.spec import NUM_SPECIALS
 from albert_tf.storage import files
 
 SCHEMA_VERSION = 3
-# Words of any language are shorter, even letter by letter; they are masked whole.
+# Words of any language have fewer pieces on average, even if each letter is one.
 _MOST_PIECES = 12
 _HISTOGRAMS = ("length_histogram", "ngram_histogram", "piece_histogram")
 # Unit of getrusage's ru_maxrss: bytes on macOS, KiB on Linux.
@@ -181,6 +181,7 @@ class Report:
 
     def check_words(self, word_separator: str | None) -> None:
         """Refuses text that is not segmented, of which no word would be short enough to mask."""
+        # Without real separators, whole sentences would count as words.
         length = _share(self.input_tokens, self.words)
         if word_separator and (0 < self.words <= self.sentences or length > _MOST_PIECES):
             raise ValueError(

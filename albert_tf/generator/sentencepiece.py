@@ -56,7 +56,7 @@ def train(
 ) -> bytes:
     """Trains a model with the release's recipe, and returns the content of its file.
 
-    Differs: of a piece that ends in a digit and a comma only the id is left; see
+    Differs: a piece that ends in a digit and a comma keeps its id but is never used; see
     without_digit_commas.
 
     With `hard_vocab_limit`, text that supports fewer pieces is an error.
@@ -89,8 +89,8 @@ def train(
 def _ctrl_c_at_once() -> Iterator[Callable[[], object]]:
     """Yields a function; from its call to the end of the body Ctrl-C ends the process at once.
 
-    Python's own handler would wait until sentencepiece has trained, perhaps for an hour. No file is
-    written in that time.
+    Python's own handler would wait until sentencepiece has trained, perhaps for an hour. Nothing is
+    lost: no file is written in that time.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -105,9 +105,9 @@ def _ctrl_c_at_once() -> Iterator[Callable[[], object]]:
 def _noting(
     sentences: Iterator[str], failures: list[BaseException], at_end: Callable[[], object]
 ) -> Iterator[str | None]:
-    """Yields sentences, and calls `at_end`; appends an error to `failures`, and then yields None.
+    """Yields sentences, then calls `at_end`; an error is appended to `failures`, and None yielded.
 
-    sentencepiece takes an error for the end of the text, but None for one of its own: it stops.
+    sentencepiece would take the error for the end of the text. None makes it stop with its own.
     """
     try:
         yield from sentences

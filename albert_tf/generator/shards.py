@@ -4,9 +4,9 @@ During a run there are, beside the future shards:
 
     NAME.unfinished         a shard, complete or partly written
     FIRST.unfinished.json   how the run was started, and which shards are complete
-    FIRST.unfinished.parts/ parts of the next shards, and the records of this one in the order of
-                            the text (in the system's temporary folder if the shards are not on a
-                            local disk), and the lock of the run
+    FIRST.unfinished.parts/ parts of the next shards, the records of the current one in the order
+                            of the text, and the lock of the run; in the system's temporary folder
+                            if the shards are not on a local disk
 """
 
 from __future__ import annotations
@@ -89,6 +89,7 @@ class ShardRun:
         """Gives the shards their final names."""
         if self._file:
             self._complete_shard()
+        # No shard gets its name before all of them are complete, filled and unchanged.
         check_filled(self.report, len(self._paths))
         for path, (_, report) in zip(self._paths, self._whole, strict=True):
             if not _is_there(report, unfinished(path), path):
@@ -96,6 +97,7 @@ class ShardRun:
                     f"`output_file`: {unfinished(path)} was removed or changed during the run: run "
                     "the same command again"
                 )
+        # A run that was stopped between these renames has done some of them.
         for path in self._paths:
             if files.exists(unfinished(path)):
                 tf.io.gfile.rename(unfinished(path), path, overwrite=True)
@@ -110,7 +112,7 @@ class ShardRun:
     def remove(self, keep_whole: bool) -> None:
         """Removes the incomplete shards; or all of them, and the record of them."""
         if self._file:
-            with contextlib.suppress(tf.errors.OpError):  # A full disk again.
+            with contextlib.suppress(tf.errors.OpError):  # The disk may be full.
                 self._file.close()
         keep = self.num_whole if keep_whole else 0
         leftover = [unfinished(path) for path in self._paths[keep:]]
@@ -145,6 +147,7 @@ class ShardRun:
                 f"`output_file`: {self._state_path}, the record of an unfinished run, is damaged "
                 f"or from another version ({error}): remove it to start afresh"
             ) from None
+        # Other settings would give the remaining shards other records.
         for name in sorted(settings.keys() | self._settings.keys()):
             then, now = settings.get(name), self._settings.get(name)
             if then != now:
@@ -186,10 +189,10 @@ def _check_records(report: Report) -> None:
 def open_run(plan: Plan, settings: Mapping[str, Any]) -> Iterator[ShardRun]:
     """Opens the shards of a plan, or resumes an unfinished run with the same settings.
 
-    Until the body ends, no other process can open them, if they are on a local disk. If it raises
-    a ValueError, which the same command would raise again, or if no shard is complete, nothing is
-    left behind. Otherwise, and if only the share of [UNK] was too high, complete shards are kept
-    for the next run.
+    On a local disk, no other process can open them until the body ends. If the body raises a
+    ValueError, which the same command would raise again, or if no shard is complete, nothing is
+    left behind. Otherwise complete shards are kept for the next run, and also if only the share of
+    [UNK] was too high.
     """
     with hold_parts_folder(plan.output_files) as folder:
         run = ShardRun(plan, settings, folder)
@@ -236,19 +239,19 @@ def _reserved(first_path: str) -> Iterator[str]:
         try:
             yield folder
         finally:
-            # With the lock: another run that is about to take it is left without a folder.
+            # The lock goes too: another run that is about to take it finds no folder.
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_shard(plan: Plan, shard: int, records: str, path: str) -> int:
     """Writes the records of a shard, shuffled unless the plan keeps their order.
 
-    A reader that shuffles through a small buffer, as the release's does, would otherwise see one
-    region of the text after the other.
+    Unshuffled, a reader with a small shuffle buffer, such as the release's, would see one region
+    of the text after the other.
 
     Args:
-      plan: Whose shard it is.
-      shard: Its number.
+      plan: The run's.
+      shard: The shard's number.
       records: A local TFRecord file with its records, in the order of the text.
       path: The file to write.
 
@@ -269,7 +272,7 @@ def write_shard(plan: Plan, shard: int, records: str, path: str) -> int:
 
 
 def record_order(plan: Plan, shard: int, count: int) -> np.ndarray:
-    """Returns which of a shard's records, in the order of the text, stands at each place."""
+    """Returns the shuffled order of a shard's `count` records, as their numbers in the text."""
     numbers = np.arange(count)
     if plan.settings.keep_order:
         return numbers

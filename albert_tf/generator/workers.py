@@ -30,7 +30,7 @@ from albert_tf.text.tokenization import Tokenizer
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-# Examples that are built at a time.
+# Number of examples that are built at a time.
 _BATCH_SIZE = 256
 
 
@@ -49,9 +49,9 @@ def map_in_order(
 ) -> Generator[Result, None, None]:
     """Yields function(item) for every item, in the order of the items.
 
-    At most twice as many items as processes are in flight. With one process, this one computes;
-    otherwise new ones do, started by `spawn`, which is safe whatever libraries are loaded here.
-    They end with this iterator, and when this process ends for any reason: close the iterator
+    At most twice as many items as processes are in flight. With one process, this one computes.
+    Otherwise `spawn` starts new ones, which is safe whatever libraries are loaded here. They end
+    with this iterator, and when this process ends for any reason. Close the iterator
     (contextlib.closing) if it may be abandoned early. Function, items and results are picklable.
     """
     if num_processes == 1:
@@ -64,6 +64,7 @@ def map_in_order(
     )
     pending: collections.deque[concurrent.futures.Future[Result]] = collections.deque()
     try:
+        # Read an item only when there is room for it, and yield the oldest result first.
         for item in items:
             if len(pending) == 2 * num_processes:
                 yield pending.popleft().result()
@@ -77,9 +78,10 @@ def map_in_order(
             "`num_processes`"
         ) from error
     finally:
+        # Closing the sender ends the workers.
         sender.close()
-        # Otherwise the thread that sends the blocks could wait for ever for a worker to take one.
-        # Later versions of Python do the same by themselves (CPython's gh-94777).
+        # The thread that sends the blocks could wait for ever for a worker to take one. Later
+        # versions of Python close the queue themselves (CPython's gh-94777).
         queue = getattr(pool, "_call_queue", None)
         if sys.version_info < (3, 11, 5) and queue:
             with contextlib.suppress(OSError):  # A broken pool's own thread is closing it, too.
@@ -113,12 +115,12 @@ class Plan(NamedTuple):
     output_files: Sequence[str]  # Paths of the shards.
 
     def check(self, report: Report) -> None:
-        """Refuses text that does not suit the vocabulary or the separator; see Report."""
+        """Refuses text that does not fit the vocabulary or the separator; see Report."""
         report.check_unknown_share(self.settings.max_unknown_share)
         report.check_words(self.settings.word_separator)
 
     def warn_of_loss(self, report: Report) -> None:
-        """Warns of text most of which is cut off, as where its lines are not sentences."""
+        """Warns if most of the text is cut off, as when its lines are not sentences."""
         if report.dropped_tokens > report.output_tokens:
             logging.warning(
                 "more tokens are cut off (%s) than written (%s): most sentences are longer than "
@@ -185,7 +187,7 @@ def tokenize_block(
     )
     report = Report()
     report.count_input(tokens, tokenizer.unk_id, false_starts)
-    if block.shard == 0:  # Counts of each shard would make the record of a run large.
+    if block.shard == 0:  # Histograms of all shards would make the run's record large.
         report.count_pieces(tokens)
     return tokens, report
 
