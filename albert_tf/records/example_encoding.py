@@ -24,7 +24,7 @@ from albert_tf.storage.protobuf import field, masked_checksum
 # Field numbers of the `oneof` in feature.proto.
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
 
-# What frames a record: its length and two checksums.
+# Size of a record's frame: its length and two checksums.
 FRAME_BYTES = 16
 # One feature of many rows: an array with a leading row axis, or one array or string per row.
 Column = np.ndarray | Sequence[np.ndarray] | Sequence[bytes]
@@ -40,6 +40,7 @@ def encode_examples(columns: Mapping[str, Column]) -> list[bytes]:
     Returns:
       The bytes that SerializeToString(deterministic=True) gives, B times.
     """
+    # Columns are encoded whole; then the entries of each row are joined.
     names = sorted(columns)
     entries = [_encode_feature(name, columns[name]) for name in names]
     rows = map(b"".join, zip(*entries, strict=True))
@@ -106,11 +107,13 @@ def _encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Returns:
       The bytes <uint8>[T], and where each value begins <int64>[N + 1], with T at the end.
     """
+    # Most features have only values of one byte.
     largest, smallest = values.max(initial=0), values.min(initial=0)
     if smallest < 0:
         raise ValueError(f"expected integers of at least 0, got {smallest}")
     if largest < 128:
         return values.astype(np.uint8), np.arange(len(values) + 1)
+    # All values are split into as many groups as the largest needs; unused ones are dropped.
     width = -(-int(largest).bit_length() // 7)
     groups = np.empty((len(values), width), np.uint8)
     is_used = np.ones((len(values), width), bool)

@@ -14,7 +14,7 @@ def count_masked(batches: Iterable[Features]) -> np.ndarray:
     counts: np.ndarray = np.zeros(0, np.int64)
     for batch in batches:
         weights = batch["masked_lm_weights"]
-        if "example_weights" in batch:  # Of a row that only fills up a batch it is 0.
+        if "example_weights" in batch:  # 0 for rows that only fill up a batch.
             weights = weights * batch["example_weights"][:, None]
         masked = batch["masked_lm_ids"][weights > 0]
         more = np.bincount(masked, minlength=len(counts))

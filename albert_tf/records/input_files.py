@@ -27,13 +27,14 @@ from albert_tf.storage.files import (
     replace,
 )
 
-# Read at a time.
+# Bytes that are read at a time.
 READ_BYTES = 8 << 20
 _RECORDS_LOOKED_AT = 64
 _BATCH = 1024
-# Few enough to mix small sets of records well, enough that opening a file for them costs little.
+# Records that are read together: few enough to mix small sets well, and enough that opening a file
+# for them costs little.
 STRETCH = 32
-# Records that Python handles at a time: whole stretches.
+# Records that Python handles at a time: a whole number of stretches.
 _COUNTED_AT_ONCE = 128 * STRETCH
 _SHARD = re.compile(r"(?P<name>.*)-\d{5}-of-(?P<count>\d{5})")
 
@@ -41,9 +42,9 @@ _SHARD = re.compile(r"(?P<name>.*)-\d{5}-of-(?P<count>\d{5})")
 def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns a dataset without autotuning, whose iterators end at once.
 
-    Autotuning gives each iterator a thread that can miss the signal to end, and the iterator's end
-    waits until the thread's next round: up to as long as the iterator has existed, at most a
-    minute. Without it, `num_parallel_calls=AUTOTUNE` means one thread per core, up to 16.
+    Autotuning gives each iterator a thread that can miss the signal to end. The iterator then waits
+    for the thread's next round: up to as long as it has existed, at most a minute. Without
+    autotuning, `num_parallel_calls=AUTOTUNE` means one thread per core, up to 16.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -70,9 +71,9 @@ def find_files(patterns: str) -> list[str]:
 
 
 def _check_shards(files: Sequence[str], patterns: str) -> None:
-    """Checks that files of one name are of one run of the generator: others repeat its text.
+    """Checks that files of one name are from one run of the generator: others repeat its text.
 
-    Warns of shards that the patterns ask for, but which are not among the files found.
+    Warns of missing shards whose names match a pattern.
     """
     asked_for = [as_pattern(pattern.strip()) for pattern in patterns.split(",")]
     counts: dict[str, str] = {}
@@ -123,6 +124,7 @@ def index_records(files: Sequence[str], cache_file: str | None = None) -> list[F
     time has changed.
     """
     known = _read_cache(cache_file)
+    # Only new and changed files are read.
     stats = {path: tf.io.gfile.stat(path) for path in files}
     stamps = {path: [stat.length, stat.mtime_nsec, STRETCH] for path, stat in stats.items()}
     unread = [path for path in files if path not in known or known[path][0] != stamps[path]]
@@ -143,7 +145,6 @@ def index_records(files: Sequence[str], cache_file: str | None = None) -> list[F
 
 
 def _read_cache(cache_file: str | None) -> dict[str, tuple[list[int], FileIndex]]:
-    """Returns stamp and index of each file."""
     if not cache_file:
         return {}
     try:
@@ -151,7 +152,7 @@ def _read_cache(cache_file: str | None) -> dict[str, tuple[list[int], FileIndex]
             path: (each["stamp"], FileIndex(each["records"], np.array(each["starts"], np.int64)))
             for path, each in json.loads(read_bytes(cache_file)).items()
         }
-    except Exception:  # None, or an unreadable one: the files are indexed again.
+    except Exception:  # Missing or unreadable: the files are indexed again.
         return {}
 
 
@@ -239,7 +240,6 @@ def naming_bad_records(files: Sequence[str], spec: FeatureSpec) -> Iterator[None
 
 
 def _check_record(where: str, record: bytes, spec: FeatureSpec) -> dict[str, np.ndarray]:
-    """Returns the values of all features that `parse` reads, by name in memory."""
     stored = _parse(where, record)
     for name, advice in spec.strangers.items():
         if name in stored:

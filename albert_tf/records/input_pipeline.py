@@ -21,7 +21,7 @@ _SHUFFLE_BUFFER = 16384
 _STRETCHES_AT_ONCE = 16
 # TensorFlow reads at least this much of a file in a bucket, however little is asked for.
 _BUCKET_BYTES = 64 << 20
-# Batches to prefetch: those of two steps on eight replicas.
+# Number of batches to prefetch: two steps on eight replicas.
 BATCHES_AHEAD = 16
 _ROWS_READ_TOGETHER = 256
 _SEED_FOR_0 = -1
@@ -40,9 +40,9 @@ def training_dataset(
 ) -> tf.data.Dataset:
     """Returns an endless dataset of one host's batches, from step `first_step` on.
 
-    Each epoch shuffles the stretches of all files, then the records in a buffer, by seed and epoch.
-    So any part of an epoch is a sample of the whole. A host reads all records but parses only its
-    own: reading is cheap, and the order does not depend on the hosts.
+    Each epoch shuffles the stretches of all files, and then the records in a buffer, by seed and
+    epoch. So any part of an epoch is a sample of the whole. A host reads all records but parses
+    only its own: reading is cheap, and the order does not depend on the number of hosts.
 
     Args:
       files: TFRecord files.
@@ -58,15 +58,15 @@ def training_dataset(
       Batches of one replica each, `global_batch_size / replicas` examples; consecutive batches go
       to consecutive replicas.
     """
-    # The place of the first example: so many epochs later, and so many examples within that.
+    # Where the first example is: its epoch, and the examples before it in that epoch.
     records_an_epoch = sum(index.records for index in indexes)
     first_epoch, skipped = divmod(first_step * global_batch_size, records_an_epoch)
     names = tf.constant(list(files))
     stretches = tf.constant(_stretches(files, indexes))
 
     def epoch_dataset(epoch: tf.Tensor) -> tf.data.Dataset:
-        # The seed of this function's graph: shuffle would use the program's global one. With 0,
-        # modulo the largest int32, TensorFlow tests if the epoch is 0 too: no graph can.
+        # Seeds this function's graph: shuffle would use the program's global seed. With a seed of
+        # 0, modulo the largest int32, TensorFlow asks if the epoch is 0, too: no graph can tell.
         tf.compat.v1.set_random_seed(seed % tf.int32.max or _SEED_FOR_0)
         order = _deal(len(stretches), seed, epoch)
         return (
@@ -80,7 +80,7 @@ def training_dataset(
             .shuffle(_SHUFFLE_BUFFER, seed=epoch, reshuffle_each_iteration=False)
         )
 
-    # One epoch after the other, cut into batches, and only this host's are parsed.
+    # Epochs follow each other; then they are cut into batches, and this host's are parsed.
     epochs = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max)
     serialized = epochs.flat_map(epoch_dataset).skip(skipped)
     placed = serialized.enumerate(first_step * global_batch_size)
@@ -134,12 +134,13 @@ def _replica_batches(
     global_batch_size: int,
     context: tf.distribute.InputContext,
 ) -> tf.data.Dataset:
+    # A host takes its part of each global batch.
     hosts, host = context.num_input_pipelines, context.input_pipeline_id
     if hosts > 1:
         examples = examples.batch(global_batch_size // hosts, drop_remainder=True)
         examples = examples.shard(hosts, host).unbatch()
-    # Small batches are read several at a time: a call costs as much as parsing and masking a few
-    # dozen rows.
+    # A call costs as much as parsing and masking a few dozen rows, so it reads several small
+    # batches.
     size = global_batch_size // context.num_replicas_in_sync
     read_together = size * max(1, _ROWS_READ_TOGETHER // size)
     batches = examples.batch(read_together).map(
@@ -155,6 +156,7 @@ def _stretches(files: Sequence[str], indexes: Sequence[FileIndex]) -> np.ndarray
     """Returns file, first byte, bytes and records of each stretch: `<int64>[M, 4]`."""
     rows = []
     for number, (path, index) in enumerate(zip(files, indexes, strict=True)):
+        # In a bucket, neighbouring stretches are read together.
         step = 1
         if is_remote(path):
             step = max(1, _BUCKET_BYTES * (len(index.starts) - 1) // int(index.starts[-1]))
@@ -167,11 +169,11 @@ def _stretches(files: Sequence[str], indexes: Sequence[FileIndex]) -> np.ndarray
 def _read_stretch(names: tf.Tensor, stretch: tf.Tensor) -> tf.data.Dataset:
     """Returns the records of a row of `_stretches`, each with its number; `names` are the files."""
     file, start, num_bytes, records = tf.unstack(stretch)
-    # TFRecordDataset, but from an offset on, which that class doesn't offer.
+    # A TFRecordDataset that begins at an offset, which that class doesn't offer.
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=names[file][None],
         compression_type="",
-        # `zip` asks for one record more before it ends: without room that reads as much again.
+        # `zip` asks for one more record before it ends: without room for it, as much is read again.
         buffer_size=tf.minimum(num_bytes + num_bytes // 16 + 4096, READ_BYTES),
         byte_offsets=start[None],
     )
@@ -183,8 +185,8 @@ def _read_stretch(names: tf.Tensor, stretch: tf.Tensor) -> tf.data.Dataset:
 def _deal(count: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
     """Returns a random order of `count` numbers, any part of which is evenly spread over them.
 
-    A plain shuffle of few stretches would leave out whole chapters for a while. So they are cut
-    into hands, neighbours in one hand; each hand is shuffled, and each round takes one from each.
+    A plain shuffle of few stretches would leave out whole chapters for a while. So the numbers are
+    cut into hands of neighbours; each hand is shuffled, and each round takes one from each hand.
     """
     hands = np.arange(count) * math.isqrt(count) // count
     sizes = np.bincount(hands)
@@ -230,6 +232,7 @@ class DynamicMasking:
             masked = laid_out.mask(masking.derive_seeds(self.seed, places), self.settings)
             return [masked[name] for name in drawn]
 
+        # Shapes get lost in numpy_function, but the spec knows them.
         tensors = tf.numpy_function(
             draw,
             [examples[name] for name in ("token_ids", "segment_lengths", "word_starts")] + [places],

@@ -71,16 +71,16 @@ def count_predictions(lengths: np.ndarray, settings: MaskingSettings) -> np.ndar
     return np.clip(wanted, 1, settings.max_predictions_per_seq)
 
 
-# --- random numbers, each a hash of a seed and of what it is for -------------------------------
+# --- random numbers, each a hash of a seed and its purpose -------------------------------------
 
 
-# The purpose of a random number; part of the hash.
+# The purpose of a random number is part of its hash.
 _MASKED, _EXCHANGED, _WORD_ORDER, _NGRAM_LENGTH, _REPLACEMENT, _RANDOM_PIECE = range(6)
 _GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 def derive_seeds(seed: int | np.ndarray, *counters: int | np.ndarray) -> np.ndarray:
-    """Hashes a seed with counters, so that each draw is a function of its purpose.
+    """Hashes a seed with counters, such as a place and a purpose.
 
     Args:
       seed: A number or <uint64>[...].
@@ -97,7 +97,7 @@ def derive_seeds(seed: int | np.ndarray, *counters: int | np.ndarray) -> np.ndar
         for counter in counters:
             step = np.asarray(counter, np.uint64) + np.uint64(1)
             state = state + step * _GOLDEN_GAMMA
-            # In place, since a new array costs more than the arithmetic.
+            # In place: a new array would cost more than the arithmetic.
             state ^= state >> np.uint64(30)
             state *= np.uint64(0xBF58476D1CE4E5B9)
             state ^= state >> np.uint64(27)
@@ -144,7 +144,7 @@ class Rows:
 
         Source: create_pretraining_data.py, create_instances_from_document.
         """
-        # The lengths determine the columns of [CLS], of the two [SEP] and of the text.
+        # The lengths determine the columns of [CLS], the two [SEP] and the text.
         totals = segment_lengths.sum(1).astype(np.int32)[:, None]
         longest = min(token_ids.shape[1], row_format.max_seq_length - NUM_SPECIALS)
         most = np.max(totals, initial=0)
@@ -155,12 +155,13 @@ class Rows:
         lengths = totals + NUM_SPECIALS
         is_text = (columns != 0) & (columns != first_sep) & (columns < lengths - 1)
 
-        # Both are read from left to right, so the tokens of all rows come in one stream.
+        # Source and target are read from left to right, so all rows' tokens are one stream.
         given = columns[:longest] < totals
         input_ids = np.full(is_text.shape, row_format.pad_id, np.int32)
         input_ids[is_text] = token_ids[:, :longest][given]
         starts = np.zeros(is_text.shape, bool)
         starts[is_text] = word_starts[:, :longest][given]
+        # The specials are neither text nor candidates, wherever they stand.
         input_ids[:, 0] = row_format.cls_id
         np.put_along_axis(input_ids, first_sep, row_format.sep_id, axis=1)
         np.put_along_axis(input_ids, lengths - 1, row_format.sep_id, axis=1)
@@ -192,14 +193,14 @@ class Rows:
         words = _Words.find(self, settings)
         budget = count_predictions(self.lengths, settings)
 
-        # The words to mask, and what stands in their place.
+        # Choose the words to mask, and replace their tokens.
         chosen = np.zeros(words.begins.shape, bool)
         _choose_words(chosen, words, budget, derive_seeds(seeds, _MASKED), settings)
         masked_ids = self.input_ids.copy()
         at = words.tokens(chosen)
         masked_ids[at] = _replace(self.input_ids[at], seeds[at[0]], at[1], settings)
 
-        # As many others, whose tokens are exchanged among themselves.
+        # Choose as many others, and exchange their tokens among themselves.
         if settings.do_permutation:
             taken = chosen.copy()
             _choose_words(chosen, words, budget, derive_seeds(seeds, _EXCHANGED), settings)
@@ -227,7 +228,7 @@ class Rows:
 # --- masks -------------------------------------------------------------------------------------
 
 
-# Room for a word's number in a sort key.
+# A word's number takes the low bits of a sort key.
 MAX_SEQ_LENGTH = 2**16
 _WORD_BITS = np.uint64(MAX_SEQ_LENGTH - 1)
 _PAST_LAST_WORD = ~_WORD_BITS
@@ -248,7 +249,7 @@ class _Words(NamedTuple):
         """Finds the words of the candidates."""
         num_rows, row_size = rows.candidates.shape
         candidates = np.flatnonzero(rows.candidates)
-        # The first candidate of each row begins a word, too.
+        # The first candidate of each row begins a word even if its piece doesn't.
         bounds = np.searchsorted(candidates, np.arange(num_rows + 1) * row_size)
         starts = rows.word_starts.ravel()[candidates] | (not settings.do_whole_word_mask)
         starts[bounds[:-1][bounds[:-1] < bounds[1:]]] = True
@@ -269,7 +270,7 @@ class _Words(NamedTuple):
         return np.divmod(self.candidates[np.repeat(firsts, sizes) + within], self.row_size)
 
 
-# Visits that are drawn at a time.
+# Number of visits that are drawn at a time.
 _VISITS = 32
 
 
@@ -284,6 +285,7 @@ def _choose_words(
 
     All rows visit their k-th word at the same time; rows that used up their budget drop out.
     """
+    # `chosen` and `begins` are indexed as flat arrays.
     order = _shuffle_words(words, seeds)
     flags, begins, width = chosen.reshape(-1), words.begins.reshape(-1), words.begins.shape[1]
     room = budget.copy()
@@ -300,7 +302,7 @@ def _choose_words(
         wanted &= (visits < words.counts[active])[:, None]
         left = room[active]
         for span, size, in_ngram in zip(spans, sizes, wanted, strict=True):
-            # It is cut to the words that there is room for, and dropped if one was already chosen.
+            # Cut the n-gram to the words that fit; drop it if one of them was already chosen.
             members = in_ngram & (size <= left)
             members &= ~(flags[span] & members).any(0)
             flags[span[members]] = True
@@ -311,9 +313,9 @@ def _choose_words(
 
 
 def _shuffle_words(words: _Words, seeds: np.ndarray) -> np.ndarray:
-    """Returns a random order of each row's words, those of _WORD_BITS of <uint64>[B, W].
+    """Returns each row's words in a random order, as the _WORD_BITS of <uint64>[B, W].
 
-    Sorting keys with the word's number in their low bits is faster than an argsort.
+    Sorting keys that hold the word's number in their low bits is faster than an argsort.
     """
     numbers = np.arange(np.max(words.counts, initial=0), dtype=np.uint64)
     keys = derive_seeds(seeds[:, None], _WORD_ORDER, numbers)
@@ -349,7 +351,7 @@ def _replace(
 def _fill_labels(
     input_ids: np.ndarray, rows: np.ndarray, columns: np.ndarray, settings: MaskingSettings
 ) -> dict[str, np.ndarray]:
-    """Returns the labels of tokens (rows, columns), which are in row-major order."""
+    """Returns the label arrays of the tokens at (rows, columns), given in row-major order."""
     shape = len(input_ids), settings.label_slots
     counts = np.bincount(rows, minlength=shape[0])
     slots = np.arange(len(rows)) - (np.cumsum(counts) - counts)[rows]

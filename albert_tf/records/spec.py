@@ -27,8 +27,8 @@ _BAD_RECORD = "a record has out-of-range or contradictory values"
 class Feature:
     """One feature of a record."""
 
-    # np.int32, np.float32, or np.bool_ (stored as a string with eight values per byte, the first
-    # one in the highest bit).
+    # np.int32, np.float32, or np.bool_: stored as a string of eight values per byte, the first one
+    # in the highest bit.
     dtype: type[np.generic]
     # Shape of one example, without the batch axis; (None,) is any length. np.bool_ has (None,).
     shape: tuple[int | None, ...]
@@ -36,7 +36,7 @@ class Feature:
     below: int = 1 << 31
     stored_as: str | None = None  # Name on disk, if it differs from the name in memory.
     parsed: bool = True  # False for a feature that `parse` ignores: it is for other readers.
-    # True if it is the same in all records of a run: `parse` doesn't return it.
+    # True if all records of a run have the same values: `parse` doesn't return them.
     shared: bool = False
     expected: tuple[int, ...] | None = None  # Its values, if known: `parse` rejects others.
     argument: str | None = None  # Name of the argument that determines its length, if any.
@@ -75,8 +75,7 @@ class FeatureSpec:
     features: Mapping[str, Feature]  # In-memory name -> Feature.
     # Names on disk found only in other records -> what to do about it.
     strangers: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    # Says how the values of one example, each as `Feature.read` returns it, contradict each other,
-    # or None if they don't.
+    # Returns how one example's values, read by `Feature.read`, contradict each other, or None.
     contradiction: Callable[[Mapping[str, np.ndarray]], str | None] = lambda values: None
     # The same check for a batch, before padding: <bool>[B].
     consistent: Callable[[Mapping[str, tf.Tensor]], tf.Tensor] | None = None
@@ -93,8 +92,8 @@ class FeatureSpec:
     def serialize(self, examples: Mapping[str, np.ndarray | Sequence[np.ndarray]]) -> list[bytes]:
         """Encodes a batch of examples, each as a serialized tf.train.Example.
 
-        The same example always gives the same bytes. By in-memory name they are [B, *declared
-        shape], as a sequence of B arrays where lengths differ.
+        The same example always gives the same bytes. Each feature, by its in-memory name, is
+        [B, *declared shape], or a sequence of B arrays where lengths differ.
         """
         columns = {}
         for name, feature in self.features.items():
@@ -113,7 +112,7 @@ class FeatureSpec:
         """
         import tensorflow as tf  # Not at the top: writers of records do without it.
 
-        # One feature that all records share was checked before the run, and is only compared.
+        # A shared feature was checked before the run: here it is only compared.
         wanted = {
             name: feature
             for name, feature in self.features.items()
@@ -158,7 +157,7 @@ def _is_allowed(values: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Ten
         # NaN fails as well: it differs from its truth value.
         return tf.reduce_all(values == tf.cast(tf.cast(values, tf.bool), values.dtype))
     flat = values.values if feature.shape == (None,) else values
-    # As unsigned, a negative number is large. Takes a few microseconds for 16,384 values.
+    # As unsigned, a negative number is large: one comparison, some microseconds for 16,384 values.
     return tf.reduce_max(tf.bitcast(flat, tf.uint64)) < feature.below
 
 
@@ -224,7 +223,7 @@ def pretraining_spec(
             "masked_lm_positions": predictions(np.int32, below=max_seq_length),
             "masked_lm_ids": predictions(np.int32, below=vocab_size),
             "masked_lm_weights": predictions(np.float32),
-            # Shape (), not (1,): both store one value, but then the batch is <int32>[B].
+            # Both shapes store one value, but with () a batch is <int32>[B].
             "sentence_order_labels": slots(
                 np.int32,
                 shape=(max_examples_per_row,) if packed else (),
