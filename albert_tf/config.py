@@ -226,18 +226,6 @@ class AlbertConfig:
         return self.num_hidden_layers * self.inner_group_num
 
     @property
-    def num_weights(self) -> int:
-        """Number of parameters in embeddings and blocks, without biases."""
-        rows = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
-        attention = self.num_attention_groups * 4 * self.hidden_size**2
-        ffn = self.num_ffn_groups * 2 * self.hidden_size * self.intermediate_size
-        return (
-            rows * self.embedding_size
-            + self.embedding_size * self.hidden_size * (self.embedding_size != self.hidden_size)
-            + self.inner_group_num * (attention + ffn)
-        )
-
-    @property
     def num_attention_groups(self) -> int:
         """Number of distinct attention groups, each of `inner_group_num` sublayers."""
         return self.num_hidden_groups if self._shares("attention") else self.num_hidden_layers

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 from absl import logging
 
@@ -18,12 +17,14 @@ from albert_tf.config import CONFIG_FILE
 from albert_tf.conversion import bundles, huggingface, kerashub, kinds, labels, layouts, model_card
 from albert_tf.conversion.names import POOLER
 from albert_tf.conversion.stored_model import ModelLocation, StoredModel, model_class, read
-from albert_tf.model import albert
 from albert_tf.storage import files
 from albert_tf.storage.run_record import TaskRecord
 from albert_tf.text import vocabulary
 from albert_tf.text.sentence_piece import pieces_split_again
 from albert_tf.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import keras
 
 
 def convert(
@@ -242,6 +243,8 @@ def _write_keras(directory: str, source: StoredModel) -> str:
 def _model(source: StoredModel) -> keras.Model:
     """Makes our model that has exactly the stored weights."""
     if not source.heads:
+        from albert_tf.model import albert  # Not at the top: only this layout needs a model.
+
         return albert.AlbertModel(source.config)
     fitting = [kind for kind in KINDS if source.heads == {*kind.heads}]
     if not fitting:

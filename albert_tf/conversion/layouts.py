@@ -9,6 +9,7 @@ from types import ModuleType
 
 from absl import logging
 
+from albert_tf import weight_shapes
 from albert_tf.config import DROPOUT_FIELDS, AlbertConfig, shipped_models
 from albert_tf.conversion import bundles, huggingface, keras_files, kerashub
 from albert_tf.storage import files, hub
@@ -82,15 +83,18 @@ def read_config(path: str | os.PathLike[str]) -> AlbertConfig:
     """Reads the config that belongs to stored weights, and checks that they are as many."""
     path = hub.download(path)
     config = find(path).read_config(path)
-    # Before anyone builds the model, a config of any size. A number takes at least two bytes.
+    # A damaged config must not make anyone build a huge model. All layouts store each number of the
+    # encoder in two bytes or more, some without its pooler.
+    parts = weight_shapes.parts(config)
+    declared = sum(parts[name].count() for name in weight_shapes.ENCODER if name != "pooler")
     if files.is_dir(path):
         found = files.walk(path)
     else:
         found = files.find(os.path.dirname(path) or ".", "*")
     held = sum(files.size(name) for name in found if files.is_file(name))
-    if config.num_weights > held:
+    if declared > held:
         raise ValueError(
-            f"the config beside the weights of {path} declares at least {config.num_weights:,} "
+            f"the config beside the weights of {path} declares at least {declared:,} "
             f"numbers, but they have {held:,} bytes: use the config that belongs to them"
         )
     return config

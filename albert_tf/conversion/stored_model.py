@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from absl import logging
 
-from albert_tf import conversion
+from albert_tf import conversion, weight_shapes
 from albert_tf.answers.kind import Kind
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import kinds, labels, layouts
 from albert_tf.conversion.names import ENCODER, HEADS, OUTPUT_BIAS, POOLER, WORD_EMBEDDINGS
-from albert_tf.model import finetuning, heads
 from albert_tf.storage import hub
 from albert_tf.storage.run_record import RunRecord, TaskRecord
 from albert_tf.text import vocabulary
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 
 def model_class(kind: type[Kind]) -> type[ConfiguredModel]:
     """Returns the class of a kind's models."""
+    # Not at the top: a conversion between files needs no model.
+    from albert_tf.model import finetuning, heads
+
     home = finetuning if hasattr(finetuning, kind.model) else heads
     return getattr(home, kind.model)
 
@@ -133,20 +135,9 @@ def read(stored: ModelLocation, drop: Sequence[str] = ()) -> StoredModel:
 
 def _check_weights(source: StoredModel) -> None:
     """Compares names and shapes of the stored weights with those of our models."""
-    # The weights of all our models: those for pre-training, and the heads of the others.
-    config = source.config
-    parts = (
-        heads.AlbertForPreTraining(config),
-        heads.ClassifierHead(config, source.num_labels, 0.0, name="classifier"),
-        heads.ClassifierHead(config, 2, 0.0, name="span"),
-        heads.ConditionalSpanHead(config, name="conditional_span"),
-        heads.AnswerabilityHead(config, 0.0, name="answerability"),
-    )
     expected: dict[str, tuple[int, ...]] = {}
-    for part in parts:
-        part.build()
-        named = conversion.named_weights(part)
-        expected |= {name: tuple(variable.shape) for name, variable in named.items()}
+    for part in weight_shapes.parts(source.config, source.num_labels).values():
+        expected |= part.shapes()
 
     # Every weight of the encoder, and of each head that is there, must be present, and no other.
     here = (name for name in expected if name.startswith((ENCODER, *source.heads)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from albert_tf import weight_shapes
 from albert_tf.config import AlbertConfig
 
 HEADS = ("masked LM head", "sentence order head")
@@ -30,20 +31,8 @@ def count_parameters(config: AlbertConfig) -> dict[str, int]:
 
     The masked-LM head's product with the piece embeddings adds nothing: it shares them.
     """
-    hidden, width, inner = config.hidden_size, config.embedding_size, config.intermediate_size
-    attention = 4 * _dense(hidden, hidden) + 2 * hidden
-    ffn = _dense(hidden, inner) + _dense(inner, hidden) + 2 * hidden
-    tables = config.max_position_embeddings + config.type_vocab_size
-    return {
-        "piece embeddings": config.vocab_size * width,
-        "other embeddings": tables * width + 2 * width,
-        "E to H": _dense(width, hidden) if width != hidden else 0,
-        "attention": config.num_attention_groups * config.inner_group_num * attention,
-        "feed-forward": config.num_ffn_groups * config.inner_group_num * ffn,
-        "pooler": _dense(hidden, hidden),
-        "masked LM head": _dense(hidden, width) + 2 * width + config.vocab_size,
-        "sentence order head": _dense(hidden, 2),
-    }
+    parts = weight_shapes.parts(config)
+    return {name: parts[name].count() for name in (*weight_shapes.ENCODER, *HEADS)}
 
 
 def count_encoder(config: AlbertConfig) -> int:
@@ -87,7 +76,3 @@ def activation_bytes(config: AlbertConfig, shape: Shape) -> int:
     token = config.num_blocks * block + 3 * config.embedding_size + config.hidden_size
     prediction = 2 * config.vocab_size + 4 * config.embedding_size
     return _FLOAT_BYTES * shape.batch * (shape.seq * token + shape.predictions * prediction)
-
-
-def _dense(inputs: int, outputs: int) -> int:
-    return inputs * outputs + outputs
