@@ -56,9 +56,8 @@ def _check(served: ServedModel) -> None:
     vocabulary = served.vocabulary
     vocabulary.check_plain("`format=web`")
     if not vocabulary.is_word_piece:
-        content = vocabulary.tokenizer.content
-        is_unigram = sentence_piece.model_type(content) == sentence_piece.UNIGRAM
-        if not is_unigram or sentence_piece.spaces_end_words(content):
+        stored = sentence_piece.read_model(vocabulary.tokenizer.content)
+        if not sentence_piece.is_unigram(stored) or sentence_piece.spaces_end_words(stored):
             raise ValueError(
                 f"`format=web` splits words only with a Unigram model that begins them with a "
                 f"space, and {vocabulary.path} is none: give another `format`"

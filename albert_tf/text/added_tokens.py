@@ -7,7 +7,7 @@ from typing import Any
 
 from albert_tf.storage import files
 from albert_tf.storage.text_files import read_json_object
-from albert_tf.text.sentence_piece import USER_DEFINED, read_pieces
+from albert_tf.text.sentence_piece import Piece, read_model
 from albert_tf.text.tokenization import Tokenizer
 
 # Where tokenizers of all ages keep them; the keys of the last file are tokens.
@@ -27,8 +27,9 @@ def find(path: str, is_word_piece: bool, tokenizer: Tokenizer) -> tuple[str, ...
     """
     directory, found = files.directory_of(path), dict[str, None]()
     stored = {file: _tokens(file) for file in (os.path.join(directory, name) for name in _FILES)}
-    pieces = read_pieces(tokenizer.content) if any(stored.values()) and not is_word_piece else []
-    its_own = {piece.text for piece in pieces if piece.kind == USER_DEFINED}
+    has_pieces = any(stored.values()) and not is_word_piece
+    pieces = read_model(tokenizer.content).pieces if has_pieces else []
+    its_own = {piece.piece for piece in pieces if piece.type == Piece.USER_DEFINED}
     for file, tokens in stored.items():
         odd = []
         for text, flags in tokens.items():

@@ -14,10 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from albert_tf.storage import files
-from albert_tf.storage.protobuf import field
 from albert_tf.storage.text_files import read_json_object
 from albert_tf.text import sentence_piece, word_piece
-from albert_tf.text.sentence_piece import ends_in_digit_comma
+from albert_tf.text.sentence_piece import Piece, ends_in_digit_comma
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.word_starts import CONTINUATION_MARK, SPACE_MARK
 
@@ -130,26 +129,26 @@ def _sentence_piece_model(
     added = tokenizer.get("added_tokens")
     added = [token for token in added if isinstance(token, dict)] if isinstance(added, list) else []
     special = [token.get("content") for token in added if token.get("special")]
-    message = []
+    found = sentence_piece.ModelProto()
     for i, (piece, score) in enumerate(vocab):
         # No logarithm of a trained piece's probability is as low.
         is_unused = score <= -_UNUSED_PENALTY
         score += _UNUSED_PENALTY * is_unused
         if ends_in_digit_comma(piece) and score <= -_DIGIT_COMMA_PENALTY:
             score += _DIGIT_COMMA_PENALTY
-        kind = sentence_piece.NORMAL
+        kind = Piece.NORMAL
         if i == unknown:
-            kind = sentence_piece.UNKNOWN
+            kind = Piece.UNKNOWN
         elif piece in special:
-            kind = sentence_piece.CONTROL
+            kind = Piece.CONTROL
         elif is_unused:
-            kind = sentence_piece.UNUSED
+            kind = Piece.UNUSED
         elif score == 0:  # No piece that training found has this score.
-            kind = sentence_piece.USER_DEFINED
-        message.append(sentence_piece.Piece(piece, score, kind).encode())
-    # An initial space, none removed but runs of them, and spaces written as a mark.
-    normalizer = field(2, table) + field(3, 1) + field(4, 1) + field(5, 1)
-    return b"".join([*message, field(sentence_piece.NORMALIZER, normalizer)])
+            kind = Piece.USER_DEFINED
+        found.pieces.add(piece=piece, score=score, type=kind)
+    # By default it adds an initial space, reduces runs of them to one, and writes each as a mark.
+    found.normalizer_spec.precompiled_charsmap = table
+    return found.SerializeToString()
 
 
 def _is_scored_piece(row: Any) -> bool:
@@ -212,19 +211,19 @@ def write(tokenizer: Tokenizer, is_word_piece: bool, directory: str) -> bool:
     if is_word_piece:
         pieces, parts = [], _of_word_piece(tokenizer)
     else:
-        content = tokenizer.content
-        normalizer = sentence_piece.section(content, sentence_piece.NORMALIZER)
+        stored = sentence_piece.read_model(tokenizer.content)
+        spec = stored.normalizer_spec
         # An initial space, none removed but runs of them, and spaces written as a mark.
-        usual = all(normalizer.get(number, 1) for number in (3, 4, 5))
-        is_unigram = sentence_piece.model_type(content) == sentence_piece.UNIGRAM
-        if not usual or not is_unigram or sentence_piece.spaces_end_words(content):
+        usual = spec.add_dummy_prefix and spec.remove_extra_whitespaces and spec.escape_whitespaces
+        begins_words = not sentence_piece.spaces_end_words(stored)
+        if not (usual and sentence_piece.is_unigram(stored) and begins_words):
             return False
-        pieces = sentence_piece.read_pieces(content)
-        parts = _of_pieces(tokenizer, pieces, normalizer.get(2, b""))
+        pieces = stored.pieces
+        parts = _of_pieces(tokenizer, pieces, spec.precompiled_charsmap)
 
     # Special pieces, which their texts may contain; and [CLS] and [SEP] around texts and pairs.
-    control = (sentence_piece.UNKNOWN, sentence_piece.CONTROL)
-    ids = {i for i, piece in enumerate(pieces) if piece.kind in control}
+    control = (Piece.UNKNOWN, Piece.CONTROL)
+    ids = {i for i, piece in enumerate(pieces) if piece.type in control}
     ids |= {getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")}
     ids |= {*tokenizer.convert_tokens_to_ids(tokenizer.added_tokens)}
     texts = dict(zip(sorted(ids), tokenizer.convert_ids_to_tokens(sorted(ids)), strict=True))
@@ -251,9 +250,7 @@ def write(tokenizer: Tokenizer, is_word_piece: bool, directory: str) -> bool:
     return True
 
 
-def _of_pieces(
-    tokenizer: Tokenizer, pieces: Sequence[sentence_piece.Piece], table: bytes
-) -> dict[str, Any]:
+def _of_pieces(tokenizer: Tokenizer, pieces: Sequence[Any], table: bytes) -> dict[str, Any]:
     """Returns the steps of preprocess_text and of the model's own table, and its pieces."""
     steps = [_replaced(str.isspace, " ")]
     if not tokenizer.keep_accents:
@@ -266,14 +263,14 @@ def _of_pieces(
         steps += [*compose, {"type": "Precompiled", "precompiled_charsmap": charsmap}]
     # A user-defined piece has the score 0: more than any split of it.
     scores = [piece.score - _penalty(piece) for piece in pieces]
-    kinds = [piece.kind for piece in pieces]
+    kinds = [piece.type for piece in pieces]
     spaces: dict[str, Any] = {"type": "Metaspace", "replacement": SPACE_MARK}
     spaces |= {"prepend_scheme": "always", "split": tokenizer.words_are_apart}
     model = {
         "type": "Unigram",
-        "unk_id": kinds.index(sentence_piece.UNKNOWN),
-        "vocab": [[piece.text, score] for piece, score in zip(pieces, scores, strict=True)],
-        "byte_fallback": sentence_piece.BYTE in kinds,
+        "unk_id": kinds.index(Piece.UNKNOWN),
+        "vocab": [[piece.piece, score] for piece, score in zip(pieces, scores, strict=True)],
+        "byte_fallback": Piece.BYTE in kinds,
     }
     normalizer = {"type": "Sequence", "normalizers": [*steps, _ONE_SPACE, _STRIP]}
     decoder = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, spaces]}
@@ -283,10 +280,10 @@ def _of_pieces(
     return {"normalizer": normalizer, "pre_tokenizer": splitter, "decoder": decoder, "model": model}
 
 
-def _penalty(piece: sentence_piece.Piece) -> int:
-    if piece.kind == sentence_piece.UNUSED:
+def _penalty(piece: Any) -> int:
+    if piece.type == Piece.UNUSED:
         return _UNUSED_PENALTY
-    return _DIGIT_COMMA_PENALTY * ends_in_digit_comma(piece.text)
+    return _DIGIT_COMMA_PENALTY * ends_in_digit_comma(piece.piece)
 
 
 def _of_word_piece(tokenizer: Tokenizer) -> dict[str, Any]:

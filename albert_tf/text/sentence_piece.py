@@ -3,77 +3,38 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
-import struct
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 
-from albert_tf.storage import protobuf
 from albert_tf.text.characters import WITHOUT_COMBINING, origins, to_unicode
 from albert_tf.text.word_starts import SPACE_MARK, find_in_sentencepiece
 
 # --- the file of a model -----------------------------------------------------------------------
 
 
-NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-# Fields of the file, and the trainer's model_type and vocab_size.
-PIECES, TRAINER, NORMALIZER, SELF_TEST = 1, 2, 3, 4
-MODEL_TYPE, VOCAB_SIZE, SPACE_IS_SUFFIX = 3, 4, 24
-UNIGRAM = 1
-_FLOAT = struct.Struct("<f")
+# A model's file, and a piece in it with `piece` (its text), `score` (its log probability), `type`.
+ModelProto = sentencepiece_model_pb2.ModelProto
+Piece = ModelProto.SentencePiece
 
 
-@dataclasses.dataclass(frozen=True)
-class Piece:
-    """A piece of a model.
-
-    Attributes:
-      text: Its text; a space is SPACE_MARK.
-      score: Its log probability.
-      kind: What it is for, such as NORMAL.
-    """
-
-    text: str
-    score: float
-    kind: int = NORMAL
-
-    def encode(self) -> bytes:
-        """Returns it as a field of the file."""
-        score = b"\x15" + _FLOAT.pack(self.score)
-        return protobuf.field(
-            PIECES, protobuf.field(1, self.text.encode()) + score + protobuf.field(3, self.kind)
-        )
+def read_model(content: bytes) -> Any:
+    """Returns the ModelProto of a file that sentencepiece has loaded; its pieces are by id."""
+    return ModelProto.FromString(content)
 
 
-def read_pieces(content: bytes) -> list[Piece]:
-    """Returns the pieces of a file that sentencepiece has loaded, by id."""
-    found = []
-    for number, value in protobuf.fields(content):
-        if number == PIECES:
-            piece = dict(protobuf.fields(value))
-            (score,) = _FLOAT.unpack(piece.get(2, 0).to_bytes(4, "little"))
-            found.append(Piece(piece.get(1, b"").decode(), score, piece.get(3, NORMAL)))
-    return found
+def is_unigram(model: Any) -> bool:
+    """Whether a ModelProto is of the release's type of model."""
+    return model.trainer_spec.model_type == sentencepiece_model_pb2.TrainerSpec.UNIGRAM
 
 
-def section(content: bytes, number: int) -> dict[int, Any]:
-    """Returns the fields of the trainer or normalizer in a file that sentencepiece has loaded."""
-    found = [value for field, value in protobuf.fields(content) if field == number]
-    return dict(protobuf.fields(b"".join(found)))
-
-
-def model_type(content: bytes) -> int:
-    """Returns the type of model of a file that sentencepiece has loaded."""
-    return section(content, TRAINER).get(MODEL_TYPE, UNIGRAM)
-
-
-def spaces_end_words(content: bytes) -> bool:
-    """Whether a model has spaces at the end of pieces (treat_whitespace_as_suffix)."""
-    return bool(section(content, TRAINER).get(SPACE_IS_SUFFIX, 0))
+def spaces_end_words(model: Any) -> bool:
+    """Whether a ModelProto has spaces at the end of pieces."""
+    return model.trainer_spec.treat_whitespace_as_suffix
 
 
 # --- the release's tokenisation ----------------------------------------------------------------
@@ -109,17 +70,16 @@ def without_digit_commas(content: bytes) -> bytes:
 
     The pieces keep their ids. Other programs, which know no such rule, then split as it does.
     """
-    changed = []
-    for number, value in protobuf.fields(content):
-        if number == PIECES and ends_in_digit_comma(dict(protobuf.fields(value))[1].decode()):
-            value += protobuf.field(3, UNUSED)  # A later value replaces an earlier one.
-        changed.append(protobuf.field(number, value))
-    return b"".join(changed)
+    model = read_model(content)
+    for piece in model.pieces:
+        if ends_in_digit_comma(piece.piece):
+            piece.type = Piece.UNUSED
+    return model.SerializeToString()
 
 
 def pieces_split_again(content: bytes) -> list[str]:
     """Returns the pieces that SentencePiece takes within a word and the release splits again."""
-    normal = (piece.text for piece in read_pieces(content) if piece.kind == NORMAL)
+    normal = (each.piece for each in read_model(content).pieces if each.type == Piece.NORMAL)
     return [text for text in normal if ends_in_digit_comma(text) and text[0] != SPACE_MARK]
 
 
@@ -151,7 +111,7 @@ class SentencePiece:
         # The pieces of byte fallback, which spell characters that are unknown: <0x00> to <0xFF>.
         bytes_of = filter(self._processor.is_byte, range(len(self.pieces)))
         self._bytes = {self.pieces[i]: int(self.pieces[i][3:5], 16) for i in bytes_of}
-        self._path, self._spaces_end_words = path, spaces_end_words(content)
+        self._path, self._spaces_end_words = path, spaces_end_words(read_model(content))
         # Whether the best split always has a boundary before a space.
         self.words_are_apart = not any(SPACE_MARK in piece[1:] for piece in self.pieces)
         # The ids that `encode` puts in place of an id; None: it must look at the text.
@@ -243,10 +203,6 @@ class SentencePiece:
 # A new piece of n characters is better than its best split by n * n times this. The square of a sum
 # is more than the sum of squares: so the piece is better than any split of it into new pieces, too.
 _MARGIN = 0.01
-# No initial space, none removed, no character replaced: a piece is split as it stands.
-_AS_IT_STANDS = protobuf.field(
-    NORMALIZER, protobuf.field(2, b"") + protobuf.field(3, 0) + protobuf.field(4, 0)
-)
 
 
 class ExtensibleModel:
@@ -263,24 +219,26 @@ class ExtensibleModel:
     """
 
     def __init__(self, content: bytes, path: str) -> None:
-        # Samples of splits, which SentencePiece compares with its own, need not be the new model's.
-        self._content = b"".join(
-            protobuf.field(number, value)
-            for number, value in protobuf.fields(content)
-            if number != SELF_TEST
-        )
-        self._pieces = read_pieces(content)
-        kinds = {piece.kind for piece in self._pieces}
-        if model_type(content) != UNIGRAM or BYTE in kinds:
+        self._model = read_model(content)
+        # SentencePiece compares its splits with these samples, which the new pieces may change.
+        self._model.ClearField("self_test_data")
+        self._pieces = list(self._model.pieces)
+        if not is_unigram(self._model) or any(p.type == Piece.BYTE for p in self._pieces):
             raise ValueError(
                 f"{path} is not a Unigram model without byte fallback: pieces can only be added to "
                 "a model like the release's, as `albert-train-sentencepiece` makes it"
             )
-        self._known = {piece.text for piece in self._pieces}
-        self._fixed = [p.text for p in self._pieces if p.kind == USER_DEFINED]
-        scores = [piece.score for piece in self._pieces if piece.kind == NORMAL]
+        self._known = {piece.piece for piece in self._pieces}
+        self._fixed = [p.piece for p in self._pieces if p.type == Piece.USER_DEFINED]
+        scores = [piece.score for piece in self._pieces if piece.type == Piece.NORMAL]
         self._lowest, self._highest = min(scores), max(scores)
-        self._splitter = _load(self._content + _AS_IT_STANDS)
+        # Splits a piece as it stands: adds no initial space, removes none, replaces no character.
+        splitter = ModelProto()
+        splitter.CopyFrom(self._model)
+        spec = splitter.normalizer_spec
+        spec.precompiled_charsmap = b""
+        spec.add_dummy_prefix = spec.remove_extra_whitespaces = False
+        self._splitter = _load(splitter.SerializeToString())
 
     def __len__(self) -> int:
         return len(self._pieces)
@@ -297,11 +255,11 @@ class ExtensibleModel:
         split = sum(self._pieces[i].score for i in ids)
         return max(self._lowest, split + _MARGIN * len(piece) ** 2)
 
-    def accepts(self, piece: Piece) -> bool:
-        """Returns whether a piece of another model can be added."""
-        text = piece.text
+    def accepts(self, piece: Any) -> bool:
+        """Returns whether a Piece of another model can be added."""
+        text = piece.piece
         return (
-            piece.kind == NORMAL
+            piece.type == Piece.NORMAL
             and text not in self._known
             # Between words, and before a number's comma, texts are always split.
             and SPACE_MARK not in text[1:]
@@ -312,10 +270,11 @@ class ExtensibleModel:
 
     def add(self, pieces: Sequence[str]) -> bytes:
         """Returns the content of the model's file with `pieces` after its own."""
-        size = protobuf.field(VOCAB_SIZE, len(self) + len(pieces))
-        added = [Piece(piece, self.score(piece)).encode() for piece in pieces]
-        # In a protocol buffer a later value of a field replaces an earlier one.
-        return b"".join([self._content, *added, protobuf.field(TRAINER, size)])
+        model = ModelProto()
+        model.CopyFrom(self._model)
+        model.pieces.extend(Piece(piece=piece, score=self.score(piece)) for piece in pieces)
+        model.trainer_spec.vocab_size = len(model.pieces)
+        return model.SerializeToString()
 
     def choose(self, candidates: bytes, texts: Iterable[str], count: int) -> list[str]:
         """Chooses the pieces of another model's file that shorten normalised texts most.
@@ -325,7 +284,7 @@ class ExtensibleModel:
           unknown piece counts as one more.
         """
         # The texts are split once, by a model that has all candidates.
-        found = [p.text for p in read_pieces(candidates) if self.accepts(p)]
+        found = [p.piece for p in read_model(candidates).pieces if self.accepts(p)]
         processor = _load(self.add(found))
         uses: collections.Counter[int] = collections.Counter()
         for text in texts:

@@ -131,7 +131,10 @@ const times = answers.map(({ status }) => Number(/\\d+/.exec(status))).sort((a, 
 console.log(JSON.stringify([milliseconds[0] / 1e3, times[10], memory]));
 """
 # The packages that load_exported imports, besides a runtime.
-_OURS = ("absl-py", "google-crc32c", "h5py", "ml-dtypes", "numpy", "safetensors", "sentencepiece")
+_OURS = (
+    *("absl-py", "google-crc32c", "h5py", "ml-dtypes", "numpy", "protobuf", "safetensors"),
+    "sentencepiece",
+)
 
 
 class Way(NamedTuple):

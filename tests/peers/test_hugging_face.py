@@ -22,7 +22,7 @@ from albert_tf.generator.settings import SentencePieceSettings
 from albert_tf.inspection import attention, similarity
 from albert_tf.inspection import models as inspection_models
 from albert_tf.text import vocabulary
-from albert_tf.text.sentence_piece import Piece
+from albert_tf.text.sentence_piece import ModelProto
 from albert_tf.text.word_splitting import split_words
 from tests import finetune_runs, goldens, tolerances
 from tests.cli.test_run_finetune_tokens import write
@@ -397,8 +397,9 @@ def test_tokens_added_there(kind, hugging_face, golden, tmp_path):
         (tmp_path / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
     else:
         content = (golden / "spm" / "en_small.model").read_bytes()
-        more = [Piece(text, -20.0).encode() for text in added]
-        (tmp_path / "spiece.model").write_bytes(b"".join([content, *more]))
+        model = ModelProto.FromString(content)
+        model.pieces.extend(ModelProto.SentencePiece(piece=text, score=-20.0) for text in added)
+        (tmp_path / "spiece.model").write_bytes(model.SerializeToString())
     there = hugging_face("tokenize", directory=tmp_path, texts=texts, name=kind, added=added)
     found = vocabulary.find(str(tmp_path))
     assert set(found.tokenizer.added_tokens) == set(added)

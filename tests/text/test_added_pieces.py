@@ -3,8 +3,7 @@
 import pytest
 import sentencepiece
 
-from albert_tf.text import sentence_piece
-from albert_tf.text.sentence_piece import CONTROL, ExtensibleModel, Piece, model_type, read_pieces
+from albert_tf.text.sentence_piece import ExtensibleModel, Piece, is_unigram, read_model
 from albert_tf.text.tokenization import Tokenizer
 from tests import tiny
 from tests.text.vocabularies import trained
@@ -31,15 +30,14 @@ def tokenizers(tokenizer, model, tmp_path_factory):
     return tokenizer, Tokenizer(tiny.write(path, model.add(NEW)))
 
 
-def test_pieces_are_read_and_written_as_sentencepiece_does(content):
+def test_pieces_are_read_as_sentencepiece_does(content):
     processor = sentencepiece.SentencePieceProcessor(model_proto=content)
-    pieces = read_pieces(content)
+    pieces = read_model(content).pieces
     ids = range(len(processor))
-    assert [piece.text for piece in pieces] == [processor.id_to_piece(i) for i in ids]
+    assert [piece.piece for piece in pieces] == [processor.id_to_piece(i) for i in ids]
     assert [piece.score for piece in pieces] == [processor.get_score(i) for i in ids]
-    control = [piece.kind == CONTROL for piece in pieces]
+    control = [piece.type == Piece.CONTROL for piece in pieces]
     assert control == [processor.is_control(i) for i in ids]
-    assert read_pieces(b"".join(piece.encode() for piece in pieces)) == pieces
 
 
 def test_old_pieces_keep_their_ids_and_new_ones_follow(tokenizers):
@@ -83,9 +81,9 @@ def test_a_whole_piece_is_preferred(tokenizers, text, pieces):
 
 def test_scores_lie_among_those_that_were(model, content):
     """Beyond them, unknown and user-defined pieces would count otherwise."""
-    old = read_pieces(content)
-    scores = [piece.score for piece in old if piece.kind == sentence_piece.NORMAL]
-    added = {piece.text: piece.score for piece in read_pieces(model.add([*NEW, "inging"]))}
+    old = read_model(content).pieces
+    scores = [piece.score for piece in old if piece.type == Piece.NORMAL]
+    added = {p.piece: p.score for p in read_model(model.add([*NEW, "inging"])).pieces}
     # "ing", twice: better than its split, and not much.
     split = sum(old[i].score for i in model.replaced("inging"))
     assert split < added["inging"] < split + 0.5
@@ -104,12 +102,12 @@ def test_what_a_piece_replaces(model, tokenizer):
 @pytest.mark.parametrize(
     "piece, accepted",
     [
-        (Piece("▁myocardial", -9.0), True),
-        (Piece("▁myocardial", 0.0, CONTROL), False),
-        (Piece("▁the", -3.0), False),
-        (Piece("▁of▁the", -3.0), False),
-        (Piece("▁1990,", -9.0), False),
-        (Piece("▁x-ray", -9.0), False),
+        (Piece(piece="▁myocardial", score=-9.0), True),
+        (Piece(piece="▁myocardial", score=0.0, type=Piece.CONTROL), False),
+        (Piece(piece="▁the", score=-3.0), False),
+        (Piece(piece="▁of▁the", score=-3.0), False),
+        (Piece(piece="▁1990,", score=-9.0), False),
+        (Piece(piece="▁x-ray", score=-9.0), False),
     ],
 )
 def test_candidates(model, piece, accepted):
@@ -130,4 +128,4 @@ def test_a_model_that_tests_itself_is_extended():
     model = ExtensibleModel(content, "spm.model")
     extended = sentencepiece.SentencePieceProcessor(model_proto=model.add(["▁harbour", "▁theship"]))
     assert extended.encode("the harbour")[-1] == len(model)
-    assert model_type(content) == sentence_piece.UNIGRAM
+    assert is_unigram(read_model(content))

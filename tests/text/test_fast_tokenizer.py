@@ -8,10 +8,8 @@ import random
 
 import pytest
 
-from albert_tf.storage import protobuf
 from albert_tf.text import fast_tokenizer, vocabulary
-from albert_tf.text.sentence_piece import PIECES as PIECES_FIELD
-from albert_tf.text.sentence_piece import UNUSED, read_pieces, without_digit_commas
+from albert_tf.text.sentence_piece import Piece, read_model, without_digit_commas
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
 from tests import tiny
@@ -71,11 +69,10 @@ def test_case_is_as_given_or_else_as_a_config_confirms(model, tmp_path):
 def test_what_is_written_is_read_again(kind, form, model, tmp_path):
     is_word_piece = kind == "word pieces"
     if kind == "unused pieces":  # Digit-comma ones and every second other.
-        fields = [*protobuf.fields(model)]
-        for i in range(20, len(fields), 2):
-            if fields[i][0] == PIECES_FIELD:
-                fields[i] = (PIECES_FIELD, fields[i][1] + protobuf.field(3, UNUSED))
-        model = without_digit_commas(b"".join(protobuf.field(*f) for f in fields))
+        changed = read_model(model)
+        for piece in changed.pieces[20::2]:
+            piece.type = Piece.UNUSED
+        model = without_digit_commas(changed.SerializeToString())
     elif kind == "no table":
         model = trained(vocab_size=60, normalization_rule_name="identity")
     elif is_word_piece:
@@ -93,8 +90,8 @@ def test_what_is_written_is_read_again(kind, form, model, tmp_path):
         splitters = there["pre_tokenizer"]["pretokenizers"]
         assert [step["type"] for step in splitters] == ["WhitespaceSplit", "Metaspace"]
         # Pieces that SentencePiece never takes stay so.
-        kinds = [[p.kind for p in read_pieces(t.content)] for t in (ours, found.tokenizer)]
-        assert [kind == UNUSED for kind in kinds[0]] == [kind == UNUSED for kind in kinds[1]]
+        kinds = [[p.type for p in read_model(t.content).pieces] for t in (ours, found.tokenizer)]
+        assert [k == Piece.UNUSED for k in kinds[0]] == [k == Piece.UNUSED for k in kinds[1]]
 
 
 @pytest.mark.parametrize(
