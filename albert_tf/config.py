@@ -201,6 +201,15 @@ class AlbertConfig:
         """Returns the text of an albert_config.json."""
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
+    def check_length(self, max_seq_length: int, whose: str = "the config's") -> None:
+        """Checks that a model has a position for each piece of a row; messages call it `whose`."""
+        limit = self.max_position_embeddings
+        if not 4 <= max_seq_length <= limit:
+            raise ValueError(
+                f"`max_seq_length` must be from 4 to {limit} ({whose} max_position_embeddings), "
+                f"got {max_seq_length}"
+            )
+
     def attention_group(self, layer: int) -> int:
         """Returns which attention sublayer (group) serves a layer, both counted from 0."""
         return self._group(layer, "attention")

@@ -164,12 +164,7 @@ class Kind(abc.ABC):
 
     def check(self, config: AlbertConfig) -> None:
         """Checks what the model's config limits."""
-        limit = config.max_position_embeddings
-        if self.max_seq_length > limit:
-            raise ValueError(
-                f"`max_seq_length` must be from 4 to {limit} (the config's "
-                f"max_position_embeddings), got {self.max_seq_length}"
-            )
+        config.check_length(self.max_seq_length)
 
     def replace(self: AnyKind, **options: Any) -> AnyKind:
         """Returns the kind with other options."""

@@ -293,13 +293,8 @@ def _stored(settings: InspectionSettings) -> list[ModelLocation]:
 
 
 def _length(settings: SimilaritySettings | ProbeSettings, config: AlbertConfig) -> int:
-    longest = config.max_position_embeddings
-    length = settings.max_seq_length or min(_LENGTH, longest)
-    if not 4 <= length <= longest:
-        raise ValueError(
-            f"`max_seq_length` must be from 4 to {longest} (the config's "
-            f"max_position_embeddings), got {length}"
-        )
+    length = settings.max_seq_length or min(_LENGTH, config.max_position_embeddings)
+    config.check_length(length)
     return length
 
 

@@ -76,11 +76,7 @@ class RunDirectory:
         goes_on = stored or branches or not settings.do_train
         if goes_on and (run := find_run(initial or path)):
             settings = settings.following(run.settings)
-        if settings.max_seq_length > config.max_position_embeddings:
-            raise ValueError(
-                f"`max_seq_length` {settings.max_seq_length} exceeds the config's "
-                f"max_position_embeddings ({config.max_position_embeddings}): lower it to that"
-            )
+        config.check_length(settings.max_seq_length)
         return cls(path, stored, initial), settings, config
 
     def hold(self, devices: Devices, held: contextlib.ExitStack, **activities: bool) -> None:

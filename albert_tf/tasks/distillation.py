@@ -66,11 +66,7 @@ class Teacher:
         trained = kinds.find(self._path)
         self._task = copy.copy(task)
         self._task.kind = task.kind.replace(**_reading(task.kind, trained))
-        if config.max_position_embeddings < self._task.kind.max_seq_length:
-            raise ValueError(
-                f"`teacher` {path} has {config.max_position_embeddings} positions: lower "
-                f"`max_seq_length` {task.kind.max_seq_length} to that"
-            )
+        config.check_length(self._task.kind.max_seq_length, f"`teacher` {path}'s")
         if trained and (
             kinds.is_another(trained, task.record(task_name))
             or glue.are_two(trained.name, task_name)

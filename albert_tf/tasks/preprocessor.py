@@ -104,19 +104,15 @@ class Preprocessor:
         config = layouts.read_config(path)
         found = vocabulary.need(path, spm_model_file, vocab_file, do_lower_case, keep_accents)
         found.check(config)
-        longest, run = config.max_position_embeddings, run_record.find_run(path)
-        known = {"max_seq_length": longest}
+        run = run_record.find_run(path)
+        known = {"max_seq_length": config.max_position_embeddings}
         if run and run.task:
             known |= {name: n for name, n in run.task.kind.items() if name in _LENGTHS}
         if max_seq_length is not None:
             settings["max_seq_length"] = max_seq_length
         labels = labels_file.stored(path) if labels is None else labels
         preprocess = cls(found, labels=labels, **{**known, **settings})
-        if preprocess.max_seq_length > longest:
-            raise ValueError(
-                f"`max_seq_length` must be at most {longest} (the config's "
-                f"max_position_embeddings), not {preprocess.max_seq_length}"
-            )
+        config.check_length(preprocess.max_seq_length)
         labels_file.check_order(preprocess.labels, path)
         return preprocess
 

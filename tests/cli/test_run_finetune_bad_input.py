@@ -44,7 +44,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "no place for features": ("mrpc", {"cached_dir": "{tmp}/text.json/a"}, "not a directory$"),
     "no vocabulary": ("mrpc", {"spm_model_file": None}, "no vocabulary: set --spm_model_file"),
     "vocabulary": ("mrpc", {"albert_config_file": "{tmp}/small.json"}, "en_small.model has 6000"),
-    "positions": ("mrpc", {"max_seq_length": 71}, "--max_seq_length 71 exceeds the config's"),
+    "positions": ("mrpc", {"max_seq_length": 71}, "--max_seq_length must be from 4 to"),
     "init_checkpoint": ("mrpc", START, "there is no checkpoint .*none"),
     "another model": (
         "mrpc",
