@@ -1,4 +1,4 @@
-"""Tables for str.translate of what tokenisation does to characters, filled as needed."""
+"""What tokenisation does to single characters: tables for str.translate, filled as needed."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def to_unicode(text: str | bytes) -> str:
 
 
 def is_mark(char: str) -> bool:
-    """Whether a character stands on the one before it: an accent, a vowel sign, also half-width."""
+    """Whether a character modifies the one before it: an accent or a vowel sign, of any width."""
     return all(unicodedata.category(c)[0] == "M" for c in unicodedata.normalize("NFKD", char))
 
 
 def origins(text: str, replace: Callable[[str], str]) -> np.ndarray:
-    """Returns the origin of each character of a text whose characters were replaced one by one."""
+    """Returns the index in `text` that each character comes from once `replace` was applied."""
     lengths = {char: len(replace(char)) for char in set(text)}
     return np.repeat(np.arange(len(text)), [lengths[char] for char in text])
 
 
 class _Table(dict):
-    """Maps a character to its replacement; filled in as characters come."""
+    """Maps a character to its replacement, which is computed when it is first seen."""
 
     def __init__(self, becomes: Callable[[str], str | None]):
         super().__init__()
@@ -70,7 +70,7 @@ def _apart(char: str) -> str:
 
 WITHOUT_COMBINING = _Table(lambda char: None if unicodedata.combining(char) else char)
 WITHOUT_MARKS = _Table(lambda char: None if unicodedata.category(char) == "Mn" else char)
-# Without control characters, and with spaces around CJK characters.
+# Drops control characters, and puts spaces around CJK characters.
 CLEANED = _Table(_cleaned)
-# With spaces around every punctuation mark.
+# Puts spaces around every punctuation mark.
 SPLIT_PUNCTUATION = _Table(_apart)

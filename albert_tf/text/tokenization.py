@@ -19,11 +19,11 @@ from albert_tf.text.sentence_piece import SentencePiece
 from albert_tf.text.word_piece import WordPiece
 from albert_tf.text.word_starts import find_in_words
 
-# Characters of a long text to read per piece wanted, and the factor if that is too few.
+# Characters of a long text to read for each wanted piece, and the factor if they are too few.
 CHARACTERS_PER_PIECE, GROWTH = 8, 4
 # If only some pieces are wanted, a longer word is cut here, and the text with it. The best split of
-# a word may depend on its very last character, however far away, and SentencePiece takes quadratic
-# time for a word of unknown characters.
+# a word may depend on its last character, however far away that is, and SentencePiece takes
+# quadratic time for a word of unknown characters.
 LONGEST_WORD = 1 << 16
 
 
@@ -35,18 +35,18 @@ class Tokenizer:
       vocab_file: A WordPiece vocabulary, one piece per line, as in the Chinese releases.
       do_lower_case: Whether the model is uncased. With SentencePiece, `preprocess` lower-cases;
         with WordPiece, `tokenize` does, and then also strips accents.
-      keep_accents: Whether accents, vowel signs and tone marks stay, as Hugging Face's keep_accents
-        does (strip_accents=False with WordPiece). The release always strips them, but of WordPiece
-        only in lower case.
-      added_tokens: Pieces that a raw text has as they stand, such as [unused1], where `encode`
-        begins anew behind each, as Hugging Face's tokenizers do with tokens added to them.
-      content: What to read instead of the file, which is then named in errors only.
+      keep_accents: Whether accents, vowel signs and tone marks stay, as with Hugging Face's
+        keep_accents (strip_accents=False with WordPiece). The release always strips them with
+        SentencePiece, and with WordPiece if it lower-cases.
+      added_tokens: Pieces such as [unused1] that `encode` finds in a raw text as they stand, and
+        behind which it begins anew, as Hugging Face's tokenizers do with added tokens.
+      content: The vocabulary to use instead of the file, which is then only named in errors.
 
     Attributes:
       do_lower_case, keep_accents: As given; a cased WordPiece vocabulary keeps them anyway.
       content: The vocabulary file's.
       vocab_size: Number of pieces V.
-      digest: Hash of the file, case and accents; differs for a tokenizer that gives other ids.
+      digest: Hash of the file, the options and added tokens: another one for other ids.
       pad_id, unk_id, cls_id, sep_id, mask_id: Ids of the special pieces.
 
     Source: tokenization.py, FullTokenizer.
@@ -89,7 +89,7 @@ class Tokenizer:
         form += "\0".join(sorted(added_tokens)).encode()
         self.digest = hashlib.sha256(self.content + form).hexdigest()
         self._vocabulary = vocabulary_class(self.content, path, do_lower_case, self.keep_accents)
-        # The longest that fits.
+        # Where several added tokens fit, the longest counts.
         longest_first = map(re.escape, sorted(added_tokens, key=len, reverse=True))
         self.added_tokens, self._added = tuple(added_tokens), "|".join(longest_first)
         self.vocab_size = len(self._vocabulary.pieces)
@@ -133,8 +133,7 @@ class Tokenizer:
     def encode(self, text: str | bytes, most: int | None = None) -> list[int]:
         """Returns the ids of raw text: preprocess, tokenize and convert_tokens_to_ids, but faster.
 
-        With `most`, only that many ids are returned, and a long text is read only as far as they
-        require.
+        With `most`, only that many ids are returned, and a long text is read only as far as needed.
 
         Differs: with `most`, a word of more than LONGEST_WORD characters is cut there, and the text
         with it.
@@ -143,13 +142,14 @@ class Tokenizer:
         return [i for part in parts for i in self._encode_part(part, most)][:most]
 
     def _parts(self, text: str) -> list[str]:
-        """Splits a raw text at added tokens; each second part is one."""
+        """Splits a raw text at added tokens; every second part is such a token."""
         return re.split(f"({self._added})", text) if self._added else [text]
 
     def _encode_part(self, text: str, most: int | None) -> list[int]:
         vocabulary = self._vocabulary
         if text in self.added_tokens:
             return [vocabulary.ids[text]]
+        # Encode a growing head of the text, up to a space, until it gives enough ids.
         size = len(text) if most is None else CHARACTERS_PER_PIECE * most
         while size < len(text) and vocabulary.words_are_apart:
             head = vocabulary.normalize(text[:size])
@@ -184,10 +184,10 @@ class Tokenizer:
         """Returns the ids of raw text, and which characters each stands for.
 
         Returns:
-          T ids; `<int64>[T, 2]`, the index in the text of each one's first character, and that
-          after its last. A character that is normalised to several belongs to all pieces that have
-          some of them; a mark that is dropped, to the character before it. With SentencePiece a
-          word begins with the white space before it, as which U+200B and U+FFFD count.
+          T ids; `<int64>[T, 2]`, where each one's characters begin and end in the text. A character
+          that is normalised to several belongs to all pieces that have some of them. A mark that is
+          dropped belongs to the character before it. With SentencePiece a word begins with the
+          white space before it, which includes U+200B and U+FFFD.
         """
         ids, offsets, begin = list[int](), [np.zeros([0, 2], np.int64)], 0
         for part in self._parts(text):
@@ -205,7 +205,7 @@ class Tokenizer:
         if not ids:
             return [], np.zeros([0, 2], np.int64)
         origins = vocabulary.origins(text)
-        # A character ends where the next one begins that is not a dropped mark.
+        # A character ends where the next one begins, unless that is a dropped mark.
         begins_next = np.zeros(len(text), bool)
         begins_next[origins] = True
         for i in np.flatnonzero(~begins_next):
@@ -238,9 +238,9 @@ class Tokenizer:
         """Returns which pieces start a word, `<bool>[V]`; the others continue a word.
 
         Args:
-          letters: Letters of which SentencePiece pieces may continue a word: "latin", as released,
-            or "unicode", those of all scripts with spaces between words. In WordPiece only the ##
-            counts.
+          letters: The letters that SentencePiece pieces may continue a word with: "latin", as
+            released, or "unicode": those of all scripts with spaces between words. With WordPiece,
+            only the ## counts.
 
         Source: create_pretraining_data.py, _is_start_piece_sp and _is_start_piece_bert.
         Differs: the release looks at the text of a piece, not at its id, so an unknown English
@@ -250,20 +250,20 @@ class Tokenizer:
 
 
 def describe_fit(tokenizer: Tokenizer, sentences: Iterable[str]) -> str:
-    """Says how a vocabulary fits text: the pieces of a word between spaces, and what is lost."""
+    """Tells how a vocabulary fits a text: its pieces per word, and the marks that it loses."""
     pieces, words, characters = 0, 0, collections.Counter[str]()
     for sentence in sentences:
         pieces += len(tokenizer.encode(sentence))
         words += len(sentence.split())
         characters.update(unicodedata.normalize("NFC", sentence))
     said = f"{pieces / max(words, 1):.2f} pieces a word"
-    # A mark of its own, as in Hindi, counts as a letter with one.
+    # A mark that NFC doesn't compose, as in Hindi, counts as a letter with a mark.
     letters = sum(count for char, count in characters.items() if char.isalpha())
     lost = {char: count for char, count in characters.most_common() if _has_mark(char)}
     share = sum(lost.values()) / max(letters, 1)
     if not tokenizer.strips_accents or share < 0.00005:
         return said
-    # Kept where the vocabulary lacks them, they would make [UNK] of words.
+    # If the vocabulary lacks the letters with marks, keeping them would make [UNK] of words.
     held = set("".join(tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))))
     form = str.lower if tokenizer.do_lower_case else str
     lacking = sum(count for char, count in lost.items() if not held.issuperset(form(char)))
@@ -273,7 +273,7 @@ def describe_fit(tokenizer: Tokenizer, sentences: Iterable[str]) -> str:
 
 
 def describe_lack(tokenizer: Tokenizer, sentences: Sequence[str]) -> str:
-    """Says how much of a text is [UNK] to a vocabulary, and which characters; nothing if little."""
+    """Tells how much of a text is [UNK], and which characters are missing; "" if there are few."""
     ids = [i for sentence in sentences for i in tokenizer.encode(sentence)]
     share = ids.count(tokenizer.unk_id) / max(len(ids), 1)
     if share < 0.005:

@@ -18,11 +18,11 @@ from albert_tf.text.tokenization import Tokenizer
 
 _KERAS_HUB = "assets/tokenizer/vocabulary.spm"
 _SENTENCE_PIECE = ("spiece.model", _KERAS_HUB, "assets/*.model", "*.model")
-# The last is what the release's Chinese models have.
+# The release's Chinese models have the last of these.
 _WORD_PIECE = ("vocab.txt", "assets/vocab.txt", "vocab_chinese.txt")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _TOKENIZER_CONFIG = "tokenizer_config.json"
-# How text is read, in the names of settings, arguments and Hugging Face's config.
+# The form of text: names of settings, arguments and fields of Hugging Face's config.
 FORM = ("do_lower_case", "keep_accents")
 
 
@@ -51,7 +51,7 @@ class Vocabulary:
         keep_accents: bool = False,
         content: bytes | None = None,
     ) -> Vocabulary:
-        """Reads a file, and the tokens added to Hugging Face's tokenizer beside; see Tokenizer."""
+        """Reads a file, and the tokens added to a tokenizer of Hugging Face's beside it."""
         spm, vocab = (None, path) if is_word_piece else (path, None)
         given = spm, vocab, do_lower_case, keep_accents
         tokenizer = Tokenizer(*given, content=content)
@@ -65,7 +65,7 @@ class Vocabulary:
         return self.tokenizer.do_lower_case, self.tokenizer.keep_accents
 
     def check_plain(self, what: str) -> None:
-        """Refuses added tokens, of which `what` knows nothing."""
+        """Refuses added tokens, which `what` doesn't support."""
         if added := self.tokenizer.added_tokens:
             raise ValueError(
                 f"{what} doesn't know tokens that were added to the tokenizer beside {self.path} "
@@ -120,9 +120,9 @@ def find(
         return Vocabulary.read(given, bool(vocab_file), *form)
     directory = files.directory_of(path)
     fast = os.path.join(directory, fast_tokenizer.FILE)
-    # One for another case than was given is not the model's.
+    # A tokenizer.json is the model's only if no other case was asked for.
     theirs = fast if files.is_file(fast) and asked == (None, None) else None
-    # A file of its own comes first.
+    # A vocabulary file takes precedence over the vocabulary in a tokenizer.json.
     for patterns, is_word_piece in ((_SENTENCE_PIECE, False), (_WORD_PIECE, True)):
         for pattern in patterns:
             found = files.find(directory, pattern)
@@ -138,7 +138,7 @@ def find(
                 if pattern == _KERAS_HUB:
                     return vocabulary
                 return dataclasses.replace(vocabulary, fast=theirs)
-    # Without one, the vocabulary is inside the file of a fast tokenizer, which may tell the case.
+    # Without such a file, the vocabulary is in a tokenizer.json, which may tell the case, too.
     if not files.is_file(fast):
         return None
     content, is_word_piece, *stored = fast_tokenizer.read(fast)
@@ -161,15 +161,15 @@ def find_form(
 ) -> tuple[bool, bool]:
     """Returns whether text is lower-cased, and whether it keeps its accents.
 
-    It is as given, or else as the config of Hugging Face's tokenizer says.
+    Given values count first, then the config of Hugging Face's tokenizer, then the defaults.
 
     Args:
-      paths: The first that has such a config beside it counts: the weights, then the vocabulary.
-      is_word_piece: Whether the vocabulary is.
-      do_lower_case: As given.
-      keep_accents: As given.
-      lower: What holds if neither says whether text is lower-cased.
-      keep: What holds if neither says whether accents stay.
+      paths: Weights and vocabulary; the first one with such a config beside it counts.
+      is_word_piece: Whether the vocabulary is a list of WordPiece pieces.
+      do_lower_case: The given value, if any.
+      keep_accents: The given value, if any.
+      lower: Whether text is lower-cased by default.
+      keep: Whether accents stay by default.
     """
     places = [os.path.join(files.directory_of(path), _TOKENIZER_CONFIG) for path in paths]
     file = next(filter(files.is_file, places), "")
@@ -204,7 +204,8 @@ def copy(vocabulary: Vocabulary, directory: str) -> str:
     patterns, name = _patterns(vocabulary), os.path.basename(vocabulary.path)
     if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
         name = patterns[0]
-    write_form(vocabulary, directory)  # First: a cased one must not be found without it.
+    # The form is written first: a cased vocabulary must not be found without it.
+    write_form(vocabulary, directory)
     _copy_file(vocabulary, path := os.path.join(directory, name))
     return path
 
@@ -218,7 +219,7 @@ def keep(vocabulary: Vocabulary, directory: str) -> None:
 
 
 def check_kept(vocabulary: Vocabulary, directory: str) -> None:
-    """Checks that what `keep` wrote to a directory, if it did, is this vocabulary."""
+    """Checks that a vocabulary that `keep` wrote to a directory is this one."""
     path = _kept(vocabulary, directory)
     if files.is_file(path):
         form = find_form((path,), vocabulary.is_word_piece)
@@ -231,10 +232,11 @@ def check_kept(vocabulary: Vocabulary, directory: str) -> None:
 
 
 def keep_beside_records(vocabulary: Vocabulary, output_file: str) -> None:
-    """Writes a vocabulary where `find_beside_records` looks for that of a run's first file."""
+    """Writes a vocabulary beside a run's first file, where `find_beside_records` looks for it."""
     directory = _beside(output_file)
     files.gfile().makedirs(directory)
-    for name in (_SENTENCE_PIECE[0], _WORD_PIECE[0]):  # Left by the records that are replaced.
+    # The records that are replaced may have left another vocabulary.
+    for name in (_SENTENCE_PIECE[0], _WORD_PIECE[0]):
         if files.exists(path := os.path.join(directory, name)):
             files.gfile().remove(path)
     keep(vocabulary, directory)
@@ -269,13 +271,13 @@ def _copy_file(vocabulary: Vocabulary, target: str) -> None:
 
 
 def write_form(vocabulary: Vocabulary, directory: str) -> None:
-    """Writes how text is read beside a vocabulary, for `read`, if it isn't the default."""
+    """Writes the form of text beside a vocabulary, unless it is the default."""
     if vocabulary.form != (True, False) or vocabulary.tokenizer.added_tokens:
         files.replace(os.path.join(directory, _TOKENIZER_CONFIG), json.dumps(_form(vocabulary)))
 
 
 def _form(vocabulary: Vocabulary) -> dict[str, Any]:
-    """Returns case, accents if they stay, and added tokens, as Hugging Face's tokenizers do."""
+    """Returns the fields of tokenizer_config.json for case, accents and added tokens."""
     lower, keeps = vocabulary.form
     kept = {"strip_accents": False} if vocabulary.is_word_piece else {"keep_accents": True}
     added = added_tokens.to_config(vocabulary.tokenizer)
@@ -283,7 +285,7 @@ def _form(vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) -> None:
-    """Writes the vocabulary, and Hugging Face's tokenizer: the one beside it, or one of our ids."""
+    """Writes the vocabulary, and a tokenizer of Hugging Face's: the one beside it, or a new one."""
     _copy_file(vocabulary, _kept(vocabulary, directory))
     if vocabulary.fast:
         for name in (fast_tokenizer.FILE, _TOKENIZER_CONFIG):
@@ -299,7 +301,7 @@ def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) 
     }
     config |= {**_form(vocabulary), "model_max_length": max_length}
     config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
-    # This class takes tokenizer.json as it is; the others would make one of their own.
+    # This class uses tokenizer.json as it is; other classes would make one of their own.
     config["tokenizer_class"] = "PreTrainedTokenizerFast"
     if not is_word_piece:
         config["keep_accents"] = tokenizer.keep_accents

@@ -15,10 +15,10 @@ from albert_tf.text.characters import (
 )
 from albert_tf.text.word_starts import CONTINUATION_MARK
 
-# A longer word is unknown.
+# Longer words are unknown.
 MAX_WORD_CHARS = 200
 UNKNOWN = "[UNK]"
-# Twice that of the largest vocabularies.
+# Twice as many as the largest vocabularies have.
 _MOST_PIECES = 1_000_000
 
 
@@ -75,7 +75,7 @@ class WordPiece:
         """Returns the ids of normalised text, and the first character and the end of each there."""
         ids, spans, begin = [], [], 0
         for word in text.translate(SPLIT_PUNCTUATION).split():
-            # Only spaces are between words, also where splitting put one.
+            # Between two words there are only spaces, or nothing where the splitting put one.
             place = begin = text.index(word, begin)
             for piece in self._split_word(word):
                 marked = len(CONTINUATION_MARK) if place > begin else 0

@@ -10,7 +10,7 @@ import unicodedata
 
 from albert_tf.text.characters import CJK
 
-# Behind one of them an s that ends a word is a word of its own: "Anna's".
+# An s that ends a word behind an apostrophe is a word of its own, with it: "Anna's".
 APOSTROPHES = "'\u2019"
 # Beside ASCII's, the marks that may stand within a word: apostrophe, hyphens, dash of a range, dot.
 _JOINING = "\u2019\u2010\u2011\u2013\u00b7"
@@ -52,16 +52,15 @@ def runs_of_classes() -> list[tuple[int, CharacterClass]]:
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
-    """Splits a raw text into words, much as corpora with tagged words have them.
+    """Splits raw text into words by the conventions of tagged corpora.
 
-    White space separates words. Each punctuation mark and symbol before the first letter (or digit,
-    or whatever else) or after the last one is a word of its own, and so is 's at the end: "(Anna's
-    1.5 m)," has the words ( Anna 's 1.5 m ) and the comma. Within a word only ASCII's marks and a
-    few others stay; dashes, quotes and all other marks are words wherever they stand, like CJK
-    ideographs.
+    White space separates words. A punctuation mark or symbol before the first or after the last
+    character of another class is a word of its own, and so is 's at the end: "(Anna's 1.5 m)," has
+    the words ( Anna 's 1.5 m ) and the comma. Within a word, only ASCII's marks and a few others
+    stay. Dashes, quotes and all other marks are words wherever they stand, like CJK ideographs.
 
     Returns:
-      The first character of each word, and the one after its last.
+      Where each word begins and ends.
     """
     classes = [character_class(char) for char in text]
     words, start = [], 0
@@ -80,7 +79,7 @@ def split_words(text: str) -> list[tuple[int, int]]:
 def _words_of_stretch(
     text: str, classes: list[CharacterClass], start: int, end: int
 ) -> list[tuple[int, int]]:
-    """Splits the characters from start to end, which are letters and marks."""
+    """Splits the letters and marks from start to end."""
     letters = [i for i in range(start, end) if classes[i] is CharacterClass.LETTER] or [end - 1]
     first, last = letters[0], letters[-1]
     cuts = [*range(start, first + 1), *range(last + 1, end + 1)]
@@ -92,8 +91,8 @@ def _words_of_stretch(
 def split_segmented(text: str, separator: str) -> list[str]:
     """Returns the words of segmented text; joined without anything between, they are the text.
 
-    Two or more separators in a row stand for one that belongs to the text, as in "New   York", of
-    which a segmenter made "New", " " and "York", and put spaces between.
+    Two or more separators in a row stand for one that belongs to the text: a segmenter that puts
+    spaces between the words "New", " " and "York" writes "New   York".
     """
     once = re.escape(separator)
     parts = re.split(f"({once}(?:{once})+)|{once}", text)

@@ -14,7 +14,7 @@ SPACE_MARK = "▁"
 CONTINUATION_MARK = "##"
 # Start a word when alone, continue one together with letters. The release omits ' < = and >.
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
-# Scripts without spaces between words: how the Unicode names of their characters begin.
+# The Unicode names of characters of scripts without spaces between words begin with one of these.
 _UNSPACED_SCRIPTS = (
     *("CJK", "HIRAGANA", "KATAKANA", "BOPOMOFO", "YI"),
     *("THAI", "LAO", "KHMER", "MYANMAR", "TAI", "TIBETAN", "BALINESE", "JAVANESE"),
@@ -28,8 +28,8 @@ def find_in_words(words: Sequence[str], places: Sequence[int]) -> np.ndarray:
 
     Args:
       words: The text's words, normalised.
-      places: For each piece, how many characters of the normalised text precede it. Here and in the
-        words white space is not counted.
+      places: For each piece, how many characters of the normalised text precede it, without white
+        space.
     """
     ends = np.cumsum([sum(map(len, word.split())) for word in words])
     # Where several pieces are at one place, all but the last are empty.
