@@ -26,11 +26,11 @@ BALANCED = "balanced"
 
 
 def parse_class_weights(text: str, classes: Sequence[str], labels: Sequence[Any]) -> np.ndarray:
-    """Returns the weights that a text asks for, `<float32>[C]`.
+    """Returns the weights of classes, `<float32>[C]`.
 
     Args:
-      text: "balanced": each class in inverse proportion to its number of examples, so that their
-        weights' mean is 1. Or `class=weight,...`, where classes that are not named have weight 1.
+      text: "balanced" weighs each class in inverse proportion to its number of examples, so that
+        the examples' mean weight is 1. `class=weight,...` gives the other classes weight 1.
       classes: Names of the classes, by id.
       labels: Class ids of the training examples.
     """
@@ -40,7 +40,7 @@ def parse_class_weights(text: str, classes: Sequence[str], labels: Sequence[Any]
     found: dict[str, float] = {}
     parts, part = text.split(","), ""
     while parts:
-        # A part without a class goes on behind its comma, which is of a name.
+        # A part that names no class continues after its comma: names may contain commas.
         part = f"{part},{parts.pop(0)}" if part else parts.pop(0)
         name, _, weight = (side.strip() for side in part.rpartition("="))
         if name not in classes and parts:
@@ -66,18 +66,16 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
     """Base class of the tasks here; predicts probabilities `<float64>[N, C]` or numbers `[N, 1]`.
 
     Args: see SupervisedTask; a regression has no classes.
-
-    Attributes:
-      class_weights: `<float32>[C]`, factors of the loss of each class's examples, as Keras'
-        `class_weight`; None if all are 1.
     """
 
+    # Factors `<float32>[C]` of the loss of each class's examples, as Keras' `class_weight`.
     class_weights: np.ndarray | None = None
     labels = ("label_ids",)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         row, classes = self.row, self.classes
+        # The row may choose another metric: CoLA's leaderboard has Matthews correlation.
         self.key_metric = row.key_metric or "eval_accuracy"
         self.prefix = row.prefix
         self.loss_names = ("classification_loss",) if classes else ("regression_loss",)
@@ -117,14 +115,14 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
     def predictions_of(
         self, examples: Sequence[Example], found: Sequence[Mapping[str, Any]]
     ) -> np.ndarray:
-        """Returns predictions of what the kind found in the texts of each example."""
+        """Turns the kind's answers, one per example, into predictions."""
         name = "probabilities" if self.classes else "score"
         return np.stack([np.atleast_1d(each[name]) for each in found]).astype(np.float64)
 
     def scores(self, examples: Sequence[Example], predictions: np.ndarray) -> dict[str, float]:
         """Returns the metrics of the release and of the leaderboards, and macro F1.
 
-        That is the mean over the classes that occur among labels or predictions.
+        Macro F1 is the mean over the classes that occur among labels or predictions.
         """
         if any(example.label is None for example in examples):
             return {}
@@ -150,10 +148,10 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
     def write(
         self, directory: str, split: str, examples: Sequence[Example], predictions: np.ndarray
     ) -> None:
-        """Writes <split>_probabilities.json and, for a test, test_results.tsv and the row's file.
+        """Writes <split>_probabilities.json and, for "test", test_results.tsv and the row's file.
 
-        test_results.tsv is as in the release: the probabilities of one example per line. The row's
-        file is in the format of GLUE's leaderboard: a header, then index and label.
+        test_results.tsv has the probabilities of an example per line, as in the release. The row's
+        file has the format of GLUE's leaderboard: a header, then index and label.
         """
         self.store(directory, split, examples, predictions)
         if split != "test":
@@ -169,18 +167,17 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
     def store(
         self, directory: str, split: str, examples: Sequence[Example], predictions: np.ndarray
     ) -> None:
-        """Writes <split>_probabilities.json, which is for `average`."""
+        """Writes <split>_probabilities.json, which `average` reads."""
         name = f"{self.prefix}{split}"
         supervised.write_probabilities(directory, name, _ids(examples), examples, predictions)
 
     def answers(self, predictions: np.ndarray) -> list[str]:
-        """Returns what the row's file tells of each example."""
+        """Returns the predicted classes or numbers as the row's file has them."""
         if self.classes:
             return self.chosen(predictions)
         return [f"{number:.6f}" for number in np.clip(predictions[:, 0], *self.row.number_range)]
 
     def chosen(self, predictions: np.ndarray) -> list[str]:
-        """Returns the class of each example."""
         return [self.classes[i] for i in predictions.argmax(axis=-1)]
 
     def average(
@@ -203,7 +200,7 @@ class SequenceClassificationTask(ScoringTask[TextExample]):
         return self.kind.problem_type == SINGLE_LABEL and not self.kind.windows
 
     def texts(self, example: TextExample) -> tuple[Any, ...]:
-        """Returns the raw texts of an example, as its kind takes them."""
+        """Returns the raw texts of an example in the form that the kind reads."""
         return (example.text_a, example.text_b) if self.kind.pairs else (example.text_a,)
 
     def weigh_classes(self, text: str, examples: Sequence[TextExample]) -> None:
@@ -217,7 +214,6 @@ class SequenceClassificationTask(ScoringTask[TextExample]):
     def rows(
         self, examples: Sequence[TextExample], is_training: bool
     ) -> Iterator[Mapping[str, Any]]:
-        """Yields a row for each example, or for each window on its text."""
         for index, example in enumerate(examples):
             numbers = {self.labels[0]: self.label(example)}
             if self.kind.windows:
@@ -235,7 +231,7 @@ class SequenceClassificationTask(ScoringTask[TextExample]):
 class MultiLabelTask(SequenceClassificationTask):
     """Decides for each label whether a text has it (examples: TextExample).
 
-    Predictions are probabilities `<float64>[N, C]`, each of its own.
+    Predictions are independent probabilities `<float64>[N, C]`.
 
     Args: see SupervisedTask.
 
@@ -250,7 +246,7 @@ class MultiLabelTask(SequenceClassificationTask):
         self.metric_names = (*names, "eval_loss")
 
     def label(self, example: Any) -> np.ndarray:
-        """Returns an example's labels `<float32>[C]`: 1 for those it has."""
+        """Returns `<float32>[C]`: 1 for the labels that an example has."""
         targets = np.zeros(len(self.classes), np.float32)
         targets[list(example.label or ())] = 1
         return targets
@@ -261,7 +257,6 @@ class MultiLabelTask(SequenceClassificationTask):
         return {name: losses.multilabel_loss(features["label_targets"], outputs)}
 
     def scores(self, examples: Sequence[TextExample], predictions: np.ndarray) -> dict[str, float]:
-        """Returns the metrics of all labels; see albert_tf.tasks.metrics."""
         if any(example.label is None for example in examples):
             return {}
         targets = np.stack([self.label(example) for example in examples]) > 0
@@ -275,7 +270,6 @@ class MultiLabelTask(SequenceClassificationTask):
         }
 
     def chosen(self, predictions: np.ndarray) -> list[str]:
-        """Returns the labels of each example, joined."""
         return self.kind.chosen(predictions)
 
 
@@ -288,13 +282,11 @@ class MultipleChoiceTask(ScoringTask[ChoiceExample]):
     """
 
     def texts(self, example: ChoiceExample) -> tuple[Any, ...]:
-        """Returns the raw texts of an example, as its kind takes them."""
         return example.context, example.endings
 
     def rows(
         self, examples: Sequence[ChoiceExample], is_training: bool
     ) -> Iterator[Mapping[str, Any]]:
-        """Yields a row for each example."""
         for example in examples:
             for row in self.kind.rows(self.tokenizer, *self.texts(example)):
                 yield {**row, "label_ids": self.label(example)}
@@ -302,7 +294,7 @@ class MultipleChoiceTask(ScoringTask[ChoiceExample]):
     def scores(
         self, examples: Sequence[ChoiceExample], predictions: np.ndarray
     ) -> dict[str, float]:
-        """Returns the metrics, and the accuracy on each level if there are several."""
+        """Adds the accuracy on each level, if there are several."""
         result = super().scores(examples, predictions)
         levels = sorted({example.level for example in examples})
         for level in levels if result and len(levels) > 1 else ():

@@ -1,4 +1,4 @@
-"""CoNLL's columns, JSON Lines, .parquet or CoNLL-U -> sentences; the schemes of their tags."""
+"""Sentences of tagged words from CoNLL's columns, CoNLL-U, JSON Lines and .parquet files."""
 
 from __future__ import annotations
 
@@ -20,60 +20,52 @@ from albert_tf.storage.text_files import (
 )
 from albert_tf.tasks import table
 
-# A line between documents in CoNLL's files.
+# Separates documents in CoNLL's files.
 _DOCUMENT = re.compile("-DOCSTART-([ \t]|$)|#(begin|end) document")
-# At a sentence's beginning: a line that is surely a comment, and one that may be.
+# Before the first word of a sentence, the first is surely a comment; the second may be one.
 _COMMENT, _HASH = re.compile(r"# +\S+ += "), re.compile("#([ \t]|$)")
-# What CoNLL-U numbers beside words: tokens of several words, and empty nodes.
+# CoNLL-U also numbers tokens of several words (3-4) and empty nodes (3.1): neither is a word.
 _NO_WORD = re.compile(r"\d+[-.]\d+")
-# Not all white space: a word may hold a no-break space.
+# Only these separate columns: a word may contain other white space, such as a no-break space.
 _SEPARATOR = re.compile("[ \t]+")
-# Separators, which no cell of a column can hold.
+# No cell of a column can contain one of these.
 BETWEEN_CELLS = re.compile("[ \t\r\n]")
 # The columns of a word in CoNLL-U. Source: universaldependencies.org/format.html.
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-# Fills a column in which a word has nothing, as most words have in some.
+# Marks an empty cell.
 NOTHING = "_"
-# In JSON Lines and .parquet, words and their tags are in the first of these that there is.
+# Keys of words and tags in JSON Lines and .parquet; the first that is present counts.
 _TOKENS, _LABELS = ("tokens", "words"), ("labels", "ner_tags", "tags")
-# Tags of entities in BIOES, BILOU or BMES; and what looks like those of any scheme.
+# A tag of an entity in BIOES, BILOU or BMES; and anything that resembles one in any scheme.
 _PREFIXED = re.compile(r"[BIESLUMW]-.+", re.DOTALL)
 _LIKE_ENTITY = re.compile(r"B|[BIESLUMW][-_].+|.+[-_][BIESLUMW]", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenExample:
-    """A sentence.
+    """A sentence."""
 
-    Attributes:
-      guid: The line of its file in which it begins.
-      words: Its words.
-      labels: The ids of their tags; None if unknown.
-    """
-
-    guid: str
+    guid: str  # The line of its file in which it begins.
     words: tuple[str, ...]
-    labels: tuple[int, ...] | None
+    labels: tuple[int, ...] | None  # The ids of the words' tags; None if unknown.
 
 
 @dataclasses.dataclass(frozen=True)
 class _Sentence:
-    """A sentence of a file: its words, the lines they stand in, and their tags, if it has any."""
-
-    lines: list[int]
+    lines: list[int]  # The line of each word.
     words: list[str]
-    tags: list[str] | None
+    tags: list[str] | None  # None if the sentence has no tags.
 
 
 def order_tags(counts: Mapping[str, int], path: str) -> tuple[str, ...]:
     """Returns the tags to train on, in the order of their ids.
 
-    O or, of plain tags, the most frequent one comes first. Types of entities get a tag for each of
-    the prefixes that the file has: of a rare one it may lack some.
+    O comes first or, among plain tags, the most frequent one. Each type of entity gets a tag for
+    every prefix in the file, because a small file may lack some tags of a rare type.
 
     Args:
       counts: How often each tag occurs.
-      path: The file they are from, for messages.
+      path: The file that has the tags, for messages.
     """
     others = [tag for tag in counts if tag != OUTSIDE]
     if any(tag[0] in "LUMW" for tag in others) and all(map(_PREFIXED.fullmatch, others)):
@@ -89,8 +81,8 @@ def order_tags(counts: Mapping[str, int], path: str) -> tuple[str, ...]:
         raise ValueError(f"{path}: expected several labels, got only {next(iter(counts))!r}")
     if any(map(_LIKE_ENTITY.fullmatch, others)):
         logging.warning(
-            "%s: the labels are taken for plain tags, not entities: all must then be O, or B-, I-, "
-            "E- or S- before a type, unlike %s",
+            "%s: the labels are read as plain tags, not as entities: those would be O, or a type "
+            "with the prefix B-, I-, E- or S-, unlike %s",
             *(path, next(tag for tag in others if not are_entities([tag]))),
         )
     first = OUTSIDE if OUTSIDE in counts else max(counts, key=counts.__getitem__)
@@ -98,7 +90,7 @@ def order_tags(counts: Mapping[str, int], path: str) -> tuple[str, ...]:
 
 
 def find_tags(path: str) -> tuple[str, ...]:
-    """Returns the tags of a training file in the order of their ids; see order_tags."""
+    """Returns the tags of a training file; see order_tags."""
     counts = Counter(tag for each in _sentences(path, True) for tag in each.tags)
     return order_tags(counts, path)
 
@@ -107,13 +99,13 @@ def read_sentences(path: str, classes: Sequence[str], labelled: bool = True) -> 
     """Reads sentences with tagged words.
 
     Args:
-      path: Path of a .jsonl (or .json) file, with an object of `tokens` and `labels` in each line;
-        or of a .parquet file with these columns; or of a file in CoNLL's columns: a word a line,
-        its tag in the last of the columns between spaces or tabs, and an empty line between
-        sentences. Words may be numbered as in CoNLL-U, in whose ten columns UPOS is the tag.
-        Comments before a sentence and lines of -DOCSTART- are skipped. UTF-8.
+      path: A file in UTF-8. In .jsonl (or .json) each line is an object with `tokens` and
+        `labels`, and .parquet has these columns. Any other file has CoNLL's columns: a word per
+        line, columns separated by spaces or tabs, the tag in the last one, and an empty line
+        between sentences. If words are numbered in ten columns, as in CoNLL-U, the tag is UPOS.
+        Comments before a sentence and -DOCSTART- lines are skipped.
       classes: The tags in the order of their ids.
-      labelled: Whether it must have tags; if not, it has one for each word or none at all.
+      labelled: Whether the file must have tags; if not, all words have one or none has.
     """
     ids = {tag: i for i, tag in enumerate(classes)}
     examples = []
@@ -132,7 +124,6 @@ def read_sentences(path: str, classes: Sequence[str], labelled: bool = True) -> 
 
 
 def _sentences(path: str, labelled: bool) -> Iterator[_Sentence]:
-    """Yields a file's sentences; all have tags, or none."""
     files.check_file(path)
     has_objects = path.lower().endswith((*JSON_LINES, parquet_files.ENDING))
     found = _of_objects(path) if has_objects else _of_columns(path)
@@ -153,6 +144,7 @@ def _sentences(path: str, labelled: bool) -> Iterator[_Sentence]:
 
 
 def _of_columns(path: str) -> Iterator[_Sentence]:
+    # A line that separates documents also ends a sentence.
     lines = []
     for number, line in utf8_lines(path):
         line = line.rstrip("\r\n").strip(" \t")
@@ -160,7 +152,7 @@ def _of_columns(path: str) -> Iterator[_Sentence]:
             raise ValueError(f"{path}:{number}: {CARRIAGE_RETURN}")
         lines.append((number, "" if _DOCUMENT.match(line) else line))
 
-    # Words tell what is a comment.
+    # Other words decide whether a line that begins with # is a comment.
     words = [line for _, line in lines if line and not _HASH.match(line)]
     tags = {OUTSIDE, *(_SEPARATOR.split(line)[-1] for line in words)}
     sentences: list[list[tuple[int, list[str]]]] = [[]]
@@ -178,6 +170,7 @@ def _of_columns(path: str) -> Iterator[_Sentence]:
                 )
             sentences[-1].append((number, cells))
 
+    # Where the first column only counts the words, drop it, and the lines that are no words.
     sentences = [rows for rows in sentences if rows]
     if all(map(_is_numbered, sentences)) and any(len(rows) > 1 for rows in sentences):
         tag = CONLLU_COLUMNS.index("upos") if first[1] == len(CONLLU_COLUMNS) else -1
@@ -191,21 +184,21 @@ def _of_columns(path: str) -> Iterator[_Sentence]:
 
 
 def _is_comment(line: str, word: str, tags: Collection[str], where: str) -> bool:
-    """Whether a line that no word of its sentence precedes is a comment, and not the word "#".
+    """Whether the first line of a sentence is a comment, and not the word "#".
 
-    `word` is a line with another word, and `tags` are those of all other words.
+    `word` is the line of another word, and `tags` are the tags of all other words.
     """
     cells = _SEPARATOR.split(line)
     if cells[0] != "#" or len(cells) != len(_SEPARATOR.split(word)):
         return cells[0] == "#"
     if line.partition("\t")[0].rstrip() == "#":
         return False
-    # A tab would follow the "#".
+    # If columns are separated by tabs, a tab would follow the word "#".
     is_comment = bool(_COMMENT.match(line)) or "\t" in line + word
     if not is_comment and cells[-1] not in tags:
         raise ValueError(
             f"{where}: {line[:60]!r} could be a comment, or the word '#' with a label that no "
-            "other word has: write a comment as '# name = value', or a tab behind the word"
+            "other word has: write comments as '# name = value', or a tab after the word"
         )
     return is_comment
 
@@ -240,7 +233,7 @@ def _of_objects(path: str) -> Iterator[_Sentence]:
 
 
 def _strings(row: object, key: str, where: str, names: Sequence[str] = ()) -> list[str]:
-    """Returns a list of strings, or of the names that ids in it stand for."""
+    """Returns a list of strings; ids are replaced by the names that they stand for."""
     known = {str(i): name for i, name in enumerate(names)}
     values = [known.get(str(each), each) for each in json_member(row, key, where, list)]
     for i, value in enumerate(values):
@@ -250,10 +243,10 @@ def _strings(row: object, key: str, where: str, names: Sequence[str] = ()) -> li
 
 
 def conllu_sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Yields the words of each sentence, and what stands in a column for each, perhaps NOTHING.
+    """Yields the words of each sentence, and their cells in a column; NOTHING is an empty cell.
 
-    Comments, and tokens that are not syntactic words (ranges such as 3-4, and empty nodes such as
-    3.1), are skipped.
+    Comments and tokens that are not syntactic words (ranges such as 3-4, empty nodes such as 3.1)
+    are skipped.
 
     Args:
       path: A CoNLL-U file, in UTF-8.
@@ -284,5 +277,5 @@ def conllu_sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], 
         raise ValueError(f"{path} has no sentences")
     if valueless:
         raise ValueError(
-            f"{path}: no word has anything in the column {column}: name another `column`"
+            f"{path}: the column {column} is empty for all words: name another `column`"
         )

@@ -34,11 +34,11 @@ class Teacher:
     """A fine-tuned model of the student's task; its sizes and its vocabulary may differ.
 
     Args:
-      path: The output directory of its run, or what `load_weights` takes.
-      task: The student's task, which is made to learn from it.
-      distillation: How much.
-      batch_size: Texts that it predicts at a time, over all replicas.
-      task_name: Names the student's task.
+      path: The output directory of the teacher's run, or any path that `load_weights` takes.
+      task: The student's task; from now on it learns from the teacher.
+      distillation: How much it learns from the teacher.
+      batch_size: Number of rows that the teacher predicts at a time, over all replicas.
+      task_name: Name of the student's task.
     """
 
     def __init__(
@@ -47,8 +47,9 @@ class Teacher:
         if not task.can_learn_from_teacher:
             raise ValueError(
                 "`teacher` applies only to tasks with one class per word, or per text that is "
-                "read at once, without `windows`: leave it out"
+                "read as a whole, without `windows`: leave it out"
             )
+        # A teacher without a trained head would teach random probabilities.
         self._path = checkpoint.best(path) or path
         stored = layouts.find(self._path).read_weights(self._path)
         pooler = (f"{POOLER}dense/kernel",) if task.model_class.reads_pooler else ()
@@ -62,7 +63,7 @@ class Teacher:
             raise FileNotFoundError(f"`teacher` {path} has no vocabulary beside it: put it there")
         config = layouts.read_config(self._path)
         found.check(config)
-        # It reads texts as in its own run, if that is known, else as the student does.
+        # The teacher reads texts as in its own run, if that is known, or else as the student does.
         trained = kinds.find(self._path)
         self._task = copy.copy(task)
         self._task.kind = task.kind.replace(**_reading(task.kind, trained))
@@ -80,36 +81,38 @@ class Teacher:
                 f"`teacher` {path} has the classes {', '.join(named) or 'unknown'}, but the task "
                 f"has {', '.join(task.classes)}: give a teacher for this task"
             )
+        # Stored probabilities belong to these weights.
         self._digest = hashlib.sha256()
         for name, value in sorted(stored.items()):
             self._digest.update(name.encode())
             self._digest.update(np.ascontiguousarray(value).tobytes())
         self._batch_size = batch_size
-        # Its own columns are put into the order of the student's classes.
+        # Columns of the teacher's probabilities in the order of the student's classes.
         self._order = [named.index(name) for name in task.classes]
         self._task.options = dataclasses.replace(task.options, config=config)
         self._task.tokenizer = found.tokenizer
-        self._task.prefix = ""  # It has a folder of its own.
+        self._task.prefix = ""  # Its files are in a folder of their own.
         task.distillation = distillation
         task.labels = (*task.labels, TEACHER_PROBABILITIES)
 
     def teach(self, devices: Devices, split: Split, folder: str) -> Split:
         """Returns the training split with the teacher's probabilities.
 
-        They are stored for later runs, in a folder within `folder` that is named after the teacher.
+        They are stored for later runs, in a folder within `folder` whose name has a digest of the
+        teacher and the examples.
         """
         settings = {**self._task.settings, "weights": self._digest.hexdigest()}
         digest = feature_table.examples_digest(split.examples, [feature_table.FORMAT, settings])
         folder = os.path.join(folder, f"teacher-{digest}")
         is_missing = not files.exists(probabilities_file(folder, "train"))
-        # On a network file system one worker may not see it yet, and can't predict alone.
+        # On a network file system one worker may not see the file yet, and can't predict alone.
         if devices.any_process(is_missing):
             predictions = self._predict(devices, split)
             if devices.is_chief:
                 tf.io.gfile.makedirs(folder)
                 self._task.store(folder, "train", split.examples, predictions)
-            devices.wait_for_all()  # The others wait for the file.
-        # As it is stored, so that a later run reads the same numbers.
+            devices.wait_for_all()  # Until the chief has written the file.
+        # Read them back, so that this run and later ones have the same, rounded numbers.
         stored = self._task.average([folder], "train", split.examples)[:, self._order]
         features = self._task.with_probabilities(split.examples, split.features, stored)
         return dataclasses.replace(split, features=features)
@@ -133,7 +136,7 @@ class Teacher:
 
 
 def _reading(kind: Kind, trained: TaskRecord | None) -> dict[str, Any]:
-    """Returns the options in which a teacher's run read texts otherwise than `kind` does."""
+    """Returns the options by which a teacher's own run read texts; {} if unknown."""
     known = (
         checked_options(type(kind), trained.kind, f"{RUN_FILE} of the teacher") if trained else {}
     )

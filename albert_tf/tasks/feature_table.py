@@ -1,4 +1,4 @@
-"""Features of a whole set -> batches padded to a length; kept on disk between runs."""
+"""Features of a whole set: kept on disk between runs, and read in batches of padded rows."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from albert_tf.training.interfaces import InputFn
 from albert_tf.training.length_buckets import LengthBatches
 from albert_tf.training.trainer import InputByLength
 
-# Increment this whenever the same examples and settings give other features than before.
+# Increment this whenever a change gives the same examples and settings other features.
 FORMAT = 5
-# Features that are a vector for each row, and not a value for each position.
+# Features with a vector for each row instead of a value for each position.
 PER_ROW = ("label_targets",)
-# Batches of more positions gain by a static length, for which chains of operations are compiled
-# (model/fusion.py): a step of ALBERT-base 6 % at 2,048. Shorter ones take as long without it.
+# Only larger batches gain by a static length, for which XLA compiles chains of operations
+# (model/fusion.py): a step of ALBERT-base takes 6 % less time at 2,048 positions.
 SHORT_POSITIONS = 1024
-# Stands for the lengths of all short batches.
+# Stands for the length of a batch of at most SHORT_POSITIONS.
 ANY_LENGTH = 0
 _SECONDS_BETWEEN_LINES = 10
 
@@ -45,8 +45,8 @@ class FeatureTable:
     lengths: np.ndarray  # `<int64>[N]`, positions of each row.
     # By name, features with one value per row, `[N]`, or a vector, `[N, ...]` (PER_ROW).
     scalars: Mapping[str, np.ndarray]
-    # By name, per-position features of all rows, concatenated: `[sum of lengths, ...]`. Their first
-    # axis is the last one of a row's feature.
+    # By name, per-position features of all rows, concatenated: `[sum of lengths, ...]`. The axis of
+    # positions, the last one of a row, comes first here.
     sequences: Mapping[str, np.ndarray]
 
     @classmethod
@@ -54,8 +54,8 @@ class FeatureTable:
         """Collects rows.
 
         Args:
-          rows: Features by name, the same names in each row, of shape `[]`, or `[..., L]` with L
-            the length of that row's `input_ids`; those of PER_ROW of one shape in all rows.
+          rows: Features by name, the same names in each row. Their shape is `[]`, or `[..., L]`
+            with L the length of the row's `input_ids`; features of PER_ROW have any one shape.
         """
         rows = list(rows)
         scalars, sequences = {}, {}
@@ -68,7 +68,7 @@ class FeatureTable:
         return cls(lengths, scalars, sequences)
 
     def select(self, names: Sequence[str]) -> FeatureTable:
-        """Returns a table with only the named features, of those that it has."""
+        """Returns a table with only the named features; names that it lacks are ignored."""
         kept = [
             {name: features[name] for name in names if name in features}
             for features in (self.scalars, self.sequences)
@@ -78,13 +78,13 @@ class FeatureTable:
     def training_input(
         self, batches: LengthBatches, first_step: int, static_shapes: bool = True
     ) -> InputByLength:
-        """Returns the batches of a plan from a given step on, in the form the Trainer takes.
+        """Returns the batches of a plan from a given step on, as the Trainer takes them.
 
         Args:
           batches: The plan.
           first_step: The step of the first batch.
-          static_shapes: Whether each length has its own dataset; else short batches share one,
-            whose elements are of any length.
+          static_shapes: Whether each length has its own dataset; if not, short batches share one
+            dataset of any length.
         """
         lengths = batches.lengths
         if not static_shapes:
@@ -100,8 +100,8 @@ class FeatureTable:
     def evaluation_inputs(self, batches: LengthBatches) -> list[InputFn]:
         """Returns the batches of a plan, one function for each length.
 
-        Besides the features they have `example_weights` `<float32>[B]`, from the plan, and
-        `example_rows` `<int32>[B]`, the row number in the table.
+        They also have `example_weights` `<float32>[B]`, from the plan, and `example_rows`
+        `<int32>[B]`, the number of each row in the table.
         """
         return [
             functools.partial(self._dataset, steps, length, weighted=True)
@@ -126,7 +126,8 @@ class FeatureTable:
         weighted: bool = False,
     ) -> tf.data.Dataset:
         """Returns one host's share of batches of one length, per-replica batches in turn."""
-        scalars, sequences = self._tensors  # Not inside `read`: they would belong to its graph.
+        # Made outside of `read`, whose graph would own them otherwise.
+        scalars, sequences = self._tensors
         plan = {"rows": _share(batches.rows, context)}
         if weighted:
             plan["weights"] = _share(batches.weights, context)
@@ -149,9 +150,9 @@ class FeatureTable:
 
 
 def _pad(rows: tf.RaggedTensor, value: int, shape: list[Any]) -> tf.Tensor:
-    """Pads ragged `[B, L, ...]` to one tensor `[B, ..., L]`; `shape` is `[B, L]`."""
+    """Pads ragged `[B, L, ...]` to a tensor `[B, ..., L]`; `shape` is `[B, L]`."""
     shape = [*shape, *rows.shape[2:]]
-    # to_tensor loses a part of the shape that it is given.
+    # to_tensor forgets static sizes beside a dynamic one.
     static = [size if isinstance(size, int) else None for size in shape]
     padded = tf.ensure_shape(rows.to_tensor(value, shape=tf.stack(shape)), static)
     return tf.transpose(padded, [0, *range(2, len(shape)), 1])
@@ -160,19 +161,18 @@ def _pad(rows: tf.RaggedTensor, value: int, shape: list[Any]) -> tf.Tensor:
 def _by_length(
     batches: LengthBatches, lengths: np.ndarray, kept: Any = True
 ) -> Iterator[tuple[int, LengthBatches]]:
-    """Yields each of the steps' lengths, longest first, and the batches of the steps to keep."""
+    """Yields each length, longest first, and the kept batches of that length."""
     for length in np.unique(lengths)[::-1].tolist():
         at = kept & (lengths == length)
         yield length, LengthBatches(batches.rows[at], batches.lengths[at], batches.weights[at])
 
 
 def _replicas(context: tf.distribute.InputContext) -> int:
-    """Returns the number of a host's replicas."""
     return context.num_replicas_in_sync // context.num_input_pipelines
 
 
 def _share(batches: np.ndarray, context: tf.distribute.InputContext) -> np.ndarray:
-    """Returns this host's part of batches `[T, B]`, `[T * replicas, B / all replicas]`."""
+    """Returns this host's part `[T * its replicas, B / all replicas]` of batches `[T, B]`."""
     size = batches.shape[1] // context.num_input_pipelines
     own = batches[:, context.input_pipeline_id * size :][:, :size]
     return own.reshape(-1, size // _replicas(context))
@@ -186,12 +186,12 @@ def load_or_make_features(
 ) -> FeatureTable:
     """Returns the features of examples, from the cached file if there is one.
 
-    The file's name ends in a digest of the examples and the settings, and the file is written by
-    one rename: it is never stale. If it can't be read, it is made again.
+    The name of the file has a digest of examples and settings, and a rename completes it: it is
+    never stale. A file that can't be read is made again.
 
     Args:
-      examples: Dataclasses whose `repr` shows all that they hold.
-      make_rows: Makes their features, in the form that FeatureTable.from_rows takes.
+      examples: Dataclasses whose `repr` shows everything in them.
+      make_rows: Makes their features, as FeatureTable.from_rows takes them.
       settings: Everything else that shapes the features, as JSON.
       stem: Beginning of the file's path.
     """
@@ -201,7 +201,7 @@ def load_or_make_features(
             stored = _read(path)
             logging.info("features of %d examples: read from %s", len(examples), path)
             return stored
-        except Exception as error:  # Whatever is wrong with it.
+        except Exception as error:  # NumPy and zipfile raise many kinds.
             logging.warning("%s can't be read (%s): it is written again", path, error)
     rows = list(_counted(make_rows(examples), len(examples)))
     if not rows:
@@ -215,7 +215,7 @@ def load_or_make_features(
 
 
 def examples_digest(examples: Sequence[Any], settings: Any = None) -> str:
-    """Returns a digest of examples, dataclasses, and of settings, as JSON."""
+    """Returns a digest of examples (dataclasses) and settings (values of JSON)."""
     found = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for example in examples:
         found.update(repr(example).encode("utf-8", "surrogatepass") + b"\n")

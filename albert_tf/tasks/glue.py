@@ -1,4 +1,4 @@
-"""GLUE: one table of its tasks, and one reader of their files."""
+"""GLUE: a table of its tasks, and the reader of their files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SPLITS = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 
 @dataclasses.dataclass(frozen=True)
 class GlueTask:
-    """Where to find a task's texts and labels."""
+    """The files and columns of a task."""
 
     folder: str  # The task's folder within that of GLUE.
     text_a: str  # Column of the text.
@@ -26,17 +26,17 @@ class GlueTask:
     label: str = "label"  # Column of the label.
     # The classes in the order of their ids; empty for a regression.
     labels: tuple[str, ...] = ("0", "1")
-    # File name of each split of the task: train, dev, test. Test files have no labels.
+    # Split ("train", "dev", "test") -> name of its file. Test files have no labels.
     files: Mapping[str, str] = dataclasses.field(default_factory=lambda: _SPLITS)
-    # Splits whose file has no header, with the column names it would have.
+    # Split whose file has no header -> the names of its columns.
     headless: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    # Whether rows with missing cells are skipped instead of being an error.
+    # Whether rows with missing cells are skipped; if not, they are errors.
     skips_short_rows: bool = False
-    # The metric by which checkpoints are compared, under the release's name.
+    # The metric that checkpoints are compared by, under the release's name.
     key_metric: str = "eval_accuracy"
     # The leaderboard's name for the task; None if it is the folder's.
     submission: str | None = None
-    # The smallest and the largest number that a regression may submit.
+    # The range of numbers that the leaderboard takes for a regression.
     number_range: tuple[float, float] = (-math.inf, math.inf)
 
 
@@ -77,24 +77,23 @@ GLUE_TASKS: Mapping[str, GlueTask] = {
     ),
 }
 
-# Tasks without a run of their own: they evaluate and predict with MNLI's.
+# Tasks that have no training data: the model trained on MNLI evaluates and predicts them.
 OF_MNLI = ("mismnli", "ax")
 
 
 @dataclasses.dataclass(frozen=True)
 class TextExample:
-    """A text, or a pair of texts, to be classified."""
+    """A text, or a pair of texts, to classify."""
 
-    guid: str  # Its id: the index in its file, or the line number.
+    guid: str  # Its id: the index in its file, or the number of its line.
     text_a: str  # Raw text; may be empty.
     text_b: str | None  # The second text, or None.
-    # Id of the class, the ids of several classes, or a regression's number; None in a test file,
-    # which has no labels.
+    # Id of the class, ids of several classes, or a regression's number; None if unknown.
     label: int | float | tuple[int, ...] | None
 
 
 def are_two(first: str, second: str) -> bool:
-    """Whether two tasks are different ones of GLUE, whose classes may have the same names."""
+    """Whether two names are different tasks of GLUE, even if their classes have the same names."""
     runs = ["mnli" if name in OF_MNLI else name for name in (first, second) if name in GLUE_TASKS]
     return len(set(runs)) == 2
 
@@ -110,6 +109,7 @@ def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> l
     if split not in task.files:
         raise ValueError(f"task {task_name} has no {split} split, only {', '.join(task.files)}")
     path = os.path.join(data_dir, task.folder, task.files[split])
+    # The columns that the split's file must have.
     wanted = [task.text_a, *([task.text_b] if task.text_b else [])]
     if split != "test":
         wanted.append(task.label)

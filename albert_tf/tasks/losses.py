@@ -1,4 +1,4 @@
-"""The tasks' losses, per example, and the examples' weights; a task sums them."""
+"""Losses of each example, and the weights of examples; a task sums them."""
 
 from __future__ import annotations
 
@@ -8,37 +8,40 @@ from keras import ops
 
 from albert_tf.types import Array, Features
 
-# The feature with a teacher's probabilities.
+# Name of the feature that holds a teacher's probabilities.
 TEACHER_PROBABILITIES = "teacher_probabilities"
 
 
 def example_weights(features: Features) -> Array:
-    """Returns the rows' weights `<float32>[B]`, 0 for those that only fill a batch up."""
+    """Returns the weights `<float32>[B]` of rows; rows that only fill up a batch have 0."""
     weights = features.get("example_weights")
     if weights is None:
-        # Among several workers TensorFlow does not know a batch's static size.
+        # With several workers the static batch size is unknown to TensorFlow.
         return ops.ones(ops.shape(features["input_ids"])[:1], "float32")
     return ops.cast(weights, "float32")
 
 
 @dataclasses.dataclass(frozen=True)
 class Distillation:
-    """How much a student learns from its teacher, and how much from the labels.
+    """How a student weighs its teacher's probabilities against the labels.
 
     Source: Hinton et al. 2015, Distilling the Knowledge in a Neural Network (arXiv 1503.02531).
     """
 
-    weight: float  # Share of the teacher's part in the loss; the labels' is the rest.
-    # What the logits of both are divided by in the teacher's part. It is multiplied by the
-    # temperature's square, so that its gradient stays as large.
+    weight: float  # The teacher's share of the loss; labels have the rest.
+    # Divides the logits of both models in the teacher's part, which is multiplied by the square of
+    # the temperature so that its gradient keeps its size.
     temperature: float
 
     def mix(self, loss: Array, probabilities: Array, logits: Array) -> Array:
-        """Returns the student's loss: that on the labels, `<float32>[...]`, and the teacher's part.
+        """Mixes the loss on labels, `<float32>[...]`, with the loss on the teacher's probabilities.
 
-        The probabilities `<float32>[..., C]` are the teacher's, the logits the student's.
+        Args:
+          loss: The student's loss on the labels.
+          probabilities: The teacher's, `<float32>[..., C]`.
+          logits: The student's, `<float32>[..., C]`.
         """
-        # Logits of the teacher, up to a constant.
+        # The teacher's logits, up to a constant.
         theirs = ops.log(ops.maximum(probabilities, 1e-30)) / self.temperature
         ours = ops.log_softmax(logits / self.temperature, axis=-1)
         soft = -ops.sum(ops.softmax(theirs, axis=-1) * ours, axis=-1)
@@ -53,7 +56,7 @@ def classification_loss(labels: Array, logits: Array) -> Array:
 def multilabel_loss(targets: Array, logits: Array) -> Array:
     """Returns the binary cross entropy `<float32>[B]`, the mean over C classes.
 
-    Targets and logits are `<float32>[B, C]`; a target of 1 = the example has the label.
+    Targets and logits are `<float32>[B, C]`; a target is 1 if the example has the label.
     """
     return ops.mean(ops.binary_crossentropy(targets, logits, from_logits=True), axis=-1)
 
@@ -66,21 +69,22 @@ def regression_loss(labels: Array, logits: Array) -> Array:
 def position_loss(positions: Array, log_probs: Array) -> Array:
     """Returns the negative log-likelihood `<float32>[B]` of positions `<int32>[B]`.
 
-    One outside [0, S) of the log-probabilities `<float32>[B, S]` costs nothing.
+    A position outside [0, S) of the log-probabilities `<float32>[B, S]` costs nothing.
 
     Source: run_squad_v1.py and run_squad_v2.py, compute_loss.
     """
-    # Not a gather: it would read beyond the sequence, or fail.
+    # A gather would read beyond the sequence, or fail.
     chosen = ops.one_hot(positions, ops.shape(log_probs)[-1], dtype=log_probs.dtype)
     return -ops.sum(chosen * log_probs, axis=-1)
 
 
 def span_losses(outputs: dict[str, Array], features: Features) -> dict[str, Array]:
-    """Returns the two losses of a span, each halved: their sum is the loss that is minimised.
+    """Returns the losses `<float32>[B]` of start and end, halved: training minimises their sum.
 
-    They are `<float32>[B]`. The outputs are those of AlbertForQuestionAnswering, or of
-    AlbertForQuestionAnsweringV2 given the true starts; the features, `start_positions` and
-    `end_positions` `<int32>[B]`.
+    Args:
+      outputs: Outputs of AlbertForQuestionAnswering, or of AlbertForQuestionAnsweringV2 given the
+        true starts.
+      features: `start_positions` and `end_positions`, `<int32>[B]`.
     """
     losses = {}
     for side in ("start", "end"):
@@ -94,8 +98,8 @@ def span_losses(outputs: dict[str, Array], features: Features) -> dict[str, Arra
 def answerability_loss(outputs: dict[str, Array], features: Features) -> Array:
     """Returns half the cross entropy `<float32>[B]` of `cls_logits` and `is_impossible`.
 
-    The outputs are AlbertForQuestionAnsweringV2's; of the feature `is_impossible` `<int32>[B]`, 1 =
-    the question has no answer.
+    The outputs are those of AlbertForQuestionAnsweringV2; the feature `is_impossible` `<int32>[B]`
+    is 1 if the question has no answer.
 
     Source: run_squad_v2.py, model_fn.
     """

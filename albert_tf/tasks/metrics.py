@@ -1,6 +1,7 @@
-"""Metrics over a whole set: NaN where a number that they are computed of is.
+"""Metrics over a whole set, each a short formula in NumPy; a NaN in the numbers gives NaN.
 
-Written out in NumPy: each is a formula of a line or two.
+SQuAD's metrics take by question: `predictions`, texts, "" for no answer; `answers`, the gold
+answers, none if there is no answer; and `null_odds`, the scores of "no answer".
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def accuracy(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Returns the fraction of correct predictions `<int>[B]`; B is the whole set here."""
+    """Returns the fraction of correct predictions `<int>[B]`; here B is the whole set."""
     return float(np.mean(np.asarray(labels) == np.asarray(predictions)))
 
 
@@ -30,21 +31,21 @@ def f1(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def micro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Returns F1 over all decisions of `<bool>[B, C]`, of all classes together; 0 if undefined."""
+    """Returns F1 over all decisions `<bool>[B, C]`, classes taken together; 0 if undefined."""
     return f1(np.ravel(labels), np.ravel(predictions))
 
 
 def macro_f1(labels: ArrayLike, predictions: ArrayLike) -> float:
-    """Returns the mean of the C classes' F1 of `<bool>[B, C]`; where undefined, it counts as 0."""
+    """Returns the mean F1 of the classes of `<bool>[B, C]`; an undefined F1 counts as 0."""
     columns = zip(np.transpose(labels), np.transpose(predictions), strict=True)
     return float(np.mean([f1(*column) for column in columns]))
 
 
 def mean_average_precision(labels: ArrayLike, scores: ArrayLike) -> float:
-    """Returns the mean of the average precisions of C classes that occur; 0 if none does.
+    """Returns the mean average precision of the classes that occur; 0 if none does.
 
-    A class's is its precision among the k highest scores, averaged over those k whose score is an
-    example's that has the label; equal scores are ranked together.
+    Average precision of a class is its precision among the k highest scores, averaged over all k at
+    which an example has the label. Equal scores are ranked together.
 
     Args:
       labels: `<bool>[B, C]`.
@@ -53,6 +54,7 @@ def mean_average_precision(labels: ArrayLike, scores: ArrayLike) -> float:
     found = [math.nan] if np.isnan(scores).any() else []
     for column, of_class in zip(np.transpose(labels), np.transpose(scores), strict=True):
         if column.any():
+            # Examples from the highest score down; of equal scores only the last one counts.
             order = np.argsort(-of_class, kind="stable")
             is_last = np.append(np.diff(of_class[order]) != 0, True)
             hits = np.cumsum(column[order])[is_last]
@@ -79,7 +81,8 @@ def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
 def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns the linear correlation of two `<float>[B]`; 0 if one is constant."""
     x, y = (np.asarray(values, np.float64) for values in (labels, predictions))
-    if not np.ptp(x) * np.ptp(y):  # Its mean may be rounded, so that differences from it remain.
+    # Not left to the formula: the mean of a constant may be rounded, and differ from it.
+    if not np.ptp(x) * np.ptp(y):
         return 0.0
     x, y = x - x.mean(), y - y.mean()
     return ratio(np.sum(x * y), np.sqrt(np.sum(x * x) * np.sum(y * y)))
@@ -91,13 +94,13 @@ def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def binary_log_loss(labels: ArrayLike, probabilities: ArrayLike) -> float:
-    """Returns the mean of -log p of what is true: `<bool>[B, C]` against `<float>[B, C]`."""
+    """Returns the mean of -log p of the true decisions: `<bool>[B, C]`, `<float>[B, C]`."""
     chosen = np.where(labels, probabilities, 1 - np.asarray(probabilities))
     return float(-np.log(np.maximum(chosen, np.finfo(np.float64).tiny)).mean())
 
 
 def log_loss(labels: ArrayLike, probabilities: ArrayLike) -> float:
-    """Returns the mean of -log p of the true class: `<int>[B]` against `<float>[B, C]`."""
+    """Returns the mean of -log p of the true classes: `<int>[B]`, `<float>[B, C]`."""
     chosen = np.take_along_axis(np.asarray(probabilities), np.asarray(labels)[:, None], axis=-1)
     return float(-np.log(np.maximum(chosen, np.finfo(np.float64).tiny)).mean())
 
@@ -113,7 +116,7 @@ def ratio(numerator: float, denominator: float) -> float:
 
 
 def _confusion(labels: ArrayLike, predictions: ArrayLike) -> list[float]:
-    """Counts true positives, false positives, false negatives and true negatives of class 1."""
+    """Returns true positives, false positives, false negatives and true negatives of class 1."""
     label, prediction = (np.asarray(values) == 1 for values in (labels, predictions))
     cells = (label & prediction, ~label & prediction, label & ~prediction, ~label & ~prediction)
     return [float(cell.sum()) for cell in cells]
@@ -155,14 +158,9 @@ def answer_f1(prediction: str, answer: str) -> float:
 def squad_v1_scores(
     predictions: Mapping[str, str], answers: Mapping[str, Sequence[str]]
 ) -> dict[str, float]:
-    """Scores predictions like the official evaluator of SQuAD 1.1.
+    """Returns `exact_match` and `f1`, in percent, like the official evaluator of SQuAD 1.1.
 
-    Args:
-      predictions: Text by question; a missing one counts as wrong.
-      answers: Gold answers by question.
-
-    Returns:
-      `exact_match` and `f1`, in percent.
+    A question without a prediction counts as wrong.
 
     Source: evaluate-v1.1.py, evaluate.
     """
@@ -171,7 +169,7 @@ def squad_v1_scores(
         text = predictions.get(qas_id)
         if text is not None:
             exact += max(answer_exact_match(text, gold) for gold in golds)
-            # Here two answers without any word score 0.
+            # In this evaluator two answers without any word score 0.
             f1s += max(answer_f1(text, gold) for gold in golds) if normalize_answer(text) else 0.0
     return {"exact_match": 100 * exact / len(answers), "f1": 100 * f1s / len(answers)}
 
@@ -180,10 +178,6 @@ def squad_v2_raw_scores(
     predictions: Mapping[str, str], answers: Mapping[str, Sequence[str]]
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Returns exact match and F1, in [0, 1], of each predicted question.
-
-    Args:
-      predictions: Text by question, empty for no answer.
-      answers: Gold answers by question; none if there is no answer.
 
     Source: evaluate-v2.0.py, get_raw_scores.
     """
@@ -203,13 +197,8 @@ def best_null_threshold(
 ) -> tuple[float, float]:
     """Finds the null threshold with the best score on a set.
 
-    A question is answered if its null odds are at most the threshold, else left unanswered.
-
-    Args:
-      scores: Score of each question in [0, 1], if it is answered.
-      predictions: Text by question.
-      null_odds: Null odds (score of "no answer") by question.
-      answers: Gold answers by question.
+    A question is answered if its null odds are at most the threshold. `scores` has the score of
+    each question, in [0, 1], if it is answered.
 
     Returns:
       The best score in percent, and its threshold: the lowest of several, or 0.0 if it is best to
@@ -217,12 +206,14 @@ def best_null_threshold(
 
     Source: evaluate-v2.0.py, find_best_thresh.
     """
+    # Leaving all questions unanswered is right where there is no answer.
     current = best = float(sum(not answers[qas_id] for qas_id in scores))
     threshold = 0.0
+    # Raise the threshold from one question's null odds to the next.
     for qas_id in sorted(null_odds, key=null_odds.__getitem__):
         if qas_id not in scores:
             continue
-        # A question without an answer counts from the start, but not once a text is predicted.
+        # Answering a question that has no answer loses its point.
         current += scores[qas_id] if answers[qas_id] else -bool(predictions[qas_id])
         if current > best:
             best, threshold = current, null_odds[qas_id]
@@ -235,15 +226,11 @@ def squad_v2_scores(
     answers: Mapping[str, Sequence[str]],
     null_threshold: float = math.inf,
 ) -> dict[str, float]:
-    """Scores predictions like the official evaluator of SQuAD 2.0.
+    """Scores predictions like the official evaluator of SQuAD 2.0; skips missing questions.
 
-    Args:
-      predictions: Text by question, empty for no answer; missing questions are left out.
-      null_odds: Null odds (score of "no answer") by question.
-      answers: Gold answers by question; none if there is no answer.
-      null_threshold: Above these odds a question counts as predicted to have no answer, whatever
-        its text. The evaluator's own, 1.0, suits probabilities; the release also uses it for
-        logits, and so loses answers.
+    A question whose null odds exceed `null_threshold` counts as predicted to have no answer,
+    whatever its text. The evaluator's default, 1.0, suits probabilities; the release applies it to
+    logits, and so loses answers.
 
     Returns:
       `exact` and `f1` in percent and their `total`, each also for the questions with and without

@@ -1,4 +1,4 @@
-"""Preprocessor: raw texts (lists, tables, datasets) -> inputs, and batches for `fit`."""
+"""Preprocessor: raw texts (lists, tables, datasets) -> a model's inputs, or batches for `fit`."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Preprocessor:
 
     Args:
       vocabulary: The model's vocabulary.
-      max_seq_length: Maximum number of pieces per sequence, special ones included; what is longer
-        is cut, but contexts of questions give several rows.
+      max_seq_length: Maximum number of pieces per sequence, special ones included. Longer texts
+        are truncated, but a question's context is split into several rows.
       labels: The classes in the order of their ids: names, or numbers, which become names ("3").
       max_qa_length: Maximum number of pieces per choice.
       max_query_length: Maximum number of pieces per question on a context.
@@ -91,9 +91,9 @@ class Preprocessor:
         model was fine-tuned with.
 
         Args:
-          path: What the model's `from_weights` takes.
-          max_seq_length: See the class; if it is unknown, as many as the model has positions.
-          labels: See the class; by default those stored, if there are any.
+          path: Any path that the model's `from_weights` takes.
+          max_seq_length: See the class; if unknown, the model's number of positions.
+          labels: See the class; by default the stored ones, if any.
           spm_model_file: A SentencePiece model, if there is none beside the weights.
           vocab_file: Or a WordPiece vocabulary.
           do_lower_case: Whether the model is uncased; see vocabulary.find.
@@ -126,7 +126,7 @@ class Preprocessor:
 
     @property
     def options(self) -> dict[str, int]:
-        """How texts are read, as a run's record has it."""
+        """The lengths, as a run's record has them."""
         return {name: getattr(self, name) for name in _LENGTHS}
 
     def save(self, directory: str | os.PathLike[str]) -> None:
@@ -134,6 +134,7 @@ class Preprocessor:
 
         There `from_weights`, albert-export and albert-predict find them.
         """
+        # First refuse anything that would make a mixture of two models.
         directory = os.fspath(directory)
         if not files.is_remote(directory):
             os.makedirs(directory, exist_ok=True)
@@ -150,7 +151,7 @@ class Preprocessor:
             raise FileExistsError(f"{found.path} is another vocabulary: save to a new directory")
         if self.labels:
             labels_file.write(directory, self.labels)
-        # Into the record of the run, if it is the directory of one.
+        # In the directory of a run, its record gets the lengths.
         run = run_record.find_run(directory) or RunRecord(settings={}, config={})
         task = run.task or TaskRecord("")
         task = dataclasses.replace(task, kind={**task.kind, **self.options})
@@ -167,22 +168,22 @@ class Preprocessor:
     ) -> dict[str, Any]:
         """Turns raw texts into one batch, padded to its longest row.
 
-        A dataset's `map` can call it as well, tf.data's and that of Hugging Face's datasets: with a
-        batch, or with one text, of which it makes a row of `max_seq_length`, without an axis N.
+        It also works in `map` of tf.data and of Hugging Face's datasets: with a batch of texts, or
+        with one text, which becomes a row of `max_seq_length`, without an axis N.
 
         Args:
-          texts: N texts, or one: strings, or a table's column of them; or a dictionary of `text`
-            and, perhaps, `text_pair`.
+          texts: N texts, or one: strings, or a table's column of strings; or a dictionary with
+            `text` and optionally `text_pair`.
           pairs: N second texts.
           choices: For each text, C choices.
-          contexts: For each text, which is then a question, the context of its answer.
-          pad_to: Pads to a multiple of it, but not beyond `max_seq_length`, so that a compiled
-            model meets few lengths; with `pad_to=preprocess.max_seq_length`, one.
+          contexts: For each text, which is then a question, the context to search for its answer.
+          pad_to: Pads to a multiple of this, up to `max_seq_length`, so that a compiled model meets
+            few lengths; `pad_to=preprocess.max_seq_length` gives one length.
 
         Returns:
           `input_ids`, `input_mask` and `segment_ids`, each `<int32>[N, L]`, with choices
-          `[N, C, L]`. With contexts also `p_mask`, and `example_index` `<int32>[N]`, the number of
-          the question: each has as many rows as its context needs.
+          `[N, C, L]`. Contexts give as many rows as they need, and further features: `p_mask`, and
+          `example_index` `<int32>[N]`, the number of each row's question.
         """
         check_integer("pad_to", pad_to or 1, 1)
         is_row = False
@@ -190,10 +191,11 @@ class Preprocessor:
             pairs = texts.get("text_pair") if pairs is None else pairs
             texts = texts["text"]
             is_row = isinstance(texts, (str, bytes))
-        if hasattr(texts, "graph"):  # A tensor without a value, as tf.data's map gives it.
+        if hasattr(texts, "graph"):  # A symbolic tensor, in tf.data's map.
             if contexts is not None:
                 raise ValueError("`contexts` give several rows each: call it outside of `map`")
             return self._in_graph({"texts": texts, "pairs": pairs, "choices": choices}, pad_to)
+        # Make the rows, then pad all to the same length.
         columns = text_columns.read(texts, pairs=pairs, choices=choices, contexts=contexts)
         rows = list(self._rows(columns))
         if not rows:
@@ -205,7 +207,7 @@ class Preprocessor:
         return {name: value[0] for name, value in features.items()} if is_row else features
 
     def _in_graph(self, given: Mapping[str, Any], pad_to: int | None) -> dict[str, Any]:
-        """Does the same when the graph runs that tf.data's map is building."""
+        """Adds an operation to the graph that does the same when the graph runs."""
         import tensorflow as tf
 
         given = {name: value for name, value in given.items() if value is not None}
@@ -244,15 +246,16 @@ class Preprocessor:
     ) -> Any:
         """Turns raw texts into batches for `fit`, `evaluate` and `predict`.
 
-        A batch is padded to one of a few lengths. `shuffle` draws batches of similar lengths, anew
-        in each epoch; without it they are in the order of the texts.
+        A batch is padded to one of a few lengths. `shuffle` draws batches of texts of similar
+        length, anew in each epoch; without it batches keep the order of the texts.
 
         Args:
-          texts: N texts; or a table with a column `text`, perhaps `text_pair` and `label`: a pandas
-            frame, a dictionary, a Dataset of Hugging Face's, where ids stand for the names of a
-            ClassLabel; or a tf.data.Dataset of texts, (texts, labels) or (texts, labels, weights).
-          labels: N of `self.labels`, as names or the numbers that they were made of; N lists of
-            names, which become 0 or 1 for each class; or N ids of classes or other numbers.
+          texts: N texts; or a table with the column `text` and optionally `text_pair` and `label`:
+            a pandas DataFrame, a dictionary, or Hugging Face's Dataset, where ids get the names of
+            its ClassLabel; or a tf.data.Dataset of texts, (texts, labels) or (texts, labels,
+            weights).
+          labels: N of `self.labels`, as names or as the numbers that they were made from; N lists
+            of names, which become 0 or 1 for each class; or N ids of classes or other numbers.
           batch_size: Rows per batch; the last one may have fewer.
           pairs: See `__call__`.
           choices: See `__call__`.
@@ -263,8 +266,8 @@ class Preprocessor:
           static_lengths: Number of lengths that batches are padded to; each is compiled once. 1
             pads all to `max_seq_length`, which models with an output per position need in
             `predict`.
-          pad_to: Lengths are instead the multiples of it up to `max_seq_length`: on JAX, where each
-            new one takes seconds to compile, several datasets then share them.
+          pad_to: Lengths are instead the multiples of this up to `max_seq_length`, so that several
+            datasets share them: on JAX each new length takes seconds to compile.
 
         Returns:
           On TensorFlow a tf.data.Dataset, else a keras.utils.PyDataset, of (inputs,), (inputs,
@@ -272,19 +275,22 @@ class Preprocessor:
         """
         check_integer("batch_size", batch_size, 1)
         check_integer("static_lengths", static_lengths, 1)
+        # Read everything into columns, and labels into numbers.
         columns = text_columns.read(
             texts, labels=labels, sample_weights=sample_weights, pairs=pairs, choices=choices
         )
         ids = columns.label_ids(self.labels)
-        if columns.sample_weights is not None and ids is None:  # They would be taken for labels.
+        # Keras would take the weights for labels.
+        if columns.sample_weights is not None and ids is None:
             raise ValueError("`sample_weights` apply to the loss of `labels`: give both")
+        # Choose the lengths that batches are padded to.
         rows = list(self._rows(columns))
         lengths: tuple[int, ...] = (self.max_seq_length,)
         if pad_to is not None:
             check_integer("pad_to", pad_to, 1)
             lengths = (*range(pad_to, self.max_seq_length, pad_to), self.max_seq_length)
         elif static_lengths > 1:
-            # GPUs or TPUs, if there are any.
+            # Keras lists GPUs or TPUs if there are any.
             on_cpu = keras.distribution.list_devices()[0].startswith("cpu")
             lengths = length_buckets.choose_static_lengths(
                 np.array([row["input_ids"].shape[-1] for row in rows]),

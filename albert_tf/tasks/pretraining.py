@@ -1,4 +1,4 @@
-"""Pre-training: masked LM and sentence order."""
+"""Pre-training: the losses and metrics of masked LM and sentence order."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ class PretrainingTask(Task):
       config: The model's config.
       dtype: Keras dtype policy of the model: "float32" or "mixed_bfloat16".
       recompute: See AlbertForPreTraining.
-      sentence_order_weight: Factor of the sentence-order loss, also where it is reported. 0 is
-        masked LM alone: the order head and the pooler get no gradient, and nothing is reported of
-        them.
+      sentence_order_weight: Factor of the sentence-order loss, in reports too. 0 leaves masked LM
+        alone: the order head and the pooler get no gradient, and have no metrics.
 
     Source: run_pretraining.py, get_masked_lm_output, get_sentence_order_output and model_fn.
     """
 
-    # As in the release: without any masked piece the loss is 0, not NaN.
+    # As in the release, a batch without masked pieces has a loss of 0, not NaN.
     loss_epsilon = {"masked_lm_loss": 1e-5}
     key_metric = "masked_lm_accuracy"
 
@@ -52,18 +51,15 @@ class PretrainingTask(Task):
         self.loss_names = ("masked_lm_loss", *orders)
 
     def build_model(self) -> keras.Model:
-        """Returns a new AlbertForPreTraining."""
         return AlbertForPreTraining(self.config, recompute=self.recompute, dtype=self.dtype)
 
     def loss_weights(self, features: Features) -> dict[str, Array]:
-        """Returns the number of masked pieces and, if their loss has a weight, of examples."""
         weights = {"masked_lm_loss": ops.sum(_piece_weights(features))}
         if self.sentence_order_weight:
             weights["sentence_order_loss"] = ops.sum(_order_weights(features))
         return weights
 
     def loss_sums(self, outputs: Any, features: Features) -> dict[str, Array]:
-        """Returns the negative log-likelihoods, summed over masked pieces and over examples."""
         pieces = nll(features["masked_lm_ids"], outputs["masked_lm_logits"])
         sums = {"masked_lm_loss": ops.sum(pieces * _piece_weights(features))}
         if self.sentence_order_weight:
@@ -73,7 +69,6 @@ class PretrainingTask(Task):
         return sums
 
     def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Array, Array]]:
-        """Returns sum and weight of the losses and of the accuracies, the release's metrics."""
         sums, weights = self.loss_sums(outputs, features), self.loss_weights(features)
         pieces = hits(features["masked_lm_ids"], outputs["masked_lm_logits"])
         sums["masked_lm_accuracy"] = ops.sum(pieces * _piece_weights(features))
@@ -91,7 +86,7 @@ def nll(labels: Array, logits: Array) -> Array:
 
 
 def hits(labels: Array, logits: Array) -> Array:
-    """Returns 1 where the largest of the logits `[..., C]` is the label's `[...]`, 0 elsewhere."""
+    """Returns 1 where the label `[...]` has the largest of the logits `[..., C]`, 0 elsewhere."""
     return ops.cast(
         ops.equal(ops.cast(ops.argmax(logits, axis=-1), labels.dtype), labels), "float32"
     )

@@ -1,4 +1,4 @@
-"""SQuAD's tasks, also on your own questions: from a model's outputs to answers."""
+"""SQuAD's tasks, also on a user's own questions: losses, answers, scores and files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from absl import logging
 
 from albert_tf.answers.rows import Row
 from albert_tf.storage import files
-from albert_tf.storage.text_files import parse_json
 from albert_tf.tasks import losses, metrics, squad_text
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.squad_text import (
@@ -23,12 +22,12 @@ from albert_tf.tasks.squad_text import (
     best_texts,
     predict,
 )
-from albert_tf.tasks.supervised import SupervisedTask, prediction_path
+from albert_tf.tasks.supervised import SupervisedTask, prediction_path, read_stored
 from albert_tf.types import Array, Features
 
 
 def _mean_nbest(nbests: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Averages several models' n best answers to a question, most probable first."""
+    """Averages the n best answers of several models to a question; most probable first."""
     totals: dict[str, float] = collections.defaultdict(float)
     for entries in nbests:
         for entry in entries:
@@ -38,7 +37,7 @@ def _mean_nbest(nbests: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str,
 
 
 class SquadTask(SupervisedTask[SquadExample, Predictions]):
-    """Base class of the tasks. Examples are SquadExamples, a row is a window on a paragraph."""
+    """Base class of the tasks here; a row is a window on a paragraph."""
 
     key_metric = "f1"
     metric_names: tuple[str, ...] = ("exact_match", "f1")
@@ -46,7 +45,7 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
     loss_names: tuple[str, ...] = ("start_loss", "end_loss")
 
     def check_answers(self, examples: Sequence[SquadExample], path: str, split: str) -> None:
-        """Checks that a file has the answers that a split of the task needs."""
+        """Checks that a split has the answers that the task needs."""
         if split == "dev" and not is_labelled(examples):
             raise ValueError(
                 f"{path} has no answers to evaluate with: give another file with `eval_file`, or "
@@ -54,7 +53,7 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
             )
 
     def texts(self, example: SquadExample) -> tuple[Any, ...]:
-        """Returns the raw texts of an example, as its kind takes them."""
+        """Returns the raw texts of an example in the form that the kind reads."""
         return example.question, example.paragraph
 
     def rows(
@@ -63,13 +62,11 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
         return squad_text.squad_rows(self.kind, examples, self.tokenizer, is_training)
 
     def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
-        """Returns half the loss of the start and half that of the end."""
         return losses.span_losses(outputs, features)
 
     def predictions(
         self, examples: Sequence[SquadExample], features: FeatureTable, outputs: Any
     ) -> Predictions:
-        """Returns the best answers, and the null odds of SQuAD 2.0."""
         windows = zip(_rows(features), rows_of(outputs), strict=True)
         rows = [(int(row["example_index"]), row, output) for row, output in windows]
         return predict(self.kind, examples, rows)
@@ -77,8 +74,8 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
     def predictions_of(
         self, examples: Sequence[SquadExample], found: Sequence[Mapping[str, Any]]
     ) -> Predictions:
-        """Returns predictions of what the kind found in the texts of each example."""
-        # Whatever the null odds: squad_v2's scores are those at the best threshold.
+        """Turns the kind's answers, one per example, into predictions."""
+        # Keep answers whatever their null odds: squad_v2 is scored at the best threshold.
         texts = {e.qas_id: each["answers"][0] for e, each in zip(examples, found, strict=True)}
         odds = {}
         if self.kind.may_be_impossible:
@@ -89,9 +86,9 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
     def write(
         self, directory: str, split: str, examples: Sequence[SquadExample], predictions: Predictions
     ) -> None:
-        """Writes predictions.json, nbest_predictions.json and, if there are any, null_odds.json.
+        """Writes predictions.json, nbest_predictions.json and, for SQuAD 2.0, null_odds.json.
 
-        For "dev" they are named dev_predictions.json and so on.
+        The files of "dev" are named dev_predictions.json and so on.
         """
         _write_json(directory, split, "predictions", self.final_texts(examples, predictions))
         _write_json(directory, split, "nbest_predictions", predictions.nbest)
@@ -109,7 +106,7 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
     ) -> Predictions:
         """Returns the answers with the highest mean probability, and mean null odds.
 
-        An answer that is not among a model's n best counts with probability 0.
+        An answer that is missing from a model's n best counts with probability 0.
 
         Source: the paper, section 4.9, which averages the scores of spans and of "no answer".
         """
@@ -135,7 +132,7 @@ class SquadV1Task(SquadTask):
         if without and (split == "train" or is_labelled(examples)):
             raise ValueError(
                 f"{path}: question {without[0]} has no answer, but this task needs one for each "
-                "question: set `task_name=squad_v2` or, of question_answering, `allow_no_answer`"
+                "question: set `task_name=squad_v2` or, for question_answering, `allow_no_answer`"
             )
 
     def scores(
@@ -150,8 +147,8 @@ class SquadV1Task(SquadTask):
 class SquadV2Task(SquadTask):
     """SQuAD 2.0: a question may have no answer.
 
-    The release's head has a beam of starts and their ends, and one for null odds; BERT's is that of
-    SQuAD 1.1, and no answer is the span of [CLS].
+    The release's head has a beam of starts and their ends, and a classifier for null odds. BERT's
+    head is that of SQuAD 1.1, where the span of [CLS] stands for no answer.
 
     Source: run_squad_v2.py; google-research/bert, run_squad.py with version_2_with_negative.
     """
@@ -166,7 +163,7 @@ class SquadV2Task(SquadTask):
             self.loss_names = (*self.loss_names, "answerability_loss")
 
     def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
-        """Returns half the losses of start, end and, with the release's head, answerability."""
+        """Adds the loss of answerability, which only the release's head has."""
         found = super().example_losses(outputs, features)
         if self.kind.has_beam:
             found["answerability_loss"] = losses.answerability_loss(outputs, features)
@@ -175,10 +172,10 @@ class SquadV2Task(SquadTask):
     def final_texts(
         self, examples: Sequence[SquadExample], predictions: Predictions
     ) -> dict[str, str]:
-        """Returns the answers; "" if null odds reach the threshold.
+        """Returns the answers, but "" where null odds reach the threshold.
 
-        It is the one that `tuned` was told or, as in the release, the one with the best F1 on the
-        set itself. For a set without labels that is unknown, and 0 (even odds) is used.
+        The threshold comes from `tuned` or, as in the release, is the best for F1 on the set
+        itself. For a set without labels it is 0 (even odds).
         """
         threshold = predictions.null_threshold
         if threshold is None and is_labelled(examples):
@@ -189,7 +186,7 @@ class SquadV2Task(SquadTask):
         return apply_null_threshold(predictions, threshold)
 
     def tuned(self, predictions: Predictions, dev_scores: Mapping[str, float]) -> Predictions:
-        """Returns predictions with the null threshold that gave the best F1 on "dev"."""
+        """Takes the null threshold that gave the best F1 on "dev"."""
         threshold = dev_scores.get("best_f1_thresh")
         if threshold is not None:
             logging.info("null threshold: %g, the best of the file to evaluate on", threshold)
@@ -198,16 +195,17 @@ class SquadV2Task(SquadTask):
     def scores(
         self, examples: Sequence[SquadExample], predictions: Predictions
     ) -> dict[str, float]:
-        """Returns the official evaluator's scores of predictions.json, in percent, and more.
+        """Returns the official evaluator's scores of predictions.json, in percent.
 
-        These are `exact` and `f1`, also for the questions with and without an answer;
-        `best_exact`, `best_f1` and the null thresholds at which they are reached on this set.
+        They are `exact` and `f1`, also for the questions with and without an answer; and
+        `best_exact`, `best_f1` and the null thresholds at which this set reaches them.
 
         Source: squad_utils.py, evaluate_v2.
         Differs: the release treats null odds above 1 as "no answer", whatever the threshold.
         """
         if not is_labelled(examples):
             return {}
+        # The best thresholds are found with all answers given; the scores are of the final ones.
         answers, odds = answer_texts(examples), predictions.null_odds
         result = metrics.squad_v2_scores(predictions.texts, odds, answers)
         threshold = predictions.null_threshold
@@ -219,7 +217,7 @@ class SquadV2Task(SquadTask):
 
 
 def is_labelled(examples: Sequence[SquadExample]) -> bool:
-    """Whether the examples have any labels."""
+    """Whether any example has an answer, or is known to have none."""
     return any(example.answers or example.is_impossible for example in examples)
 
 
@@ -229,7 +227,7 @@ def answer_texts(examples: Sequence[SquadExample]) -> dict[str, list[str]]:
 
 
 def _rows(features: FeatureTable) -> Iterator[Row]:
-    """Yields the features of each row."""
+    """Undoes FeatureTable.from_rows."""
     for i, end in enumerate(np.cumsum(features.lengths)):
         row = {name: values[i] for name, values in features.scalars.items()}
         for name, values in features.sequences.items():
@@ -238,7 +236,7 @@ def _rows(features: FeatureTable) -> Iterator[Row]:
 
 
 def rows_of(outputs: Mapping[str, np.ndarray]) -> Iterator[Features]:
-    """Yields the outputs for each row."""
+    """Splits the outputs of a batch by row."""
     for values in zip(*outputs.values(), strict=True):
         yield dict(zip(outputs, values, strict=True))
 
@@ -251,9 +249,7 @@ def _write_json(directory: str, split: str, name: str, content: Mapping[str, Any
 
 def _read_json(directory: str, split: str, name: str, qas_ids: set[str]) -> dict[str, Any]:
     path = prediction_path(directory, split, f"{name}.json")
-    if not files.exists(path):
-        raise FileNotFoundError(f"{path} does not exist: run prediction (`do_predict`) there first")
-    content = parse_json(files.read_bytes(path), path)
+    content = read_stored(path)
     if not isinstance(content, dict) or content.keys() != qas_ids:
         raise ValueError(
             f"{path} has other questions than those to predict: predict these there first"

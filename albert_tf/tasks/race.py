@@ -19,7 +19,7 @@ LETTERS = ("A", "B", "C", "D")
 class ChoiceExample:
     """A question on a passage."""
 
-    guid: str  # Its id: the passage's id in its file, and the number of the question.
+    guid: str  # Its id: the passage's id, and the number of the question.
     context: str  # Raw text of the passage.
     endings: tuple[str, ...]  # The question combined with each option.
     label: int | None  # Index of the right ending, from 0; None if unknown.
@@ -40,8 +40,8 @@ def read_race(
         per line, as in the release, or one file per passage, as RACE is published.
       split: "train", "dev" or "test".
       levels: Which of "middle" and "high".
-      preprocess: The tokenizer's. Questions and options are normalised before they are joined: a
-        full-width blank becomes one that options fill, and spaces around an option are stripped.
+      preprocess: The tokenizer's normalisation. Questions and options are normalised before they
+        are joined, so that a full-width blank can be filled too, and spaces around an option go.
 
     Source: race_utils.py, RaceProcessor.
     Differs: the release reads all.txt only.
@@ -63,14 +63,14 @@ def read_race(
 
 
 def _passages(folder: str) -> Iterator[tuple[str, bytes]]:
-    """Yields the location of each passage, and its JSON."""
+    """Yields the location and the JSON of each passage."""
     path = os.path.join(folder, "all.txt")
     if files.is_file(path):
         for number, line in enumerate(files.read_bytes(path).splitlines(), start=1):
             if line.strip():
                 yield f"{path}:{number}", line
         return
-    # By number, so that the order does not depend on the file system.
+    # Sort by number: file systems list files in any order.
     paths = sorted(files.find(folder, "*.txt"), key=lambda path: (len(path), path))
     if not paths:
         raise FileNotFoundError(
@@ -93,6 +93,7 @@ def _examples(
             f"{where}: expected equally many questions, options and answers, got {counts}"
         )
     for number, (question, options, answer) in enumerate(zip(*columns, strict=True), start=1):
+        # None stands for options of another form: like any text that is no string, it is refused.
         are_options = isinstance(options, list) and len(options) == len(LETTERS)
         texts = [question, *options] if are_options else [None]
         if answer not in LETTERS or not all(isinstance(text, str) for text in texts):

@@ -1,7 +1,7 @@
-"""The tasks of fine-tuning by name.
+"""The table of fine-tuning tasks.
 
-A new task of GLUE is a row of glue.GLUE_TASKS; any other one is a row of TASKS, whose class tells
-the rest. No TensorFlow is imported here: --help has the names.
+A new task of GLUE is a row of glue.GLUE_TASKS; any other task is a row of TASKS and a class. --help
+lists the names, so nothing here imports TensorFlow.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class TaskRow:
-    """What a task's name stands for."""
+    """A task of fine-tuning."""
 
-    heading: str  # The group in which --help lists the name.
-    task_class: str  # Name of its module and class in albert_tf.tasks.
-    kind: type[Kind]  # Of its answers.
-    # Reads the examples of a split: of these settings, this split, for this task.
+    heading: str  # The group of --help that lists the task.
+    task_class: str  # The class of the task, as module.Class in albert_tf.tasks.
+    kind: type[Kind]  # The kind of its answers.
+    # Reads examples, given the settings, the split and the task.
     read: Callable[[TaskSettings, str, Any], list[Any]]
-    # The kind's options that are no settings, from the settings and the names of classes.
+    # Options of the kind that are no settings, from the settings and the names of the classes.
     options: Callable[[TaskSettings, tuple[str, ...]], Mapping[str, Any]] = lambda *_: {}
-    # Finds the names of the classes by id in the training file; later they are the trained model's.
+    # Finds the names of the classes in the training file; a trained model has them stored.
     find_classes: Callable[[TaskSettings], tuple[str, ...]] | None = None
-    # The names where they are always the same; a function of the settings where these have them.
+    # Names of the classes that are always the same, or follow from the settings.
     classes: tuple[str, ...] | Callable[[TaskSettings], tuple[str, ...]] = ()
-    key_metric: str = ""  # The metric by which checkpoints are compared; "" for the class's own.
+    key_metric: str = ""  # The metric that checkpoints are compared by; "": the class's default.
     results_file: str = "predictions.tsv"  # Name of the file of ids and predicted labels.
-    # The smallest and the largest number that a regression writes there.
+    # The range that a regression's numbers are clipped to in this file.
     number_range: tuple[float, float] = (-math.inf, math.inf)
-    # Before the names of files of predictions, of a task that shares its directory.
+    # Precedes the names of prediction files, if the task shares a directory with others.
     prefix: str = ""
-    note: str = ""  # Behind its name in --help.
-    # The settings in which the release's script for it differs from run_classifier.py; a function
-    # of the settings where the value depends on others.
+    note: str = ""  # Follows the name in --help.
+    # Settings whose default differs from run_classifier.py's, as in the release's script for this
+    # task; a function of the settings if the value depends on others.
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    # Maps the settings to another row, where these choose the model.
+    # Returns another row if the settings choose another model.
     variant: Callable[[TaskSettings], TaskRow] | None = None
 
     def make(
@@ -60,40 +60,40 @@ class TaskRow:
         tokenizer: Tokenizer | None,
         classes: Sequence[str] | None = None,
     ) -> Any:
-        """Makes the task, a SupervisedTask.
+        """Returns the task, a SupervisedTask.
 
         Args:
           settings: Its settings.
           options: The ModelOptions; None if no model is built.
-          tokenizer: The model's; None if no features are made.
-          classes: The names of the classes of a trained model; by default those of the row, or
-            else of the training file.
+          tokenizer: The model's tokenizer; None if no features are made.
+          classes: Names of the classes of a trained model; by default those in the training file or
+            in the row.
         """
         if classes is None:
             found = self.find_classes or self.classes
             classes = found(settings) if callable(found) else found
-        names = self.kind.option_fields().keys() & {
-            f.name for f in dataclasses.fields(TaskSettings)
-        }
+        # Options that are settings of the same name, then the row's own.
+        fields = {field.name for field in dataclasses.fields(TaskSettings)}
+        names = self.kind.option_fields().keys() & fields
         values = {name: getattr(settings, name) for name in names}
         kind = self.kind(**{**values, **self.options(settings, tuple(classes))})
         return self.task(kind, options, tokenizer, classes=classes)
 
     def task(self, kind: Kind, *args: Any, classes: Sequence[str]) -> Any:
-        """Returns the row's task for a kind; other arguments are the SupervisedTask's."""
+        """Returns the row's task for a kind; `args` are further arguments of SupervisedTask."""
         module, _, name = self.task_class.partition(".")
         task_class = getattr(importlib.import_module(f"albert_tf.tasks.{module}"), name)
         return task_class(kind, *args, classes=tuple(classes), row=self)
 
     def defaults_for(self, settings: Any) -> dict[str, Any]:
-        """Returns the values of `defaults`, given the settings of the script."""
+        """Returns `defaults` with its functions applied to the script's settings."""
         return {
             name: value(settings) if callable(value) else value
             for name, value in self.defaults.items()
         }
 
 
-# --- reading the examples of a split --------------------------------------------------------
+# --- reading examples and classes -----------------------------------------------------------
 
 
 def _read_glue(name: str, settings: TaskSettings, split: str, task: Any) -> list[Any]:
@@ -106,7 +106,7 @@ def _read_race(settings: TaskSettings, split: str, task: Any) -> list[Any]:
         for level, other_only in (("middle", settings.high_only), ("high", settings.middle_only))
         if not other_only
     ]
-    # Without a model the texts aren't used.
+    # Without a tokenizer nothing reads the texts.
     preprocess = task.tokenizer.preprocess if task.tokenizer else str
     return race.read_race(settings.folder, split, levels, preprocess=preprocess)
 
@@ -172,13 +172,13 @@ def _glue_row(name: str, row: glue.GlueTask) -> TaskRow:
         _TEXTS,
         Classify,
         functools.partial(_read_glue, name),
-        # As the release reads them.
+        # The release truncates texts.
         lambda _, labels: {"labels": labels, "pairs": row.text_b is not None, "windows": None},
         classes=row.labels,
         key_metric=row.key_metric,
         results_file=f"{row.submission or row.folder}.tsv",
         number_range=row.number_range,
-        prefix=f"{name}_" if name in glue.OF_MNLI else "",  # In MNLI's directory.
+        prefix=f"{name}_" if name in glue.OF_MNLI else "",  # They share MNLI's directory.
         note="" if "train" in row.files else "predicts only",
     )
 
@@ -195,10 +195,10 @@ _SQUAD_DEFAULTS = {
     "max_seq_length": 384,
     "num_train_epochs": 3.0,
     "warmup_proportion": 0.1,
-    # Prediction first finds the best checkpoint, as in the release on the file to predict.
+    # As in the release, prediction first finds the best checkpoint on the file to predict.
     "do_eval": lambda settings: settings.do_predict,
 }
-# Its softmax over positions includes padding: with less padding the loss changes.
+# The softmax over positions includes padding, so the loss depends on how long rows are padded.
 _LINEAR_DEFAULTS = {**_SQUAD_DEFAULTS, "dropout_prob": 0.0, "static_lengths": 1}
 
 _SQUAD_V1 = TaskRow(
@@ -216,7 +216,7 @@ def _squad_v2(settings: TaskSettings) -> TaskRow:
 
 def _of_your_own(settings: TaskSettings) -> TaskRow:
     row = _squad_v2(settings) if settings.allow_no_answer else _SQUAD_V1
-    # A file to predict is none to choose the best checkpoint by.
+    # Unlike the release's tasks, don't choose the best checkpoint by the file to predict.
     evaluates = bool(settings.eval_file)
     do_eval = {"do_eval": lambda s: evaluates and (s.do_train or s.do_predict)}
     return dataclasses.replace(row, heading=_TABLES, defaults={**row.defaults, **do_eval})
@@ -253,7 +253,10 @@ TASKS: Mapping[str, TaskRow] = {
 
 
 def of_kind(kind: Kind, settings: Any) -> Any:
-    """Returns the task of a kind on data of one's own, without a model; settings are a table's."""
+    """Returns the task that has a kind's answers to a user's own data, without a model.
+
+    `settings` are TableSettings.
+    """
     row = TASKS[kind.task_name]
     classes = row.classes(settings) if callable(row.classes) else getattr(kind, "labels", ())
     return row.task(kind, classes=classes)
@@ -266,7 +269,7 @@ def row_of(settings: TaskSettings) -> TaskRow:
 
 
 def names_in_help() -> str:
-    """Returns a line for --help: the names of all tasks, by heading."""
+    """Returns the names of all tasks by heading, in a line for --help."""
     groups: dict[str, list[str]] = {}
     for name, row in TASKS.items():
         groups.setdefault(row.heading, []).append(f"{name} ({row.note})" if row.note else name)

@@ -1,4 +1,4 @@
-"""The settings that say what a task of fine-tuning is made of: its data, features, answers."""
+"""The settings of a fine-tuning task: its data, its features and its answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _race = functools.partial(setting, False, group=TASK, rare=True)
 
 
 def _option(kind: type[Kind], name: str, more: str, group: str = SQUAD, rare: bool = True) -> Any:
-    """Returns the setting of a kind's option, a length or a number; `more` ends its help text."""
+    """Returns the setting of a kind's option, a positive integer; `more` ends its help text."""
     field = kind.option_fields()[name]
     text = f"{field.metadata['help']} {more}"
     return setting(field.default, text, group=group, interval=POSITIVE, rare=rare)
@@ -32,17 +32,17 @@ def _option(kind: type[Kind], name: str, more: str, group: str = SQUAD, rare: bo
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSettings(TableSettings):
-    """What a task is made of; names and defaults are those of the release's four scripts.
+    """The data, the features and the answers of a task.
 
-    Those are run_classifier.py, run_race.py, run_squad_v1.py and run_squad_v2.py. Where a script
-    has another default than run_classifier.py, the task's row in registry.TASKS has it.
+    Names and defaults are those of the release's run_classifier.py. Where its run_race.py,
+    run_squad_v1.py or run_squad_v2.py has another default, the task's row in registry.TASKS has it.
 
     Example:
         >>> TaskSettings(task_name="classification", train_file="train.csv").file("train")
         'train.csv'
     """
 
-    # --- the task, and where its data lie ---------------------------------------------------
+    # --- the task and its data --------------------------------------------------------------
 
     task_name: str = _task(REQUIRED, "Name of the task.")
     data_dir: str | None = _task(

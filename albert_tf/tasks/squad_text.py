@@ -1,4 +1,4 @@
-"""SQuAD: questions about paragraphs -> windows for the model; its outputs on them -> answers."""
+"""SQuAD: questions about paragraphs -> windows for the model; outputs on windows -> answers."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Features
 
 FLAT_FORMATS = (".jsonl", parquet_files.ENDING)
-# Stands for an answer where there is none.
+# The only entry of a question without any answer.
 _NO_ANSWER = entry("", -NO_WINDOW_NULL_ODDS, -NO_WINDOW_NULL_ODDS)
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """A gold answer: its text, and the character of the paragraph at which it starts."""
+    """A gold answer."""
 
     text: str
-    start: int
+    start: int  # Its first character in the paragraph.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class SquadExample:
 
 
 def read_squad(path: str | os.PathLike[str]) -> list[SquadExample]:
-    """Reads a file of SQuAD 1.1 or 2.0, or of rows (see FLAT_FORMATS, table.read_questions).
+    """Reads a file of SQuAD 1.1 or 2.0, or a table (FLAT_FORMATS) as table.read_questions does.
 
     Source: squad_utils.py, read_squad_examples.
     """
@@ -118,14 +118,13 @@ def squad_rows(
 ) -> Iterator[Row]:
     """Turns examples into rows, one for each window on a paragraph.
 
-    Beside what Span.windows gives, a row has `example_index`; `start_positions` and
-    `end_positions`, those of the answer's first and last piece or, if it isn't in this window, 0,
-    that of [CLS]; and `is_impossible`, whether the window lacks the answer or a part of it. All are
-    `<int32>[]`.
+    A row has the features of Span.windows and, as `<int32>[]`, `example_index`; `start_positions`
+    and `end_positions`, the positions of the answer's first and last piece, or 0, the position of
+    [CLS], if the window lacks the answer or a part of it; and `is_impossible`, 1 in that case.
 
-    A paragraph without a piece gives no row, nor does, in training, an answer that covers none;
-    both are counted and logged at the end. Keep examples with the same paragraph together: it is
-    then split only once. In training the position of the first answer is marked.
+    A paragraph without pieces gives no row. In training the first answer counts, and one without
+    pieces gives no row either. Such questions are counted, and logged at the end. Keep examples
+    with the same paragraph together, so that it is tokenized only once.
 
     Source: squad_utils.py, convert_examples_to_features.
     """
@@ -138,11 +137,13 @@ def squad_rows(
         if not ids:
             without_window["paragraph has no text"] += 1
             continue
+        # Training needs the answer's pieces; prediction only the windows.
         answer = _answer_pieces(example, offsets) if is_training else None
         if answer is not None and answer[0] > answer[1]:
             without_window["answer has no text"] += 1
             continue
         for pieces, row in kind.windows(tokenizer, example.question, ids, offsets):
+            # A window that cuts the answer is trained to give none.
             first, last, offset = 0, 0, int(row.pop("doc_offset"))
             if answer is not None and answer[0] in pieces and answer[1] in pieces:
                 first, last = (piece - pieces.start + offset for piece in answer)
@@ -161,7 +162,7 @@ def squad_rows(
 def context_rows(
     questions: Sequence[str], contexts: Sequence[str], tokenizer: Tokenizer, **options: Any
 ) -> Iterator[Row]:
-    """Yields the rows of questions without known answers; options are those of a Span."""
+    """Yields the rows of questions without known answers; `options` are a Span's."""
     asked = enumerate(zip(questions, contexts, strict=True))
     examples = [SquadExample(str(i), *both, (), False) for i, both in asked]
     return squad_rows(Span(**options), examples, tokenizer, is_training=False)
@@ -178,7 +179,7 @@ def _answer_pieces(example: SquadExample, offsets: np.ndarray) -> tuple[int, int
         )
     answer, (starts, ends) = example.answers[0], offsets.T
     last = answer.start + len(answer.text) - 1
-    # A character without a piece is found by the pieces after and before it.
+    # Where the first or last character has no piece, take the next or the previous piece.
     first_piece = int(np.searchsorted(ends, answer.start, side="right"))
     last_piece = int(np.searchsorted(starts, last, side="right")) - 1
     return min(first_piece, len(starts) - 1), max(last_piece, 0)
@@ -192,12 +193,12 @@ class Predictions:
     """Answers to questions, by id."""
 
     texts: dict[str, str]  # The best answer to each.
-    # The n best answers to each, as dicts of `text`, `probability` (normalised over them),
+    # The n best answers to each, as dicts of `text`, `probability` (normalised over the n),
     # `start_log_prob` and `end_log_prob`.
     nbest: dict[str, list[dict[str, Any]]]
     null_odds: dict[str, float]  # Null odds (score of "no answer"); empty for SQuAD 1.1.
-    # Null odds from which a question counts as one without an answer, if they were found on another
-    # set; None if this set's own labels say which are best.
+    # Null odds from which on a question counts as unanswerable, found on another set; None if this
+    # set's own labels are to decide.
     null_threshold: float | None = None
 
 
@@ -206,9 +207,14 @@ def predict(
 ) -> Predictions:
     """Turns a model's outputs on windows into answers.
 
-    Answers don't depend on the null odds (see `apply_null_threshold`): one is "" only if there is
-    no other. Where a question must have an answer it is then "empty". `rows` has for each window,
-    in the order of the questions, its question's number, its features, and the model's outputs.
+    Null odds are not applied here (see `apply_null_threshold`). A question without any candidate
+    gets the answer "" or, where an answer is required, "empty".
+
+    Args:
+      kind: How answers are chosen.
+      examples: The questions.
+      rows: For each window, in the order of the questions: the number of its question, its
+        features, and the model's outputs.
     """
     nothing = _NO_ANSWER if kind.may_be_impossible else entry("empty", 0.0, 0.0)
     of_question = itertools.groupby(rows, key=lambda row: row[0])
@@ -224,10 +230,10 @@ def predict(
 
 
 def apply_null_threshold(predictions: Predictions, threshold: float) -> dict[str, str]:
-    """Returns the texts of questions whose null odds are below a threshold, and "" for others.
+    """Returns the answers, but "" where the null odds reach a threshold.
 
-    As in the release, the question whose odds equal the best threshold is itself left unanswered,
-    although the search for that threshold counted its answer.
+    As in the release, the question whose odds equal the best threshold is left unanswered, although
+    the search for that threshold counted its answer.
 
     Source: squad_utils.py, write_predictions_v2.
     """
@@ -239,5 +245,5 @@ def apply_null_threshold(predictions: Predictions, threshold: float) -> dict[str
 
 
 def best_texts(nbest: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, str]:
-    """Returns the best answer to each question."""
+    """Returns the first of the n best answers to each question."""
     return {qas_id: entries[0]["text"] for qas_id, entries in nbest.items()}

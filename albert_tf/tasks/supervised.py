@@ -1,4 +1,4 @@
-"""The contract of tasks on labelled examples: examples -> features -> outputs -> predictions."""
+"""The interface of tasks on labelled examples: examples -> features -> outputs -> predictions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Predictions = TypeVar("Predictions")
 
 @dataclasses.dataclass(frozen=True)
 class ModelOptions:
-    """The model options shared by all tasks: arguments of a FineTunedModel."""
+    """The arguments of a FineTunedModel that all tasks share."""
 
     config: AlbertConfig
     classifier_dropout_prob: float = 0.1  # Dropout of the head; see FineTunedModel.
@@ -45,24 +45,24 @@ class ModelOptions:
 
 
 class SupervisedTask(Task, Generic[Example, Predictions]):
-    """A task whose metrics need the predictions of a whole set, from examples of one type.
+    """A task whose metrics need the predictions of a whole set.
 
     Args:
       kind: How texts are read, and what the model's outputs mean.
       options: Options of the model; None if no model is built.
       tokenizer: The model's tokenizer; None if no features are made.
       classes: Names of the classes, by id; () if there are none.
-      row: The task's row, which tells its metric and its files.
+      row: The task's row, which has its metric and the names of its files.
     """
 
-    # Names of the features that the model reads, and of those that only training reads besides.
+    # Names of the features that the model reads, and of further ones that only training reads.
     inputs: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
     labels: tuple[str, ...]
-    # Before the names of files of predictions, of a task that shares its directory.
+    # Precedes the names of prediction files, if the task shares a directory with others.
     prefix = ""
-    # The metrics that `scores` has on any labelled set; checkpoints can be compared by each.
+    # The metrics that `scores` returns for any labelled set; each can compare checkpoints.
     metric_names: tuple[str, ...]
-    # How to learn from a teacher; None learns from labels only.
+    # How to learn from a teacher; None means from labels only.
     distillation: Distillation | None = None
 
     def __init__(
@@ -79,52 +79,52 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
         self.classes = tuple(classes)
         self.row = row
 
-    # --- what others need of it -------------------------------------------------------------
+    # --- the task and its model -------------------------------------------------------------
 
     def build_model(self) -> keras.Model:
-        """Returns a new model, with random weights."""
         return self.model_class(**self.kind.model_arguments, **vars(self.options))
 
     @property
     def can_learn_from_teacher(self) -> bool:
-        """Whether `distillation` can be set."""
+        """Whether the task supports `distillation`."""
         return False
 
     @property
     def model_class(self) -> type[ConfiguredModel]:
-        """The class of its model."""
         return model_class(type(self.kind))
 
     def record(self, task_name: str) -> TaskRecord:
-        """Returns what later users of the weights must know of the task."""
+        """Returns what later users of the weights must know about the task."""
         return TaskRecord(task_name, self.kind.to_json())
 
     def weigh_classes(self, text: str, examples: Sequence[Example]) -> None:
-        """Sets the weights of a text's classes, if it has one class, in the training loss."""
+        """Sets the weights of classes in the training loss, if each text has one class.
+
+        `text` is as in classification.parse_class_weights.
+        """
 
     # --- examples -> features ---------------------------------------------------------------
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Returns the settings that affect the features of given examples, as JSON."""
+        """The settings that affect the features of given examples, as JSON."""
         return {"tokenizer": self.tokenizer.digest, **self.kind.feature_settings}
 
     @abc.abstractmethod
     def rows(self, examples: Sequence[Example], is_training: bool) -> Iterator[Mapping[str, Any]]:
-        """Yields the features of examples, row by row, in the form of FeatureTable.from_rows."""
+        """Yields the features of examples, row by row, as FeatureTable.from_rows takes them."""
 
     # --- batches -> losses ------------------------------------------------------------------
 
     @abc.abstractmethod
     def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
-        """Returns losses `<float32>[B]` by name; the mean of their sum is minimised."""
+        """Returns losses `<float32>[B]` by name; training minimises the mean of their sum."""
 
     def loss_weights(self, features: Features) -> dict[str, Array]:
         """Returns the number of examples, for each loss."""
         return dict.fromkeys(self.loss_names, ops.sum(example_weights(features)))
 
     def loss_sums(self, outputs: Any, features: Features) -> dict[str, Array]:
-        """Returns each loss, summed over the examples."""
         weights = example_weights(features)
         losses = self.example_losses(outputs, features)
         return {name: ops.sum(loss * weights) for name, loss in losses.items()}
@@ -132,9 +132,9 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
     # --- outputs -> predictions -------------------------------------------------------------
 
     def collect(self, features: FeatureTable, parts: Iterable[tuple[np.ndarray, Any]]) -> Any:
-        """Returns what `predictions` needs of the outputs; by default all, in row order.
+        """Returns the outputs that `predictions` needs; by default all, in row order.
 
-        They come as RowOutputs yields them: row numbers and outputs, batch by batch.
+        `parts` are row numbers and outputs, batch by batch, as RowOutputs yields them.
         """
         return in_row_order(parts, len(features.lengths))
 
@@ -142,16 +142,16 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
     def predictions(
         self, examples: Sequence[Example], features: FeatureTable, outputs: Any
     ) -> Predictions:
-        """Turns the outputs that `collect` returns into predictions to be scored."""
+        """Turns the outputs that `collect` returns into predictions."""
 
     @abc.abstractmethod
     def scores(self, examples: Sequence[Example], predictions: Predictions) -> dict[str, float]:
-        """Returns metrics by name, including `key_metric`; none if the examples have no labels."""
+        """Returns metrics by name, including `key_metric`; {} if the examples have no labels."""
 
     def tuned(self, predictions: Predictions, dev_scores: Mapping[str, float]) -> Predictions:
-        """Returns predictions of another set with what `scores` found to be best on "dev", if any.
+        """Applies what was found to be best on "dev", such as a threshold, to predictions.
 
-        `dev_scores` are those of the same weights on "dev"; empty if unknown.
+        `dev_scores` are the scores of the same weights on "dev"; empty if unknown.
         """
         return predictions
 
@@ -165,16 +165,16 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
     def average(
         self, directories: Sequence[str], split: str, examples: Sequence[Example]
     ) -> Predictions:
-        """Returns the mean of the predictions that `write` wrote to several directories."""
+        """Returns the mean of the predictions that `write` stored in several directories."""
 
 
 def prediction_path(directory: str, split: str, name: str) -> str:
-    """Returns the path of a file about a split: those of "test" are named without it."""
+    """Returns the path of a split's file; only for "test" the name lacks the split."""
     return os.path.join(directory, name if split == "test" else f"{split}_{name}")
 
 
 def probabilities_file(directory: str, split: str) -> str:
-    """Returns the path of a split's probabilities: even those of "test" are named with it."""
+    """Returns the path of a split's probabilities; the name always has the split."""
     return os.path.join(directory, f"{split}_probabilities.json")
 
 
@@ -184,23 +184,27 @@ def write_probabilities(
     """Writes the probabilities or numbers of a split's examples, a row for each id."""
     stored = {"ids": ids, "texts": _digest(examples), "probabilities": probabilities.tolist()}
     path = probabilities_file(directory, split)
-    # Several students may share a teacher's.
+    # Several students may store their common teacher's probabilities at the same time.
     files.replace(path, json.dumps(stored) + "\n", several_writers=True)
+
+
+def read_stored(path: str) -> Any:
+    """Reads the JSON of predictions that were stored to be averaged."""
+    if not files.exists(path):
+        raise FileNotFoundError(
+            f"{path} does not exist: run prediction (`do_predict`; for dev `do_eval`) there first"
+        )
+    return parse_json(files.read_bytes(path), path)
 
 
 def mean_probabilities(
     directories: Sequence[str], split: str, ids: list[str], examples: Sequence[Any]
 ) -> np.ndarray:
-    """Returns the mean of what `write_probabilities` wrote to directories for these examples."""
+    """Returns the mean of the stored probabilities of these examples in several directories."""
     texts, found = _digest(examples), []
     for directory in directories:
         path = probabilities_file(directory, split)
-        if not files.exists(path):
-            raise FileNotFoundError(
-                f"{path} does not exist: run prediction (`do_predict`; for dev `do_eval`) there "
-                "first"
-            )
-        stored = parse_json(files.read_bytes(path), path)
+        stored = read_stored(path)
         has_others = json_member(stored, "ids", path, list) != ids
         if has_others or stored.get("texts") != texts:
             raise ValueError(
@@ -214,9 +218,9 @@ def mean_probabilities(
 
 
 def _digest(examples: Sequence[Any]) -> str:
-    """Returns a digest of texts, if the ids of examples are numbers of lines, which tell nothing.
+    """Returns a digest of texts if ids are line numbers, which fit any file; else "".
 
-    Labels don't count: not every file to predict has them.
+    Labels don't count, because a file to predict may lack them.
     """
     if not all(example.guid.isdigit() for example in examples):
         return ""

@@ -1,4 +1,4 @@
-"""A fine-tuning run: trains, evaluates each checkpoint, predicts with the best."""
+"""A fine-tuning run: trains, evaluates each checkpoint, and predicts with the best one."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class Split:
     """A part of a task's data: "train", "dev" or "test"."""
 
     examples: Sequence[Any]  # The examples read from its files.
-    features: FeatureTable  # The rows made from them; an example may have several rows or none.
+    features: FeatureTable  # The examples' rows; an example may have several rows or none.
     batch_size: int  # Rows per batch, over all replicas.
     static_lengths: Sequence[int]  # The lengths that batches are padded to, ascending.
 
 
 class SupervisedRun:
-    """Trains, evaluates and predicts a task with the model that the trainer holds.
+    """Trains, evaluates and predicts a task with the trainer's model.
 
-    Its weights are those of the trainer's output_dir or, if it has none, `initial_weights`. Set
+    Its weights come from the trainer's output_dir or, if that has none, from `initial_weights`. Set
     `splits`, by name, before anything else.
     """
 
@@ -47,8 +47,8 @@ class SupervisedRun:
         self.splits: dict[str, Split] = {}
         self.initial_weights = initial_weights
         self._outputs = RowOutputs(trainer.devices, trainer.model)
-        # For the weights to predict with: their scores on "dev", if evaluate_best made them, and
-        # their step, if they are a checkpoint.
+        # The scores on "dev" of the weights to predict with, once evaluate_best has made them, and
+        # the step of these weights, if they come from one of the run's checkpoints.
         self._dev_scores: dict[str, float] = {}
         self._step = -1
 
@@ -61,19 +61,20 @@ class SupervisedRun:
         save_steps: int,
         **loop: Any,
     ) -> bool:
-        """Trains up to a given step, and evaluates each checkpoint on "dev" if there is one.
+        """Trains up to a given step, and evaluates each checkpoint if there is a "dev" split.
 
         Args:
           num_train_steps: The step to train up to.
           seed: Seed of the order of examples.
-          patience: Evaluations without a better key metric after which training ends; None for
-            no such end.
+          patience: Number of evaluations without a better key metric after which training ends;
+            None never ends it early.
           save_steps: See Trainer.train.
           **loop: Other arguments of Trainer.train.
 
         Returns:
           Whether the training is over.
         """
+        # Plan the rows and the length of each batch.
         trainer, split = self.trainer, self.splits["train"]
         table = split.features.select(self.task.inputs + self.task.labels)
         plan = length_buckets.training_batches(
@@ -87,6 +88,7 @@ class SupervisedRun:
             self.evaluate_saved(
                 lambda step: eval_results.is_scheduled(step, save_steps) or step == num_train_steps
             )
+            # The chief decides, because only it writes the results.
             own = eval_results.is_over(trainer.output_dir, patience, save_steps)
             is_over = bool(trainer.devices.of_chief(own))
             if is_over:
@@ -94,7 +96,8 @@ class SupervisedRun:
                 logging.info(text, patience, self.task.key_metric)
             return is_over
 
-        if evaluate():  # An interrupted run may have left some.
+        # An interrupted run may have left checkpoints that are not evaluated.
+        if evaluate():
             return True
         return trainer.train(
             table.training_input(plan, trainer.step, trainer.devices.static_shapes),
@@ -106,9 +109,9 @@ class SupervisedRun:
         )
 
     def evaluate_saved(self, counts: Callable[[int], bool] = lambda step: True) -> int:
-        """Evaluates the checkpoints not yet evaluated on "dev", if there is such a split.
+        """Evaluates on "dev", if there is one, the checkpoints that were not evaluated yet.
 
-        `counts` tells of a step whether its checkpoint is to be evaluated. Returns their number.
+        `counts` decides by its step whether a checkpoint is evaluated. Returns their number.
         """
         if "dev" not in self.splits:
             return 0
@@ -132,16 +135,17 @@ class SupervisedRun:
     def predict_best(self) -> None:
         """Predicts "test" with the best checkpoint; writes predictions and, if labelled, scores.
 
-        What the task tunes is as it was best on "dev", unless that has the same examples.
+        The task uses thresholds that were best on "dev", unless "dev" has the same examples.
         """
         self._predict_and_write("test")
 
     def predict(self, name: str, source: str) -> Any:
-        """Returns predictions for a split with the trainer's weights, which are of `source`."""
+        """Returns predictions for a split with the trainer's weights, which came from `source`."""
         return predict(self.task, self._outputs, self.splits[name], source)
 
     def restore_best(self) -> str:
         """Loads the best weights available; returns where they come from."""
+        # 1. The best checkpoint of the run; 2. the weights that the run was given.
         directory = self.trainer.output_dir
         trains = self.trainer.optimizer is not None
         saved = checkpoint.to_use(directory, evaluates="dev" in self.splits or not trains)
@@ -164,10 +168,11 @@ class SupervisedRun:
         predictions = self.predict(name, source)
         if not self.trainer.devices.is_chief:
             return {}
+        # Tune with the scores on "dev" of the same weights, as far as they are known. As in the
+        # release, examples that are those of "dev" are scored at their own best threshold.
         directory, examples = self.trainer.output_dir, self.splits[name].examples
         has_own_labels = "dev" in self.splits and self.splits["dev"].examples == examples
         if name == "test" and not has_own_labels:
-            # The scores on "dev" of the same weights, as far as they are known.
             scores = self._dev_scores
             if not scores and self._step < 0:
                 scores = eval_results.of_checkpoint(source)
@@ -178,7 +183,7 @@ class SupervisedRun:
 
 
 def predict(task: SupervisedTask, outputs_of: RowOutputs, split: Split, source: str) -> Any:
-    """Returns a task's predictions for a split with a model's weights, which are of `source`."""
+    """Returns a task's predictions for a split with a model's weights, which came from `source`."""
     table = split.features.select(task.inputs)
     plan = length_buckets.evaluation_batches(table.lengths, split.batch_size, split.static_lengths)
     batches = bar(outputs_of(table.evaluation_inputs(plan), source), len(plan.lengths))

@@ -1,4 +1,4 @@
-"""Your own table (.csv, .tsv, .jsonl, .parquet) -> examples."""
+"""A user's own table (.csv, .tsv, .jsonl, .parquet) -> examples."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 
 FORMATS = (".csv", ".tsv", *JSON_LINES, parquet_files.ENDING)
-# How 0 and 1 are written where a text has one of them for each class.
+# Spellings of 0 and 1 in multi-hot labels.
 _BITS = {"0": False, "1": True, "false": False, "true": True}
 _NUMBER = re.compile(r"-?\d+(\.\d+)?|true|false")
-# A list of strings, numbers or truth values in a cell of text.
+# A cell that contains a list of strings, numbers or truth values.
 _LIST = re.compile(r"\s*\[\s*((['\"\d-]|[Tt]rue|[Ff]alse).*)?\]\s*", re.DOTALL)
 
-# A long document is more than the csv module's own limit, 131,072 characters.
+# The csv module's default limit is 131,072 characters; a long document has more.
 csv.field_size_limit(2**31 - 1)
 
 
@@ -46,7 +46,7 @@ def text_rows(
 ) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields line numbers, and the wanted cells by column as text.
 
-    Cells of the columns `of_several` may be empty, or lists, which LABEL_SEPARATOR joins.
+    Cells in the columns `of_several` may be empty or lists, whose parts LABEL_SEPARATOR joins.
     """
     for number, record in table_records(path, wanted):
         row = {}
@@ -67,12 +67,12 @@ def text_rows(
 def table_records(
     path: str, wanted: Sequence[str], optional: Sequence[str] = ()
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields line numbers (of .parquet, row numbers), and cells by column, in JSON's types.
+    """Yields line numbers (for .parquet, row numbers), and cells by column, in JSON's types.
 
     Args:
       path: Path of a table in one of FORMATS.
       wanted: Columns that a .csv, .tsv or .parquet file must have; in JSON they are not checked.
-      optional: Of a .parquet file only the wanted columns are read, and those of these it has.
+      optional: Further columns to read from a .parquet file if it has them.
     """
     files.check_file(path)
     ending = os.path.splitext(path)[1].lower()
@@ -105,7 +105,7 @@ def _text(value: Any, where: str) -> str:
         raise ValueError(f"{where}: expected text or a number, got {json.dumps(value)[:60]}")
     if isinstance(value, str):
         return value
-    # pandas writes what is missing as null, other programs as NaN, which equals nothing.
+    # A missing value is null if pandas wrote it, or else NaN, which is unequal to itself.
     return "" if value is None or value != value else json.dumps(value)
 
 
@@ -129,7 +129,7 @@ def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
     try:
         for cells in rows:
             yield number, cells
-            # A row may span several lines; messages name its first.
+            # A row may span several lines: messages name the first of them.
             number = rows.line_num + 1
     except csv.Error as error:
         reason = CARRIAGE_RETURN if "new-line character" in str(error) else error
@@ -142,7 +142,7 @@ _column = functools.partial(setting, group=COLUMNS)
 
 
 def _list(cell: str, where: str) -> Any:
-    """Reads a list in JSON, or in Python, as pandas writes it into a .csv file."""
+    """Reads a list in JSON, or in Python's form, which pandas writes to .csv files."""
     value: Any = None
     for read in (json.loads, ast.literal_eval):
         try:
@@ -151,7 +151,7 @@ def _list(cell: str, where: str) -> Any:
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
     is_flat = isinstance(value, list) and all(isinstance(x, (str, int, float)) for x in value)
-    # NumPy prints lists without commas, which Python would read as one string.
+    # Without commas, as NumPy prints lists, Python would join ['a' 'b'] to one string.
     if not is_flat or (read is ast.literal_eval and repr(value) != cell):
         raise ValueError(
             f"{where}: expected labels separated by {LABEL_SEPARATOR}, or a list in JSON or as "
@@ -162,7 +162,7 @@ def _list(cell: str, where: str) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSettings(Settings):
-    """Which columns of a table (or keys of its JSON objects) hold what.
+    """The columns of a table (or the keys of JSON objects) that texts and labels are read from.
 
     Example:
         >>> TableSettings(text_column="review").columns(labelled=True)
@@ -188,25 +188,26 @@ class TableSettings(Settings):
     choice_columns: tuple[str, ...] = _column((), "Columns of the choices, separated by commas.")
 
     def columns(self, labelled: bool) -> list[str]:
-        """Returns the columns that texts, or pairs of them, need in a file."""
+        """Returns the columns that a file of texts, or pairs of texts, must have."""
         pair = [self.text_pair_column] if self.text_pair_column else []
         return [self.text_column, *pair, *([self.label_column] if labelled else [])]
 
 
 def _class_names(path: str, settings: TableSettings) -> tuple[str, ...]:
-    """Returns the names of the classes whose ids are the labels, if they are known."""
+    """Returns the names of the classes if the file's labels are ids; () if unknown."""
     files.check_file(path)
     return settings.label_names or parquet_files.class_names_in(path).get(settings.label_column, ())
 
 
 def find_labels(path: str, settings: TableSettings, several: bool = False) -> tuple[str, ...]:
-    """Returns the classes of a training file, sorted as numbers if all are, else by name.
+    """Returns the classes of a training file, sorted as numbers if all are numbers, else by name.
 
-    If the settings or the file itself name them, they are in that order; of 0 and 1 for each, they
-    are positions. The arguments are those of read_texts. Labels are named as by class_of.
+    If the settings or the file name the classes, their order counts. The classes of multi-hot
+    labels are positions. The arguments are those of read_texts; labels are named as by class_of.
     """
     if named := _class_names(path, settings):
         return named
+    # Collect the labels of each row.
     given: dict[int, list[str]] = {}
     of_several = [settings.label_column] if several else []
     for number, row in text_rows(path, settings.columns(labelled=True), of_several):
@@ -239,20 +240,20 @@ def read_texts(
     """Reads texts, or pairs of them, to be classified or scored.
 
     Args:
-      path: Path of a .csv file (cells in quotes if they hold commas, quotes or line ends), a .tsv
-        file (a tab always separates cells, quotes are text) or a .jsonl or .json file (one object
-        per line), all in UTF-8, or of a .parquet file. The first line of a .csv or .tsv file names
-        the columns.
+      path: A .csv file (quotes around cells with commas, quotes or line ends), a .tsv file (a tab
+        always separates cells, quotes are text), a .jsonl or .json file (an object per line) or a
+        .parquet file. Text is UTF-8; the first line of a .csv or .tsv file names the columns.
       settings: The columns of texts and labels.
       labels: The classes in the order of their ids; empty for a regression.
       labelled: Whether the file has labels; if not, all are None.
-      several: Whether a text may have any number of labels, joined by LABEL_SEPARATOR, or in a
-        list, or has 0 or 1 for each class; see multi_hot.
+      several: Whether a text may have any number of labels: joined by LABEL_SEPARATOR, in a list,
+        or multi-hot.
     """
     column = settings.label_column
     rows = dict(text_rows(path, settings.columns(labelled), [column] * several))
     names: Sequence[str] = _class_names(path, settings) if labels else ()
     given = {n: _parts(row[column], several) for n, row in rows.items() if labelled}
+    # Multi-hot labels become ids: they count positions, whatever the names are.
     positions = multi_hot(given, f"{path}:", len(names or labels)) if several and labelled else None
     if positions is not None:
         names, given = names or labels, positions
@@ -273,13 +274,18 @@ def read_texts(
 def multi_hot(
     labels: Mapping[int, Sequence[str]], where: str, num_classes: int = 0
 ) -> dict[int, list[str]] | None:
-    """Returns the positions of the 1s, if texts have 0 or 1 for each class; None for names or ids.
+    """Returns the positions of the 1s in multi-hot labels, or None if labels are names or ids.
 
-    All texts together decide: ids are not repeated within a text, nor written as 1.0 or true.
-    `labels` are by the number of a text, before which `where` stands in messages; `num_classes` is
-    0 if it is unknown.
+    All texts together decide, because ids are neither repeated within a text nor written as 1.0 or
+    true.
+
+    Args:
+      labels: The labels of each text, by its number.
+      where: Precedes the number of a text in messages.
+      num_classes: The number of classes; 0 if unknown.
     """
     spelt = {number: [*map(class_of, parts)] for number, parts in labels.items()}
+    # A text that repeats a number has no ids: it, or else the first text, tells the width.
     repeating = (
         n for n, x in spelt.items() if all(map(_NUMBER.fullmatch, x)) and len({*x}) < len(x)
     )
@@ -288,15 +294,15 @@ def multi_hot(
     others = [n for n, x in spelt.items() if len(x) != width or not _BITS.keys() >= {*x}]
     if first is not None and others:
         raise ValueError(
-            f"{where}{others[0]}: expected 0 or 1 for each of {width} labels in all rows, or in "
-            f"none a number twice as in {where}{first}, got {'|'.join(labels[others[0]])!r}"
+            f"{where}{others[0]}: expected 0 or 1 for each of {width} labels, as in "
+            f"{where}{first}, which has a number twice; got {'|'.join(labels[others[0]])!r}"
         )
     if others or width < 2:
         return None
     if first is None and {*itertools.chain(*labels.values())} <= {"0", "1"}:
         raise ValueError(
-            f"{where}{next(iter(labels))}: 0 and 1, as in all rows, could be two ids, or 0 or 1 "
-            "for each label: write the names of labels, or 0.0 and 1.0 for each"
+            f"{where}{next(iter(labels))}: 0 and 1, as in all rows, could be two ids, or say which "
+            "labels a text has: write the names of labels, or 0.0 and 1.0 for each"
         )
     return {n: [str(i) for i, part in enumerate(x) if _BITS[part]] for n, x in spelt.items()}
 
@@ -304,9 +310,9 @@ def multi_hot(
 def read_questions(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yields the location of each row, its context, and its question as in SQuAD's JSON.
 
-    The columns, as in Hugging Face's data sets, are `id`, `question`, `context` and, unless the
-    file is only to be predicted, `answers`: an object of two lists, `text` and `answer_start`,
-    which are empty if there is no answer. All rows have them, or none: null is unknown.
+    The columns are those of Hugging Face's data sets: `id`, `question`, `context` and `answers`, an
+    object of two lists, `text` and `answer_start`, which are empty if there is no answer. A file to
+    predict needs no answers; then all rows lack them, or have null.
 
     Args:
       path: Path of a .jsonl or .parquet file.
@@ -327,7 +333,6 @@ def read_questions(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 def _answers(columns: Any, where: str) -> list[dict[str, Any]]:
-    """Turns an object of lists into a list of objects."""
     texts, starts = (json_member(columns, name, where, list) for name in ("text", "answer_start"))
     if len(texts) != len(starts):
         raise ValueError(
@@ -338,7 +343,7 @@ def _answers(columns: Any, where: str) -> list[dict[str, Any]]:
 
 
 def read_choices(path: str, settings: TableSettings, labelled: bool = True) -> list[ChoiceExample]:
-    """Reads questions with choices: the label is the right one's column, or its index from 0."""
+    """Reads questions with choices; a label names the right choice's column or its index from 0."""
     question, choices = settings.text_pair_column, settings.choice_columns
     examples = []
     for number, row in text_rows(path, [*settings.columns(labelled), *choices]):
@@ -367,7 +372,7 @@ def _parts(cell: str, several: bool) -> list[str]:
 
 
 def _choice(text: str, choices: Sequence[str], where: str) -> int:
-    # Its column, its number, or one that is both.
+    # A column may be named like the number of another one.
     found = {i for i, name in enumerate(choices) if text == name or class_of(text) == str(i)}
     if len(found) > 1:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Batches of texts for `fit`, of similar lengths, on any backend."""
+"""Batches of texts of similar lengths for `fit`, on any backend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from albert_tf.training import length_buckets
 class TextBatches(keras.utils.PyDataset):
     """Batches of rows of similar length, in another order each epoch.
 
-    Without a seed they are in the order of the rows. `columns` are labels and weights, if any.
+    Without a seed batches keep the order of the rows. `columns` are labels and weights, if any.
     """
 
     def __init__(
@@ -44,11 +44,10 @@ class TextBatches(keras.utils.PyDataset):
         self._plan = self._next_plan()
 
     def epoch(self) -> Iterator[tuple[Any, ...]]:
-        """Yields the batches of an epoch of its own, in another order than the last one's."""
+        """Yields the batches of the next epoch; each call has another order."""
         return map(self._batch, self._next_plan())
 
     def _next_plan(self) -> list[np.ndarray]:
-        """Returns the rows of each batch."""
         if self._seed is None:
             count = len(self._rows)
             return np.split(np.arange(count), range(self._batch_size, count, self._batch_size))
@@ -68,7 +67,7 @@ class TextBatches(keras.utils.PyDataset):
         from albert_tf.records.input_files import untuned
         from albert_tf.records.input_pipeline import BATCHES_AHEAD
 
-        # The length of features varies; a label's axes are the same in all batches.
+        # Only the length of features varies between batches.
         features, *others = self[0]
         signature = (
             {name: tf.TensorSpec([None] * x.ndim, x.dtype) for name, x in features.items()},

@@ -1,4 +1,4 @@
-"""Examples column by column, whatever holds them: lists, tables, tf.data's and other datasets."""
+"""Examples column by column, from lists, tables, and datasets of tf.data or Hugging Face."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from albert_tf.storage.text_files import class_of
 from albert_tf.tasks.table import multi_hot
 from albert_tf.text.characters import to_unicode
 
-# The columns of a table, and what they are here.
+# A table's columns -> fields of TextColumns.
 _TABLE = {"text": "texts", "text_pair": "pairs", "label": "labels"}
-# The labels of a text that has any number of them.
+# Types that hold several labels of a text.
 _SEVERAL = (list, tuple, set, frozenset, np.ndarray)
 
 
@@ -30,19 +30,20 @@ class TextColumns:
     contexts: list[str] | None = None  # With them, the texts are questions.
     labels: list[Any] | None = None  # Names, ids or other numbers, or lists of them.
     sample_weights: np.ndarray | None = None  # <float32>[N]
-    classes: tuple[str, ...] = ()  # The names that a dataset has for the ids in its labels.
+    classes: tuple[str, ...] = ()  # A dataset's names for the ids in its labels.
 
     def label_ids(self, names: Sequence[str]) -> np.ndarray | None:
         """Returns ids of classes `<int32>[N]`, or other numbers `<float32>[N]`.
 
-        Labels are names if they are strings, or if any is one of the classes' `names`, as the
-        numbers 3 and 3.0 are of "3". Lists of names become `<float32>[N, C]`, 1 for those named.
+        Labels are names if any of them is a string, or one of `names`; the numbers 3 and 3.0 are
+        the name "3". Lists of names become multi-hot, `<float32>[N, C]`.
         """
         if self.labels is None:
             return None
         names = names or self.classes
         several = any(isinstance(label, _SEVERAL) for label in self.labels)
         rows = [[*label] if isinstance(label, _SEVERAL) else [label] for label in self.labels]
+        # A dataset's own ids become the names that they stand for.
         if self.classes:
             spelt = {i: [*map(class_name, row)] for i, row in enumerate(rows)}
             positions = multi_hot(spelt, "label at index ", len(self.classes)) if several else None
@@ -50,7 +51,7 @@ class TextColumns:
             known_ids = dict(enumerate(self.classes))  # A missing label is -1 or None.
             rows = [[known_ids.get(part, part) for part in row] for row in rows]
 
-        # Names, or numbers? Several numbers for a text are never names.
+        # Decide between names and numbers; several numbers for a text are never names.
         known = {class_of(name): i for i, name in enumerate(names)}
         given = [[class_of(class_name(part)) for part in row] for row in rows]
         found = {part for row in given for part in row}
@@ -72,7 +73,6 @@ class TextColumns:
 
 
 def _numbers(labels: list[Any], names: Sequence[str]) -> np.ndarray:
-    """Returns labels that are ids, or other numbers."""
     is_ragged = len({*map(np.shape, labels)}) > 1
     ids = np.asarray(labels, object if is_ragged else None)
     if ids.dtype.kind not in "biuf" or not np.isfinite(ids).all():
@@ -88,7 +88,7 @@ def _numbers(labels: list[Any], names: Sequence[str]) -> np.ndarray:
 
 
 def read(texts: Any, **given: Any) -> TextColumns:
-    """Reads what a caller gives, by the names of TextColumns; see Preprocessor.dataset."""
+    """Reads the arguments of Preprocessor.dataset; `given` are fields of TextColumns."""
     given = {name: column for name, column in given.items() if column is not None}
     found: dict[str, Any] = {"texts": texts}
     if hasattr(texts, "as_numpy_iterator"):
@@ -98,7 +98,7 @@ def read(texts: Any, **given: Any) -> TextColumns:
     elif isinstance(texts, Mapping) or hasattr(texts, "columns"):
         found = _from_table(texts)
 
-    # An argument takes the place of a column; labels that are given are no ids of a dataset's.
+    # An argument replaces a column. The dataset's names of classes belong to its own labels only.
     classes = found.pop("classes", ())
     columns: dict[str, Any] = {"texts": _texts(found.pop("texts"), "texts")}
     for name, column in {**found, **given}.items():
@@ -137,16 +137,17 @@ def _from_table(table: Any) -> dict[str, Any]:
 
 
 def _from_hugging_face(dataset: Any) -> dict[str, Any]:
-    """Reads a Dataset or IterableDataset of Hugging Face's."""
+    """Reads Hugging Face's Dataset or IterableDataset."""
     names = dataset.column_names or ()
     if names and "text" not in names:
-        return _from_table(dict.fromkeys(names))  # Says so, and reads none of them.
+        return _from_table(dict.fromkeys(names))  # Raises before any row is read.
     selected = dataset.select_columns([n for n in _TABLE if n in names]) if names else dataset
     columns: dict[str, list[Any]] = {}
     for batch in selected.with_format(None).iter(1000):
         for name, cells in batch.items():
             columns.setdefault(name, []).extend(cells)
-    if all(label in (None, -1) for label in columns.get("label", ())):  # A test set's.
+    # The labels of a test set are all unknown.
+    if all(label in (None, -1) for label in columns.get("label", ())):
         columns.pop("label", None)
     classes = parquet_files.class_names((dataset.features or {}).get("label"))
     return {**_from_table(columns), "classes": classes}
@@ -162,8 +163,9 @@ def _from_tf_data(dataset: Any, given: Collection[str]) -> dict[str, Any]:
     elements = [row if isinstance(row, tuple) else (row,) for row in rows]
     if not elements:
         raise ValueError("there are no texts")
+    # Split batches into rows.
     first = elements[0][0]
-    if any(map(np.ndim, first.values() if isinstance(first, Mapping) else [first])):  # Batches.
+    if any(map(np.ndim, first.values() if isinstance(first, Mapping) else [first])):
         elements = [row for batch in elements for row in zip(*map(_rows_of, batch), strict=True)]
 
     texts, *others = zip(*elements, strict=True)
@@ -176,7 +178,6 @@ def _from_tf_data(dataset: Any, given: Collection[str]) -> dict[str, Any]:
 
 
 def _rows_of(batch: Any) -> list[Any]:
-    """Returns the rows of a batch of values, or of named ones."""
     if isinstance(batch, Mapping):
         rows = zip(*map(_rows_of, batch.values()), strict=True)
         return [dict(zip(batch, row, strict=True)) for row in rows]

@@ -1,4 +1,4 @@
-"""Tags of words, in windows on sentences, and their scores by seqeval."""
+"""Tags words in windows on sentences, and scores tags with seqeval."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from albert_tf.tasks.supervised import (
 )
 from albert_tf.types import Array, Features
 
-# Tags of sentences; seqeval takes lists only.
+# Tags of each sentence; seqeval takes only lists.
 Tags = list[list[str]]
-# Decimals of the probabilities that are stored for ensembles: a set has many words.
+# Decimals of stored probabilities: a set has many words.
 _DIGITS = 7
-# In seqeval's report, beside the types.
+# Rows of seqeval's report that are no types.
 _MEANS = ("micro avg", "macro avg", "weighted avg")
 
 
@@ -38,20 +38,19 @@ def score_tags(expected: Tags, predicted: Tags, classes: Sequence[str]) -> dict[
 
     Args:
       expected: The true tags.
-      predicted: The predicted ones, as many.
+      predicted: As many predicted tags.
       classes: All tags.
 
     Returns:
-      For entities `f1`, `precision` and `recall` of whole ones, as seqeval computes them by
-      default; for plain tags `macro_f1`, the mean over those that occur. For both the `accuracy` of
-      words.
+      The `accuracy` of words and, for entities, `f1`, `precision` and `recall` of whole entities by
+      seqeval's defaults; for plain tags, `macro_f1`, the mean over the tags that occur.
     """
     words = confusion_matrix(expected, predicted, classes)
     accuracy = {"accuracy": float(np.trace(words) / words.sum())}
     if not are_entities(classes):
         rows = scores_by_type(expected, predicted, classes)
         return {"macro_f1": float(np.mean([row["f1-score"] for row in rows.values()])), **accuracy}
-    # Not at the top: plain tags do without it.
+    # Imported here because plain tags need no seqeval.
     from seqeval.metrics import f1_score, precision_score, recall_score
 
     metrics = {"f1": f1_score, "precision": precision_score, "recall": recall_score}
@@ -66,13 +65,13 @@ def scores_by_type(
 ) -> dict[str, dict[str, float]]:
     """Returns `precision`, `recall`, `f1-score` and `support` of each type of entity or plain tag.
 
-    Tags that neither occur nor are predicted are left out.
+    Types that neither occur nor are predicted are left out.
     """
     if are_entities(classes):
         from seqeval.metrics import classification_report
 
         if {tag for sentence in (*expected, *predicted) for tag in sentence} <= {OUTSIDE}:
-            return {}  # It warns.
+            return {}  # seqeval would warn.
         rows = classification_report(expected, predicted, output_dict=True, zero_division=0)
         return {name: row for name, row in rows.items() if name not in _MEANS}
     words = confusion_matrix(expected, predicted, classes)
@@ -92,7 +91,7 @@ def scores_by_type(
 
 
 def confusion_matrix(expected: Tags, predicted: Tags, classes: Sequence[str]) -> np.ndarray:
-    """Counts words, `<int64>[C, C]`: in the row of their true tag, the column of the predicted."""
+    """Counts words, `<int64>[C, C]`, by true tag (rows) and predicted tag (columns)."""
     ids = {tag: i for i, tag in enumerate(classes)}
     rows, columns = (
         np.array([ids[tag] for sentence in tags for tag in sentence], np.int64)
@@ -103,12 +102,12 @@ def confusion_matrix(expected: Tags, predicted: Tags, classes: Sequence[str]) ->
 
 
 class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
-    """Tags words. Examples are TokenExamples, a row is a window on a sentence.
+    """Tags words (examples: TokenExample); a row is a window on a sentence.
 
-    Each word is split into pieces by itself, and its first piece carries its tag; no other position
-    counts. Each word is in one window. A word without pieces, as one of control characters alone,
-    gets the default tag. Predictions are the probabilities
-    `<float64>[W, C]` of all words of all sentences, 0 for a word without pieces.
+    Each word is split into pieces by itself and lies in one window. Its first piece carries its
+    tag; no other position counts. Predictions are probabilities `<float64>[W, C]` of all words of
+    all sentences. A word without pieces, such as a control character, has the probabilities 0 and
+    gets the default tag.
 
     Args: see SupervisedTask; the classes are the tags.
 
@@ -129,7 +128,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
         return True
 
     def check_scorable(self, examples: Sequence[TokenExample]) -> None:
-        """Checks that the package that scores such tags is installed, if it is needed."""
+        """Checks that seqeval is installed, if examples are to be scored with it."""
         is_needed = is_labelled(examples) and are_entities(self.classes)
         if is_needed and importlib.util.find_spec("seqeval") is None:
             raise ImportError(
@@ -142,8 +141,8 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     ) -> Iterator[Mapping[str, Any]]:
         """Yields a row for each window.
 
-        Beside what Tag.word_rows gives, `tag_ids` `<int32>[L]` are 1 more than the id of the tag
-        where a word's first piece is, and 0 elsewhere.
+        It has the features of Tag.word_rows and `tag_ids` `<int32>[L]`: 1 + the id of the word's
+        tag at its first piece, 0 elsewhere.
         """
         for index, example in enumerate(examples):
             tags = np.zeros(1 + len(example.words), np.int32)
@@ -160,10 +159,10 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
 
     def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns the cross entropies of a window's words, summed."""
-        # An id of -1 costs nothing.
+        # The loss ignores ids of -1: positions that begin no word.
         loss = losses.classification_loss(features["tag_ids"] - 1, outputs)
         if self.distillation:
-            # [B, C, S], as features per position are.
+            # Features per position have the axis of positions last: [B, C, S].
             theirs = ops.transpose(features[losses.TEACHER_PROBABILITIES], (0, 2, 1))
             is_word = ops.cast(features["tag_ids"] > 0, loss.dtype)
             loss = self.distillation.mix(loss, theirs, outputs) * is_word
@@ -174,7 +173,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     ) -> np.ndarray:
         """Returns the logits `<float32>[W, C]` of the words' first pieces, in row order.
 
-        Those of all positions, padded to the longest row, would take several times the memory.
+        The logits of all positions, padded to the longest row, would take several times the memory.
         """
         is_word = features.sequences["word_numbers"] > 0
         ends = np.cumsum(features.lengths)
@@ -190,7 +189,6 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     def predictions(
         self, examples: Sequence[TokenExample], features: FeatureTable, outputs: Any
     ) -> np.ndarray:
-        """Turns logits `<float32>[W, C]` of first pieces into probabilities of words."""
         _, words = _words(examples, features)
         count = sum(len(example.words) for example in examples)
         probabilities = np.zeros((count, len(self.classes)))
@@ -208,7 +206,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
         return dataclasses.replace(features, sequences=sequences)
 
     def scores(self, examples: Sequence[TokenExample], predictions: np.ndarray) -> dict[str, float]:
-        """Returns those of score_tags, and `eval_loss`, the mean over words that have pieces."""
+        """Returns the scores of score_tags, and `eval_loss` over the words that have pieces."""
         if not is_labelled(examples):
             return {}
         expected = self._expected(examples)
@@ -222,15 +220,15 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     def write(
         self, directory: str, split: str, examples: Sequence[TokenExample], predictions: np.ndarray
     ) -> None:
-        """Writes a split's files; those of "dev" are called dev_predictions.conll and so on.
+        """Writes the probabilities (see `store`) and tags of a split.
 
-        predictions.conll holds a word a line, its true tag if known, and the predicted one, between
-        tabs. With labels there are also scores_by_type.tsv and confusion.tsv, of the true tags in
-        rows and the predicted ones in columns. See also `store`.
+        predictions.conll has a word per line, its true tag if known, and its predicted tag, between
+        tabs. Labelled examples also give scores_by_type.tsv and confusion.tsv (rows: true tags,
+        columns: predicted tags). The files of "dev" are named dev_predictions.conll and so on.
         """
         self.store(directory, split, examples, predictions)
         predicted = self._tags(examples, predictions)
-        # Separators of columns and lines become _.
+        # A word can't contain separators of columns and lines in this format.
         words = [[BETWEEN_CELLS.sub("_", word) for word in each.words] for each in examples]
         columns = [words, predicted]
         if is_labelled(examples):
@@ -238,13 +236,13 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
             columns.insert(1, expected)
             self._write_scores(directory, split, expected, predicted)
         sentences = (zip(*sentence, strict=True) for sentence in zip(*columns, strict=True))
-        text = "\n".join("".join(map(_line, sentence)) for sentence in sentences)
+        text = "\n".join(map(_lines, sentences))
         files.replace(prediction_path(directory, split, "predictions.conll"), text)
 
     def store(
         self, directory: str, split: str, examples: Sequence[TokenExample], predictions: np.ndarray
     ) -> None:
-        """Writes <split>_probabilities.json, which is for `average`."""
+        """Writes <split>_probabilities.json, which `average` reads."""
         rounded = predictions.round(_DIGITS)
         write_probabilities(directory, split, _ids(examples), examples, rounded)
 
@@ -272,25 +270,20 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     ) -> None:
         by_type = scores_by_type(expected, predicted, self.classes)
         names = ("precision", "recall", "f1-score", "support")
-        rows = [
-            (name, *(f"{row[key]:.6g}" for key in names)) for name, row in sorted(by_type.items())
-        ]
-        table = [("type", *names), *rows]
-        files.replace(
-            prediction_path(directory, split, "scores_by_type.tsv"), "".join(map(_line, table))
-        )
+        scores = [("type", *names)]
+        for name, row in sorted(by_type.items()):
+            scores.append((name, *(f"{row[key]:.6g}" for key in names)))
         counts = confusion_matrix(expected, predicted, self.classes).tolist()
         pairs = zip(self.classes, counts, strict=True)
-        table = [("", *self.classes), *((tag, *map(str, row)) for tag, row in pairs)]
-        files.replace(
-            prediction_path(directory, split, "confusion.tsv"), "".join(map(_line, table))
-        )
+        confusion = [("", *self.classes), *((tag, *map(str, row)) for tag, row in pairs)]
+        for file, table in (("scores_by_type.tsv", scores), ("confusion.tsv", confusion)):
+            files.replace(prediction_path(directory, split, file), _lines(table))
 
 
 def _words(
     examples: Sequence[TokenExample], features: FeatureTable
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns which of all rows' positions begin a word, and the numbers of these words."""
+    """Returns a mask of all rows' positions that begin a word, and the numbers of these words."""
     numbers = features.sequences["word_numbers"]
     is_word = numbers > 0
     counts = np.array([len(example.words) for example in examples])
@@ -299,7 +292,7 @@ def _words(
 
 
 def _are_read(predictions: np.ndarray) -> np.ndarray:
-    """Returns which words `<bool>[W]` have a prediction: those that have pieces."""
+    """Returns which words `<bool>[W]` have pieces, and so a prediction."""
     return predictions.max(axis=-1) > 0
 
 
@@ -309,9 +302,8 @@ def is_labelled(examples: Sequence[TokenExample]) -> bool:
 
 
 def _ids(examples: Sequence[TokenExample]) -> list[str]:
-    """Returns an id for each word."""
     return [f"{example.guid}:{i}" for example in examples for i in range(len(example.words))]
 
 
-def _line(cells: Iterable[str]) -> str:
-    return "\t".join(cells) + "\n"
+def _lines(table: Iterable[Iterable[str]]) -> str:
+    return "".join("\t".join(row) + "\n" for row in table)
