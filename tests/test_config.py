@@ -1,6 +1,5 @@
 """Configs: sizes of the paper, what is refused, models and recipes by name."""
 
-import dataclasses
 import json
 import pathlib
 
@@ -35,9 +34,7 @@ def read(name: str) -> AlbertConfig:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_config_loads(file):
     config = AlbertConfig.from_json_file(str(file))
-    stored = json.loads(file.read_text())
-    for key, value in config.to_dict().items():
-        assert stored[key] == value, key
+    assert json.loads(file.read_text()).items() >= config.to_dict().items()
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
@@ -45,31 +42,14 @@ def test_every_config_loads(file):
 def test_released_sizes(size, version):
     """Built models have as many parameters as are counted: tests/inspection/test_costs.py."""
     config = read(f"albert_{size}_{version}")
-    layer_count, hidden, intermediate, heads, parameters = RELEASED[size]
-    assert config.num_hidden_layers == layer_count
-    assert config.hidden_size == hidden
-    assert config.intermediate_size == intermediate
-    assert config.num_attention_heads == heads
+    found = (
+        *(config.num_hidden_layers, config.hidden_size, config.intermediate_size),
+        *(config.num_attention_heads, costs.count_encoder(config)),
+    )
+    assert found == RELEASED[size]
     assert (config.embedding_size, config.vocab_size) == (128, 30000)
-    assert costs.count_encoder(config) == parameters
-
-
-@pytest.mark.parametrize("size", RELEASED)
-def test_only_v1_below_xxlarge_drops_out(size):
-    rate = 0 if size == "xxlarge" else 0.1
-    for version, expected in (("v1", rate), ("v2", 0)):
-        config = read(f"albert_{size}_{version}")
-        assert config.hidden_dropout_prob == expected
-        assert config.attention_probs_dropout_prob == expected
-
-
-def test_one_group_a_layer_is_no_sharing():
-    base = read("albert_base_v1")
-    groups = dataclasses.replace(base, num_hidden_groups=base.num_hidden_layers)
-    none = dataclasses.replace(base, parameter_sharing="none")
-    for layer in range(base.num_hidden_layers):
-        assert groups.attention_group(layer) == none.attention_group(layer) == layer
-        assert groups.ffn_group(layer) == none.ffn_group(layer) == layer
+    rate = 0.1 if version == "v1" and size != "xxlarge" else 0
+    assert config.hidden_dropout_prob == config.attention_probs_dropout_prob == rate
 
 
 @pytest.mark.parametrize(
@@ -82,9 +62,8 @@ def test_one_group_a_layer_is_no_sharing():
     ],
 )
 def test_sharing_decides_which_sublayer_serves_a_layer(sharing, attention, ffn):
-    config = AlbertConfig(
-        **SMALL, num_hidden_layers=5, num_hidden_groups=2, parameter_sharing=sharing
-    )
+    groups = {"num_hidden_layers": 5, "num_hidden_groups": 2}
+    config = AlbertConfig(**SMALL, **groups, parameter_sharing=sharing)
     assert [config.attention_group(layer) for layer in range(5)] == attention
     assert [config.ffn_group(layer) for layer in range(5)] == ffn
     assert config.num_attention_groups == max(attention) + 1
@@ -106,9 +85,7 @@ def test_group_is_the_releases_floating_point_product():
 
 
 def test_missing_keys_have_the_releases_defaults():
-    config = AlbertConfig.from_dict({"vocab_size": 30000})
-    xxlarge = read("albert_xxlarge_v2")
-    assert config == xxlarge
+    assert AlbertConfig.from_dict({"vocab_size": 30000}) == read("albert_xxlarge_v2")
 
 
 def test_every_key_that_the_release_wrote_is_accepted():
@@ -145,25 +122,23 @@ def test_what_is_not_understood_is_refused_by_name(change, message):
         AlbertConfig.from_dict({**SMALL, **change})
 
 
-def test_vocab_size_is_required():
-    with pytest.raises(ValueError, match="vocab_size is missing"):
-        AlbertConfig.from_dict({"hidden_size": 15})
-
-
-def test_errors_name_the_file(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (None, " does not exist"),
+        (b"{", " is not JSON"),
+        (b"[]", " must contain a JSON object"),
+        (b'{"vocab": 5}', r": unknown ALBERT config keys \['vocab'\]"),
+        (b'{"hidden_size": 15}', ": ALBERT config key vocab_size is missing"),
+        (b"\xff\xfe{", ": not UTF-8"),
+    ],
+)
+def test_errors_name_the_file(content, fault, tmp_path):
     file = tmp_path / "albert_config.json"
-    with pytest.raises(FileNotFoundError, match="albert_config.json does not exist"):
-        AlbertConfig.from_json_file(file)
-    for text, message in (
-        ("{", "albert_config.json is not JSON"),
-        ("[]", "albert_config.json must contain a JSON object, not list"),
-        ('{"vocab": 5}', r"albert_config.json: unknown ALBERT config keys \['vocab'\]"),
-    ):
-        file.write_text(text)
-        with pytest.raises(ValueError, match=message):
-            AlbertConfig.from_json_file(str(file))
-    file.write_bytes(b"\xff\xfe{")
-    with pytest.raises(ValueError, match="albert_config.json: not UTF-8 text"):
+    if content is not None:
+        file.write_bytes(content)
+    error = ValueError if content else FileNotFoundError
+    with pytest.raises(error, match=f"albert_config.json{fault}"):
         AlbertConfig.from_json_file(file)
 
 
@@ -178,9 +153,8 @@ def test_json_round_trip(tmp_path, sharing):
 
 def parsed(script: str, *arguments: str) -> settings.Settings:
     """Returns the settings of pretraining or finetuning, as the script reads them."""
-    if script == "pretraining":
-        return settings.parse(PretrainingSettings, ["script", *arguments])
-    return settings.parse(FinetuningSettings, ["script", "--output_dir=out", *arguments])
+    cls = PretrainingSettings if script == "pretraining" else FinetuningSettings
+    return settings.parse(cls, ["script", "--output_dir=out", *arguments])
 
 
 def given(found: settings.Settings) -> dict[str, object]:
@@ -199,10 +173,10 @@ def test_names_are_those_of_the_files_in_a_clone():
 
 
 def test_a_config_by_name(tmp_path, monkeypatch):
-    expected = AlbertConfig.from_json_file(CONFIGS / "albert_large_v2.json")
+    expected = read("albert_large_v2")
     monkeypatch.chdir(tmp_path)
-    assert AlbertConfig.from_json_file("albert_large_v2") == expected
-    assert AlbertConfig.from_json_file(pathlib.Path("albert_large_v2")) == expected
+    for name in ("albert_large_v2", pathlib.Path("albert_large_v2")):
+        assert AlbertConfig.from_json_file(name) == expected
     with pytest.raises(FileNotFoundError, match="^ALBERT config large .*: known names are"):
         AlbertConfig.from_json_file("large")
     with pytest.raises(FileNotFoundError, match=r"^ALBERT config large\.json does not exist$"):
@@ -222,16 +196,12 @@ def test_load_config_takes_the_names_that_models_take(tmp_path, monkeypatch):
     assert load_config(pathlib.Path("albert_tiny")) == own
 
 
-def test_a_run_in_a_directory_of_the_models_name_goes_on(tmp_path, monkeypatch):
-    """As that of --albert_config_file=albert_tiny --output_dir=albert_tiny."""
-    monkeypatch.chdir(tmp_path)
+def test_a_file_that_exists_wins_but_not_a_directory(tmp_path, monkeypatch):
+    """A run may have --albert_config_file=albert_tiny --output_dir=albert_tiny."""
     expected = AlbertConfig.from_json_file("albert_tiny")
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "albert_tiny").mkdir()
     assert AlbertConfig.from_json_file("albert_tiny") == expected
-
-
-def test_a_path_that_exists_wins(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "albert_large_v2").write_text(AlbertConfig(31).to_json())
     assert AlbertConfig.from_json_file("albert_large_v2").vocab_size == 31
 
@@ -252,14 +222,12 @@ def test_the_command_line_wins(order):
     assert (values.learning_rate, values.do_predict, values.train_step) == (0.5, False, 800)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "flag", "value", "other"),
-    [
-        ("mnli", "num_train_epochs", 3, "train_step"),
-        ("mnli", "warmup_proportion", 0.1, "warmup_step"),
-        ("tnews", "train_step", 1000, "num_train_epochs"),
-    ],
-)
+MNLI_EPOCHS = ("mnli", "num_train_epochs", 3, "train_step")
+MNLI_WARMUP = ("mnli", "warmup_proportion", 0.1, "warmup_step")
+TNEWS = ("tnews", "train_step", 1000, "num_train_epochs")
+
+
+@pytest.mark.parametrize(("recipe", "flag", "value", "other"), [MNLI_EPOCHS, MNLI_WARMUP, TNEWS])
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_flag_that_says_the_same_in_another_unit_wins(recipe, flag, value, other, order):
     assert other in parsed("finetuning", f"--recipe={recipe}").given
@@ -269,10 +237,8 @@ def test_a_flag_that_says_the_same_in_another_unit_wins(recipe, flag, value, oth
 
 
 def test_a_recipe_of_pretraining():
-    found = parsed(
-        "pretraining", "--recipe=paper", "--albert_config_file=albert_base_v1", "--output_dir=out",
-        "--input_file=records", "--num_train_steps=7",
-    )  # fmt: skip
+    arguments = ["--recipe=paper", "--input_file=records", "--num_train_steps=7"]
+    found = parsed("pretraining", *arguments)
     assert (found.train_batch_size, found.learning_rate) == (4096, 0.00176)
     assert (found.max_seq_length, found.num_train_steps) == (512, 7)
     assert {"train_batch_size", "num_train_steps"} < found.given
@@ -291,6 +257,4 @@ def test_an_unknown_recipe_is_one_line_that_lists_the_known(script, argument):
     with pytest.raises(SystemExit) as ended:
         parsed(script, argument)
     known = "|".join(config.shipped_recipes(script))
-    assert ended.value.code == (
-        f"error: flag {argument}: value should be one of <{known}> (--help lists the flags)"
-    )
+    assert f"flag {argument}: value should be one of <{known}>" in ended.value.code

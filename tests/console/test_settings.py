@@ -16,12 +16,12 @@ from albert_tf.serving.settings import ExportSettings, PredictionSettings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Example(Settings):
-    """One of each kind."""
+    """A field for each way to declare one."""
 
     headings = ("Numbers", "Texts")
 
     name: str = setting(REQUIRED, "A name.", group="Texts")
-    kind: str | None = setting(None, "A kind.", group="Texts", choices=["a", "b"])
+    mode: str | None = setting(None, "A mode.", group="Texts", choices=["a", "b"])
     words: tuple[str, ...] = setting((), "Words.", group="Texts")
     in_: str | None = setting(None, "Where.", group="Texts", per_command=True)
     size: int = setting(7, "A size.", group="Numbers", interval=POSITIVE, alias="num_size")
@@ -32,8 +32,8 @@ class Example(Settings):
     fast: bool = setting(True, "Fast.", group="Numbers")
 
     def __post_init__(self) -> None:
-        if self.kind == "a" and self.fast:
-            raise ValueError("`kind=a` is not `fast`: leave one of them out")
+        if self.mode == "a" and self.fast:
+            raise ValueError("`mode=a` is not `fast`: leave one of them out")
 
 
 def parse(*arguments: str) -> Example:
@@ -41,12 +41,10 @@ def parse(*arguments: str) -> Example:
 
 
 def test_values_are_of_the_annotations_and_what_was_given_is_known():
-    given = ["--name=x", "--kind", "b", "--words=p, q", "--in=y", "--num_size=3", "--nofast"]
+    given = ["--name=x", "--mode", "b", "--words=p, q", "--in=y", "--num_size=3", "--nofast"]
     found = parse(*given)
-    assert found == Example(
-        name="x", kind="b", words=("p", "q"), in_="y", size=3, rate=0.5, fast=False
-    )
-    assert found.given == {"name", "kind", "words", "in_", "size", "fast"}
+    assert found == Example(name="x", mode="b", words=("p", "q"), in_="y", size=3, fast=False)
+    assert found.given == {"name", "mode", "words", "in_", "size", "fast"}
     assert parse("--name=x", "--any_number=99999999999").any_number == 99999999999
     assert Example.of(name="x", size=7).given == {"name", "size"}
 
@@ -60,8 +58,8 @@ def test_values_are_of_the_annotations_and_what_was_given_is_known():
         ("--rate=1", r"flag --rate=1: 1.0 is not a number in \[0, 1\)"),
         ("--rate=-0.1", r"flag --rate=-0.1: -0.1 is not a number in \[0, 1\)"),
         ("--rate=nan", r"flag --rate=nan: nan is not a number in \[0, 1\)"),
-        ("--kind=c", "flag --kind=c: value should be one of <a|b>"),
-        ("--kind=a", "--kind=a is not --fast: leave one of them out"),
+        ("--mode=c", "flag --mode=c: value should be one of <a|b>"),
+        ("--mode=a", "--mode=a is not --fast: leave one of them out"),
         ("--nothing", "Unknown command line flag 'nothing'"),
         ("x", "unexpected arguments: x"),
         ("false", "unexpected arguments: false: write --FLAG=false"),
@@ -76,32 +74,21 @@ def test_what_is_wrong_is_one_line(argument, message):
 @pytest.mark.parametrize(
     ("cls", "given", "meant"),
     [
-        (FinetuningSettings, "--epochs=3", "num_train_epochs"),
         (FinetuningSettings, "--num-epochs=3", "num_train_epochs"),
         (FinetuningSettings, "--num_train_steps=3", "train_step"),
         (FinetuningSettings, "--learning_rat=3", "learning_rate"),
-        (FinetuningSettings, "--model_name_or_path=x", "init_checkpoint"),
         (PretrainingSettings, "--epochs=3", "num_train_steps"),
-        (PretrainingSettings, "--lr=1e-3", "learning_rate"),
-        (PretrainingSettings, "--batch_size=3", "train_batch_size"),
         (PretrainingSettings, "--fp16", "precision"),
     ],
 )
 def test_a_flag_of_another_library_is_told_ours(cls, given, meant):
-    with pytest.raises(
-        SystemExit, match=rf"^error: Unknown .*\. Did you mean: {meant} \? \(--help"
-    ):
+    with pytest.raises(SystemExit, match=rf"^error: Unknown .*\. Did you mean: {meant} \?"):
         settings.parse(cls, ["script.py", given])
 
 
 def test_each_name_elsewhere_is_that_of_a_flag():
     names = {*FinetuningSettings.names(), *PretrainingSettings.names()}
     assert {*settings._ELSEWHERE} <= names
-
-
-def test_what_must_be_given():
-    with pytest.raises(SystemExit, match=r"^error: --name must be given \(--help lists the flags"):
-        parse("--size=3")
 
 
 def test_bounds_may_be_met_and_are_of_their_intervals():
@@ -111,12 +98,12 @@ def test_bounds_may_be_met_and_are_of_their_intervals():
 
 
 def test_a_later_command_follows_the_record_except_for_what_it_is_given():
-    begun = parse("--name=x", "--words=p,q", "--in=here", "--size=3", "--kind=b", "--nofast")
+    begun = parse("--name=x", "--words=p,q", "--in=here", "--size=3", "--mode=b", "--nofast")
     later = parse("--name=y", "--size=5", "--rate=0.25").following(begun.record())
-    assert later == Example(name="y", words=("p", "q"), size=5, kind="b", rate=0.25, fast=False)
+    assert later == Example(name="y", words=("p", "q"), size=5, mode="b", rate=0.25, fast=False)
     assert later.in_ is None  # It belongs to the command that gave it.
-    with pytest.raises(ValueError, match="^`kind=a` is not `fast`"):
-        parse("--name=y", "--fast").following({"kind": "a"})
+    with pytest.raises(ValueError, match="^`mode=a` is not `fast`"):
+        parse("--name=y", "--fast").following({"mode": "a"})
 
 
 def test_help_lists_groups_bounds_and_defaults():

@@ -117,14 +117,6 @@ def test_the_command_writes_a_table(stored, tmp_path, capsys):
     assert sum(int(row["sentences"]) + int(row["left_out"]) for row in rows) == 1200
 
 
-def test_a_model_without_the_head_is_refused(config, vocabulary, tmp_path):
-    albert_tf.AlbertModel(config).save(tmp_path / "model.keras")
-    given = {"model": tmp_path / "model.keras", "output_dir": tmp_path / "o"}
-    given["spm_model_file"] = vocabulary.path
-    with pytest.raises(SystemExit, match="is not trained for masked LM: it lacks cls/predictions/"):
-        run_main(commands.agreement, [f"--{name}={value}" for name, value in given.items()])
-
-
 def test_a_vocabulary_without_english_leaves_all_out(model, tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "中"]))

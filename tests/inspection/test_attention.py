@@ -6,7 +6,6 @@ Can't see: whether the figure is drawn well.
 import dataclasses
 
 import numpy as np
-import pytest
 
 import albert_tf
 from albert_tf.cli import inspect as commands
@@ -62,13 +61,3 @@ def test_the_scale_ends_at_the_largest_probability(monkeypatch):
     figure = attention.draw("abcde", found)
     limits = [image.get_clim() for axes in figure.axes for image in axes.get_images()]
     assert limits == [(0, 0.3)] * 6
-
-
-def test_bad_input_is_one_line(stored, tmp_path):
-    out = tmp_path / "out"
-    given = [f"--model={stored}", f"--output_dir={out}", f"--text={'word ' * 20}"]
-    with pytest.raises(SystemExit, match="--text has more than 19 pieces"):
-        run_main(commands.attention, given)
-    with pytest.raises(SystemExit, match="--model: expected 1 model, got 2"):
-        run_main(commands.attention, [f"--model={stored},b", f"--output_dir={out}", "--text=a"])
-    assert not out.exists()

@@ -1,5 +1,7 @@
-"""What the commands that look inside models have in common."""
+"""What the commands that look inside models refuse, mostly before a model is loaded."""
 
+import pathlib
+import shutil
 import sys
 
 import numpy as np
@@ -8,44 +10,91 @@ import pytest
 import albert_tf
 from albert_tf.cli import commands as cli_commands
 from albert_tf.cli import inspect as commands
+from albert_tf.cli.inspect import agreement, attention, probes, similarity, sizes
 from albert_tf.inspection import models
+from tests import pretraining_runs as runs
+from tests.peers import models as peer_models
 from tests.tiny import run_main
 
 
-def refuse(*_):
-    raise AssertionError("a model is loaded before all is checked")
+@pytest.fixture(scope="module")
+def folder(config, vocabulary, tmp_path_factory) -> pathlib.Path:
+    """Input files and models, most of them unfit."""
+    folder = tmp_path_factory.mktemp("refused")
+    (folder / "full").mkdir()
+    (folder / "full" / "file").touch()
+    (folder / "day.txt").write_text("It was a long day.\n" * 40)
+    (folder / "empty.txt").write_text("\n \n")
+    (folder / "a.tsv").write_text("text\tlabel\nold day\tlate\n")
+    (folder / "late.tsv").write_text("text\tlabel\n" + "a day\tearly\n" * 19 + "a day\tlate\n")
+    runs.write_records(folder / "records", runs.examples(1))
+    runs.write_records(folder / "compact", runs.compact_examples(1))
+    runs.write_records(folder / "packed", runs.packed(runs.examples(2), 2))
+    shutil.copy(vocabulary.path, folder / "spiece.model")
+    # Neither has heads, nor a vocabulary beside it.
+    for name, each in (("bare", config), ("groups", peer_models.CONFIGS["groups2"])):
+        (folder / name).mkdir()
+        albert_tf.AlbertModel(each).save(folder / name / "model.keras")
+    return folder
 
 
-@pytest.mark.parametrize(
-    ("command", "given"),
-    [
-        (commands.similarity, ["--input_file=text.txt"]),
-        (commands.agreement, []),
-        (commands.probes, ["--task=neighbours", "--input_file=text.txt"]),
-    ],
-)
-def test_a_later_models_vocabulary_is_checked_before_the_first_is_loaded(
-    command, given, stored, config, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(models, "load_encoder", refuse)
-    monkeypatch.setattr(models, "load_masked_lm", refuse)
-    (tmp_path / "text.txt").write_text("It was a long day.\n" * 40)
-    (tmp_path / "other").mkdir()
-    albert_tf.AlbertModel(config).save(tmp_path / "other" / "model.keras")
-    with pytest.raises(SystemExit, match="no vocabulary is beside other/model.keras"):
-        run_main(command, [f"--model={stored},other/model.keras", "--output_dir=out", *given])
+# Of 20 rows four are held out, with this seed the only one of the other label.
+SEED = next(i for i in range(99) if 19 in np.random.default_rng(i).permutation(20)[:4])
+FEW_LABELS = {"task": "table", "input_file": "late.tsv", "seed": SEED}
+TWO = "STORED,bare/model.keras"
+NO_VOCABULARY = "no vocabulary is beside bare/model.keras"
+# A command, what is given to it beside DEFAULTS, and what it says.
+DEFAULTS = {"model": "STORED", "input_file": "day.txt", "task": "neighbours", "output_dir": "out"}
+REFUSED = [
+    (similarity, {"output_dir": "full"}, "full already exists"),
+    (similarity, {"max_seq_length": 20}, "--max_seq_length must be from 4 to 19"),
+    (similarity, {"input_file": "empty.txt"}, "empty.txt: expected lines of text"),
+    (similarity, {"input_file": "empty.txt,records"}, "some are records, some are not"),
+    (similarity, {"input_file": "records"}, "set --max_seq_length=23"),
+    (similarity, {"input_file": "compact"}, "record 0 has no masks"),
+    (similarity, {"input_file": "packed"}, "record 0 packs several examples"),
+    (similarity, {"model": "groups", "extra_layers": 1}, "--extra_layers applies the block"),
+    (similarity, {"model": TWO}, NO_VOCABULARY),
+    (attention, {"text": "word " * 20}, "--text has more than 19 pieces"),
+    (attention, {"model": TWO, "text": "a"}, "--model: expected 1 model, got 2"),
+    (agreement, {"model": TWO}, NO_VOCABULARY),
+    (
+        agreement,
+        {"model": "bare", "spm_model_file": "spiece.model"},
+        "is not trained for masked LM: it lacks cls/predictions/",
+    ),
+    (probes, {"model": TWO}, NO_VOCABULARY),
+    (probes, {"task": "order"}, "--task=order needs records of pre-training in --input_file"),
+    (probes, {"task": "order", "input_file": "records"}, "set --max_seq_length=23"),
+    (probes, {"input_file": "a.tsv"}, "least 20 rows for a probe, got 2 of --input_file"),
+    (
+        probes,
+        {"task": "table", "input_file": "a.tsv", "label_column": "era"},
+        "expected a header with 'era'",
+    ),
+    (probes, FEW_LABELS, "--input_file has too few labels, or groups"),
+    (sizes, {}, "no model given: set --albert_config_file, or --markdown"),
+    (sizes, {"albert_config_file": "none"}, "ALBERT config none does not exist"),
+]
 
 
-def test_too_few_labels_are_found_before_a_model_is_loaded(stored, tmp_path, monkeypatch):
-    monkeypatch.setattr(models, "load_encoder", refuse)
-    # Of 20 rows four are held out, with this seed the only one of the other label.
-    seed = next(i for i in range(99) if 19 in np.random.default_rng(i).permutation(20)[:4])
-    path = tmp_path / "table.tsv"
-    path.write_text("text\tlabel\n" + "a long day\tearly\n" * 19 + "a day\tlate\n")
-    given = ["--task=table", f"--input_file={path}", f"--output_dir={tmp_path / 'out'}"]
-    with pytest.raises(SystemExit, match="too few labels, or groups"):
-        run_main(commands.probes, [f"--model={stored}", f"--seed={seed}", *given])
+@pytest.mark.parametrize(("command", "given", "message"), REFUSED)
+def test_bad_input_is_one_line(command, given, message, stored, folder, monkeypatch):
+    def load(*_):
+        raise AssertionError("a model is loaded before all is checked")
+
+    monkeypatch.chdir(folder)
+    if command is not attention:  # It needs the model's config.
+        monkeypatch.setattr(models, "load_encoder", load)
+    if message == NO_VOCABULARY:
+        monkeypatch.setattr(models, "load_masked_lm", load)
+    (cls,) = (cls for each, cls in commands.COMMANDS.values() if each is command)
+    values = {name: v for name, v in (DEFAULTS | given).items() if name in cls.names()}
+    arguments = [f"--{name}={v}".replace("STORED", stored) for name, v in values.items()]
+    with pytest.raises(SystemExit, match=message) as ended:
+        run_main(command, arguments)
+    assert "\n" not in ended.value.code
+    assert not (folder / "out").exists()
 
 
 def test_a_command_is_named_first(monkeypatch):

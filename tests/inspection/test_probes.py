@@ -16,33 +16,27 @@ from tests import pretraining_runs as runs
 from tests import tolerances
 from tests.inspection import numpy_albert
 from tests.tasks.test_conll import CONLLU
-from tests.tiny import run_main
+from tests.tiny import run_main, write
+
+FEATURES = {"VERB\t_\t_": "VERB\t_\tTense=Past", "NOUN\t_\t_": "NOUN\t_\tNumber=Plur"}
 
 
-def test_words_are_at_their_first_piece(tmp_path, tokenizer):
-    path = tmp_path / "a.conllu"
-    path.write_text((CONLLU + "\n") * 20)
-    data = probes.of_words(str(path), "upos", tokenizer, 19, most=48, seed=0)
-    # In the order of their names: NOUN, PRON, VERB.
-    firsts = {tokenizer.encode(w)[0]: i for w, i in (("dogs", 0), ("I", 1), ("saw", 2))}
-    ids = [
-        data.rows[row]["input_ids"][position]
-        for row, position in zip(data.row_numbers, data.positions, strict=True)
-    ]
-    assert [firsts[i] for i in ids] == data.labels.tolist()
-    # Whole sentences, until there are enough words.
-    assert 48 <= len(data.labels) <= 50
-
-
-def test_words_with_nothing_in_the_column_are_left_out(tmp_path, tokenizer):
-    """As punctuation has no features; they stay in the text."""
-    path = tmp_path / "a.conllu"
-    feats = CONLLU.replace("VERB\t_\t_", "VERB\t_\tTense=Past")
-    path.write_text((feats.replace("NOUN\t_\t_", "NOUN\t_\tNumber=Plur") + "\n") * 20)
-    data = probes.of_words(str(path), "feats", tokenizer, 19, most=60, seed=0)
-    assert np.bincount(data.labels).tolist() == [40, 20]
-    # In the order of their values: plural, past.
-    firsts = [tokenizer.encode(word)[0] for word in ("dogs", "saw")]
+@pytest.mark.parametrize(
+    ("changes", "column", "words", "fewest", "most"),
+    [
+        ({}, "upos", ["dogs", "I", "saw"], 48, 50),  # Whole sentences, until there are enough.
+        (FEATURES, "feats", ["dogs", "saw"], 60, 60),  # "I" has no feature, but stays in the text.
+    ],
+)
+def test_words_are_at_their_first_piece(changes, column, words, fewest, most, tmp_path, tokenizer):
+    """`words` are in the order of their labels."""
+    text = CONLLU
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    path = write(tmp_path / "a.conllu", (text + "\n") * 20)
+    data = probes.of_words(path, column, tokenizer, 19, fewest, seed=0)
+    assert fewest <= len(data.labels) <= most
+    firsts = [tokenizer.encode(word)[0] for word in words]
     for row, position, label in zip(data.row_numbers, data.positions, data.labels, strict=True):
         assert data.rows[row]["input_ids"][position] == firsts[label]
     assert any(tokenizer.encode("I")[0] in row["input_ids"] for row in data.rows)
@@ -64,18 +58,16 @@ def test_neighbours_are_exchanged_in_every_other_text(tokenizer):
 
 
 def test_a_table_gives_texts_and_labels(tmp_path, tokenizer):
-    path = tmp_path / "a.tsv"
-    path.write_text("text\tera\n" + "old day\tlate\nnew day\tearly\n" * 20)
-    data = probes.of_table(str(path), TableSettings(label_column="era"), tokenizer, 19, 40, seed=0)
+    path = write(tmp_path / "a.tsv", "text\tera\n" + "old day\tlate\nnew day\tearly\n" * 20)
+    data = probes.of_table(path, TableSettings(label_column="era"), tokenizer, 19, 40, seed=0)
     assert data.labels.tolist() == [1, 0] * 20
     assert data.rows[1]["input_ids"][1:-1].tolist() == tokenizer.encode("new day")
 
 
 def test_texts_of_a_group_are_held_out_together(tmp_path, tokenizer):
-    path = tmp_path / "table.tsv"
     lines = [f"old day\t{i % 2}\tspeech {i % 7}\n" for i in range(70)]
-    path.write_text("text\tlabel\tdocument\n" + "".join(lines))
-    given = (str(path), TableSettings(), tokenizer, 9, 63, 1)
+    path = write(tmp_path / "table.tsv", "text\tlabel\tdocument\n" + "".join(lines))
+    given = (path, TableSettings(), tokenizer, 9, 63, 1)
     data = probes.of_table(*given, group_column="document")
     held_out = probes.held_out(data, 3)
     # One of seven documents; the sample leaves out a few rows.
@@ -114,8 +106,7 @@ def test_a_probe_reads_what_is_there_and_no_more(monkeypatch):
     """The model's second layer holds the label, the control's none."""
     labels = np.random.default_rng(3).integers(0, 2, 300)
     data = probes.Labelled(rows(300, 5), labels, np.arange(300))
-    noise = np.random.default_rng(4).normal(size=(2, 3, 300, 4))
-    model, control = noise
+    model, control = np.random.default_rng(4).normal(size=(2, 3, 300, 4))
     model[1, :, 2] = labels
     found = {"model": model, "control": control}
     monkeypatch.setattr(probes, "features", lambda name, _: found[name])
@@ -152,6 +143,15 @@ def test_labels_of_order_are_those_of_the_records(config, tmp_path):
     assert sampled[0] != sampled[1]
 
 
+NUMBERED = "".join(f"number {i} is a long day\n" for i in range(40))
+_BLANKS = "_\t" * 4
+TEXTS = {
+    "neighbours": NUMBERED,
+    "table": "text\tlabel\n" + "old day\tlate\nnew day\tearly\n" * 15,
+    "conllu": f"1\tI\t{_BLANKS}0\tnsubj\t_\t_\n2\tsaw\t{_BLANKS}0\troot\t_\t_\n\n" * 40,
+}
+
+
 @pytest.mark.parametrize(
     "task, given, train, test, solved",
     [
@@ -166,14 +166,8 @@ def test_the_command_for_each_task(stored, tmp_path, capsys, task, given, train,
     out, path = tmp_path / "out", tmp_path / "input.tsv"
     if task == "order":
         runs.write_records(path, runs.examples(40, length=19))
-    elif task == "neighbours":
-        path.write_text("".join(f"number {i} is a long day\n" for i in range(40)))
-    elif task == "table":
-        path.write_text("text\tlabel\n" + "old day\tlate\nnew day\tearly\n" * 15)
     else:
-        words = (("I", "nsubj"), ("saw", "root"))
-        rows = [f"{i}\t{w}\t_\t_\t_\t_\t0\t{d}\t_\t_\n" for i, (w, d) in enumerate(words, 1)]
-        path.write_text(("".join(rows) + "\n") * 40)
+        write(path, TEXTS[task])
     given = [*given, f"--model={stored}", f"--task={task}", f"--input_file={path}"]
     run_main(commands.probes, [*given, f"--output_dir={out}"])
     assert capsys.readouterr().out == (out / "probes.csv").read_text()
@@ -186,41 +180,16 @@ def test_the_command_for_each_task(stored, tmp_path, capsys, task, given, train,
 
 
 def test_the_control_has_random_weights_that_follow_the_seed(stored, tmp_path, monkeypatch):
-    path, measured = tmp_path / "input", []
-    path.write_text("".join(f"number {i} is a long day\n" for i in range(40)))
+    path, found = write(tmp_path / "input", NUMBERED), []
 
     def measure(*given):
-        measured.append(given)
+        found.append([np.array(model.embeddings.weights[0]) for model in given[:2]])
         return np.zeros((3, 2))
 
     monkeypatch.setattr(probes, "measure", measure)
     for i, seed in enumerate((1, 1, 2)):
         given = [f"--model={stored}", "--task=neighbours", f"--input_file={path}", f"--seed={seed}"]
         run_main(commands.probes, [*given, f"--output_dir={tmp_path / str(i)}"])
-    kernels = [
-        [np.array(each.embeddings.weights[0]) for each in (model, control)]
-        for model, control, _, _ in measured
-    ]
-    (model, one), (_, again), (_, other) = kernels
+    (model, one), (_, again), (_, other) = found
     np.testing.assert_array_equal(one, again)
     assert (one != other).mean() > 0.9 < (one != model).mean()
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"task": "order"}, "--task=order needs records of pre-training in --input_file"),
-        ({"task": "neighbours"}, "least 20 rows for a probe, got 2 of --input_file: .* raise"),
-        ({"label_column": "era"}, "expected a header with 'era'"),
-        ({"task": "order", "input_file": "b"}, "set --max_seq_length=23"),
-    ],
-)
-def test_bad_input_is_one_line(stored, tmp_path, monkeypatch, changes, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.tsv").write_text("text\tlabel\nold day\tlate\n")
-    runs.write_records(tmp_path / "b", runs.examples(1))
-    given = {"model": stored, "task": "table", "input_file": "a.tsv", "output_dir": "out"}
-    with pytest.raises(SystemExit, match=message):
-        arguments = [f"--{name}={value}" for name, value in (given | changes).items()]
-        run_main(commands.probes, arguments)
-    assert not (tmp_path / "out").exists()

@@ -13,10 +13,8 @@ import pytest
 import albert_tf
 from albert_tf.cli import inspect as commands
 from albert_tf.inspection import models, similarity
-from tests import pretraining_runs as runs
-from tests import tiny, tolerances
+from tests import tolerances
 from tests.inspection import numpy_albert
-from tests.peers import models as peer_models
 from tests.tiny import randomise, run_main
 
 
@@ -101,43 +99,3 @@ def test_the_command_writes_table_and_figure(
     expected = expected_of(states, features["input_mask"])
     actual = [[float(row[name]) for name in similarity.COLUMNS[-2:]] for row in rows[:6]]
     np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerances.INSPECTED)
-
-
-def test_records_are_read_with_their_masks(tmp_path):
-    examples = runs.examples(5)
-    path = runs.write_records(tmp_path / "a.tfrecord", examples)
-    assert models.are_records([str(path)])
-    rows = models.record_rows([str(path)], tiny.config(), runs.LENGTH, most=5)
-    for row, example in zip(rows, examples, strict=True):
-        np.testing.assert_array_equal(row["input_ids"], example["input_ids"])
-        assert row["sentence_order_labels"] == example["sentence_order_labels"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"output_dir": "full"}, "full already exists: give a new directory"),
-        ({"max_seq_length": 20}, "--max_seq_length must be from 4 to 19"),
-        ({"input_file": "empty.txt"}, "empty.txt: expected lines of text, got none"),
-        ({"input_file": "empty.txt,a.tfrecord"}, "some are records and some are not"),
-        ({"input_file": "a.tfrecord"}, "set --max_seq_length=23"),
-        ({"input_file": "compact.tfrecord"}, "record 0 has no masks: give records that the gener"),
-        ({"input_file": "packed.tfrecord"}, "record 0 packs several examples into a row: give r"),
-        ({"model": "groups", "extra_layers": 1}, "--extra_layers applies the block that all"),
-    ],
-)
-def test_bad_input_is_one_line(stored, text_file, tmp_path, monkeypatch, changes, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "file").touch()
-    (tmp_path / "empty.txt").write_text("\n \n")
-    runs.write_records(tmp_path / "a.tfrecord", runs.examples(1))
-    runs.write_records(tmp_path / "compact.tfrecord", runs.compact_examples(1))
-    runs.write_records(tmp_path / "packed.tfrecord", runs.packed(runs.examples(2), 2))
-    (tmp_path / "groups").mkdir()
-    groups = albert_tf.AlbertModel(peer_models.CONFIGS["groups2"])
-    groups.save(tmp_path / "groups" / "model.keras")
-    given = {"model": stored, "input_file": text_file, "output_dir": "out"} | changes
-    with pytest.raises(SystemExit, match=message):
-        run_main(commands.similarity, [f"--{name}={value}" for name, value in given.items()])
-    assert not (tmp_path / "out").exists()
