@@ -17,12 +17,9 @@ ROOT = pathlib.Path(albert_tf.__file__).parent
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
-def _name(path: pathlib.Path) -> str:
-    parts = path.relative_to(ROOT.parent).with_suffix("").parts
-    return ".".join(parts).removesuffix(".__init__")
-
-
-WITH_EXAMPLES = [_name(path) for path in sorted(ROOT.rglob("*.py")) if ">>>" in path.read_text()]
+_PATHS = [path for path in sorted(ROOT.rglob("*.py")) if ">>>" in path.read_text()]
+_PARTS = [path.relative_to(ROOT.parent).with_suffix("").parts for path in _PATHS]
+WITH_EXAMPLES = [".".join(parts).removesuffix(".__init__") for parts in _PARTS]
 
 
 @pytest.mark.parametrize("module", WITH_EXAMPLES)
