@@ -9,10 +9,8 @@ import json
 
 import pytest
 
-from albert_tf.cli import create_pretraining_data
 from albert_tf.generator import documents, shards
-from albert_tf.generator.settings import GeneratorSettings
-from tests.tiny import parse
+from tests.generator import runs
 
 pytest.importorskip("apache_beam", reason="needs albert_tf[beam]")
 
@@ -41,23 +39,21 @@ def texts(golden, tmp_path):
 
 
 @pytest.fixture
-def run(golden, texts, tmp_path):
+def run(texts, tmp_path):
     """Runs the script into a folder of its own, with blocks of a few thousand characters."""
 
     def run_with(runner, **changes):
         given = {
             "input_file": texts,
-            "output_file": tmp_path / runner / "out.tfrecord",
             "num_output_shards": 3,
             "block_megabytes": 0.005,
-            "spm_model_file": golden / "spm" / "en_small.model",
             "max_seq_length": 131,
             "dupe_factor": 2,
             "num_processes": None if runner == "beam" else 1,
             "runner": runner,
             "beam_options": "--runner=FnApiRunner" if runner == "beam" else "",
         } | changes
-        create_pretraining_data.main(parse(GeneratorSettings, **given))
+        runs.make(tmp_path / runner, **given)
         return tmp_path / runner
 
     return run_with

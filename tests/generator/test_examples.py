@@ -47,14 +47,9 @@ def test_tokens_without_room_are_counted():
         assert kept == [20, 20, 8]
 
 
-def test_half_of_the_pairs_are_swapped():
-    drawn = _draw([_document(3, 5, 7, 5)], seeds=range(5003))
-    labels = [pair.label for pairs in drawn for pair in pairs]
-    assert_distribution(np.bincount(labels), [1, 1])
-
-
-def test_segments_part_at_every_sentence_with_the_same_probability():
+def test_segments_part_at_every_sentence_and_swap_with_the_same_probability():
     drawn = _draw([_document(3, 5, 7, 2, 3)], seeds=range(5003))
+    assert_distribution(np.bincount([pair.label for pairs in drawn for pair in pairs]), [1, 1])
     middles = [max(pair.a_begin, pair.b_begin) for pairs in drawn for pair in pairs]
     values, counts = np.unique(middles, return_counts=True)
     assert values.tolist() == [3, 8, 15, 17]
@@ -173,12 +168,11 @@ def _truncate_one_by_one(length_a: int, length_b: int, max_tokens: int) -> tuple
 
 def test_truncation_takes_tokens_from_the_longer_segment_until_all_fit():
     rng = random.Random(0)
-    for max_tokens, length_a, length_b in itertools.product((10, 11), range(1, 25), range(1, 25)):
-        a_begin, a_end, b_begin, b_end = _truncate(
-            (100, 100 + length_a), (200, 200 + length_b), max_tokens, rng
-        )
-        kept = _truncate_one_by_one(length_a, length_b, max_tokens)
-        assert (a_end - a_begin, b_end - b_begin) == kept, (max_tokens, length_a, length_b)
+    for most, length_a, length_b in itertools.product((10, 11), range(1, 25), range(1, 25)):
+        a, b = (100, 100 + length_a), (200, 200 + length_b)
+        a_begin, a_end, b_begin, b_end = _truncate(a, b, most, rng)
+        kept = _truncate_one_by_one(length_a, length_b, most)
+        assert (a_end - a_begin, b_end - b_begin) == kept, (most, length_a, length_b)
         assert 100 <= a_begin <= a_end <= 100 + length_a
         assert 200 <= b_begin <= b_end <= 200 + length_b
 
@@ -193,7 +187,8 @@ COUNT, S, P, K = 211, 43, 7, 5
 PAD = 3
 
 
-def draw_examples() -> dict[str, np.ndarray]:
+@pytest.fixture(scope="module")
+def packed_examples() -> dict[str, np.ndarray]:
     """Examples whose values are all different, so that none can stand in for another."""
     rng = np.random.default_rng(0)
     lengths = np.minimum(4 + rng.geometric(0.07, COUNT), S)
@@ -212,11 +207,6 @@ def draw_examples() -> dict[str, np.ndarray]:
         "masked_lm_weights": filled.astype("float32"),
         "sentence_order_labels": rng.integers(0, 2, COUNT).astype("int32"),
     }
-
-
-@pytest.fixture(scope="module")
-def packed_examples() -> dict[str, np.ndarray]:
-    return draw_examples()
 
 
 @pytest.fixture(scope="module")
@@ -256,31 +246,32 @@ def test_every_example_is_there_once_and_whole(packed_examples, packed):
 
 def test_rows_are_records_and_what_is_free_is_padding(packed_examples, packed):
     assert len(pretraining_spec(S, P, K).serialize(packed)) == len(packed["input_ids"])
-    free = packed["input_mask"] == 0
-    assert (packed["input_ids"][free] == PAD).all()
-    assert not packed["segment_ids"][free].any() and not packed["token_boundary"][free].any()
-    empty = packed["masked_lm_weights"] == 0
-    assert (
-        not packed["masked_lm_ids"][empty].any() and not packed["masked_lm_positions"][empty].any()
-    )
-    empty = packed["sentence_order_weights"] == 0
-    assert empty.any() and not packed["cls_positions"][empty].any()
     assert set(np.diff(packed["input_mask"]).ravel()) == {0, -1}
+    for kept, names, fill in (
+        ("input_mask", ("input_ids",), PAD),
+        ("input_mask", ("segment_ids", "token_boundary"), 0),
+        ("masked_lm_weights", ("masked_lm_ids", "masked_lm_positions"), 0),
+        ("sentence_order_weights", ("cls_positions",), 0),
+    ):
+        free = packed[kept] == 0
+        assert free.any() and all((packed[name][free] == fill).all() for name in names), kept
 
 
-def test_first_fit_decreasing_by_hand():
-    lengths = np.array([4, 3, 9, 6, 2, 5, 1])
-    predictions = np.array([1, 1, 1, 2, 1, 1, 1])
-    # Longest first into the first row with room for 10 tokens, 3 predictions, 3 examples:
-    # 9 opens a row; 6, 5 one each; 4 goes to 6; 3 to 5; 2 to 5 and 3; 1 to 9.
-    rows = assign_rows(lengths, predictions, (10, 3), 3)
-    assert rows.tolist() == [0, 1, 2, 0, 1, 1, 2]
-    # Two examples a row: 2 opens one, where 1 can't go before 9's has it.
-    rows = assign_rows(lengths, predictions, (10, 3), 2)
-    assert rows.tolist() == [0, 1, 2, 0, 3, 1, 2]
-    # Two predictions a row: 6 has them all.
-    rows = assign_rows(lengths, predictions, (10, 2), 3)
-    assert rows.tolist() == [0, 1, 2, 3, 1, 0, 2]
+@pytest.mark.parametrize(
+    ("room", "most", "expected"),
+    [
+        # Longest first into the first row with room for 10 tokens, 3 predictions, 3 examples:
+        # 9 opens a row; 6, 5 one each; 4 goes to 6; 3 to 5; 2 to 5 and 3; 1 to 9.
+        ((10, 3), 3, [0, 1, 2, 0, 1, 1, 2]),
+        # Two examples a row: 2 opens one, where 1 can't go before 9's has it.
+        ((10, 3), 2, [0, 1, 2, 0, 3, 1, 2]),
+        # Two predictions a row: 6 has them all.
+        ((10, 2), 3, [0, 1, 2, 3, 1, 0, 2]),
+    ],
+)
+def test_first_fit_decreasing_by_hand(room, most, expected):
+    lengths, predictions = np.array([[4, 3, 9, 6, 2, 5, 1], [1, 1, 1, 2, 1, 1, 1]])
+    assert assign_rows(lengths, predictions, room, most).tolist() == expected
 
 
 def test_little_room_is_left():
@@ -292,14 +283,10 @@ def test_little_room_is_left():
 
 def test_rows_come_in_the_order_of_their_first_examples(packed_examples, packed):
     number = {ids[0]: i for i, ids in enumerate(packed_examples["input_ids"].tolist())}
+    names = ("input_ids", "cls_positions", "sentence_order_weights")
     members = [
-        [number[row_ids[start]] for start in starts[weights > 0]]
-        for row_ids, starts, weights in zip(
-            packed["input_ids"],
-            packed["cls_positions"],
-            packed["sentence_order_weights"],
-            strict=True,
-        )
+        [number[ids[start]] for start in starts[weights > 0]]
+        for ids, starts, weights in zip(*(packed[name] for name in names), strict=True)
     ]
     assert all(row == sorted(row) for row in members)
     assert [row[0] for row in members] == sorted(row[0] for row in members)

@@ -27,11 +27,9 @@ from record_statistics import (
 )
 from statistics_of_samples import assert_same_distribution
 
-from albert_tf.cli import create_pretraining_data
-from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.records import masking
 from albert_tf.records.input_pipeline import DynamicMasking
-from tests.tiny import parse
+from tests.generator import runs
 
 CLS_ID, SEP_ID, MASK_ID = 2, 3, 4
 PASSES = 5
@@ -42,10 +40,8 @@ T_LIMITS = {5: 6.869, 7: 5.408}
 
 def _run_generator(tmp_path, text, model, seed, **changes):
     output = tmp_path / f"{seed}.tfrecord"
-    given = {"max_seq_length": 128, "random_seed": seed, "num_processes": 1} | changes
-    given |= {"input_file": text, "output_file": output, "spm_model_file": model}
-    create_pretraining_data.main(parse(GeneratorSettings, **given))
-    return output
+    given = {"input_file": text, "output_file": output, "spm_model_file": model}
+    return runs.make(tmp_path, random_seed=seed, **given, **changes)
 
 
 def _generate(*args, **changes):
@@ -125,51 +121,40 @@ def _assert_means_agree(name, ours, released):
     )
 
 
-def _assert_all_agree(make, tmp_path, golden, model, runs):
-    text = golden / "pretrain_data" / "text.txt"
-    all_records = [make(tmp_path, text, model, seed) for seed in SEEDS]
+def _assert_all_agree(make, tmp_path, model, released):
+    all_records = [make(tmp_path, runs.TEXT, model, seed) for seed in SEEDS]
     measures = [measure(one, max_predictions=20) for one in all_records]
     for name in measures[0]:
-        _assert_means_agree(name, [one[name] for one in measures], [run[name] for run in runs])
-    _assert_masking_agrees(all_records, runs)
+        _assert_means_agree(name, [one[name] for one in measures], [run[name] for run in released])
+    _assert_masking_agrees(all_records, released)
 
 
 @pytest.fixture(scope="module")
-def stats(request):
-    golden = request.getfixturevalue("golden")
+def stats(golden):
     return json.loads((golden / "pretrain_data" / "stats.json").read_text())
 
 
 @MASKED_BY
-def test_small_vocabulary_gives_the_statistics_of_the_release(make, tmp_path, golden, stats):
-    model = golden / "spm" / "en_small.model"
-    _assert_all_agree(make, tmp_path, golden, model, stats["en_small"]["runs"])
+def test_small_vocabulary_gives_the_statistics_of_the_release(make, tmp_path, stats):
+    _assert_all_agree(make, tmp_path, runs.MODEL, stats["en_small"]["runs"])
 
 
 @MASKED_BY
-def test_released_vocabulary_gives_the_statistics_of_the_release(
-    make, tmp_path, golden, spm_30k, stats
-):
-    _assert_all_agree(make, tmp_path, golden, spm_30k, stats["en30k"]["runs"])
+def test_released_vocabulary_gives_the_statistics_of_the_release(make, tmp_path, spm_30k, stats):
+    _assert_all_agree(make, tmp_path, spm_30k, stats["en30k"]["runs"])
 
 
 @MASKED_BY
 @pytest.mark.parametrize(
     "variant",
     [
-        "ngram1",
-        "favor_longer",
-        "no_whole_word",
-        "random_next_sentence",
-        "permutation",
-        "len64_short50",
+        *("ngram1", "favor_longer", "no_whole_word"),
+        *("random_next_sentence", "permutation", "len64_short50"),
     ],
 )
-def test_other_flags_give_the_statistics_of_the_release(
-    make, tmp_path, golden, spm_30k, stats, variant
-):
+def test_other_flags_give_the_statistics_of_the_release(make, tmp_path, spm_30k, stats, variant):
     run = stats["variants_on_text_first1800lines"][variant]
-    lines = (golden / "pretrain_data" / "text.txt").read_text().splitlines(keepends=True)
+    lines = runs.TEXT.read_text().splitlines(keepends=True)
     text = tmp_path / "first1800lines.txt"
     text.write_text("".join(lines[:1800]))
     all_records = [make(tmp_path, text, spm_30k, seed, **run["flags"]) for seed in SEEDS]

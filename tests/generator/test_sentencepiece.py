@@ -1,4 +1,4 @@
-"""The vocabulary trainer: recipe, reproducibility, and what it says about bad input."""
+"""The vocabulary trainer: recipe, reproducibility, and how it ends."""
 
 import gzip
 import json
@@ -47,24 +47,19 @@ def text_file(tmp_path):
     return path
 
 
-def test_special_pieces_have_the_ids_of_the_release(run, text_file, tmp_path):
-    prefix = tmp_path / "new" / "folder" / "vocab"
+def test_files_have_the_special_pieces_of_the_release_and_all_scores(run, text_file, tmp_path):
     run("new/folder/vocab")
-    tokenizer = Tokenizer(spm_model_file=f"{prefix}.model")
-    assert tokenizer.vocab_size == 67
+    prefix = tmp_path / "new" / "folder" / "vocab"
+    assert sorted(path.name for path in prefix.parent.iterdir()) == ["vocab.model", "vocab.vocab"]
     # The first pieces of the release's own vocabulary.
     first = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
     first += ["(", ")", '"', "-", ".", "\u2013", "\u00a3", "\u20ac"]
+    tokenizer = Tokenizer(f"{prefix}.model")
     assert tokenizer.convert_ids_to_tokens(range(13)) == first
-    assert sorted(path.name for path in prefix.parent.iterdir()) == ["vocab.model", "vocab.vocab"]
-
-
-def test_vocab_file_lists_the_pieces_and_scores_of_the_model(run, text_file, tmp_path):
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(run()))
-    lines = (tmp_path / "v.vocab").read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 67
-    for i, line in enumerate(lines):
-        piece, score = line.split("\t")
+    processor = sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.model")
+    lines = prefix.with_suffix(".vocab").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == tokenizer.vocab_size == 67
+    for i, (piece, score) in enumerate(line.split("\t") for line in lines):
         assert piece == processor.id_to_piece(i)
         assert float(score) == pytest.approx(processor.get_score(i), rel=1e-5)
 
@@ -83,25 +78,21 @@ def test_text_is_normalised_as_the_tokenizer_does(run, text_file, tmp_path, is_c
     assert ("C" in pieces.replace("[CLS]", "")) == is_cased
 
 
-def test_several_files_and_patterns(run, text_file, tmp_path):
-    folder = tmp_path / "parts"
-    folder.mkdir()
+def test_text_may_be_stored_in_several_files_and_the_formats_of_the_generator(
+    run, text_file, tmp_path
+):
+    expected = run("one").read_bytes()
     lines = text_file.read_text(encoding="utf-8").splitlines(keepends=True)
     for i, part in enumerate((lines[:211], lines[211:401], lines[401:])):
-        (folder / f"{i}.txt").write_text("".join(part), encoding="utf-8")
-    parts = f"{folder / '0.txt'},{folder / '[12].*'}"
-    assert run("three", input_file=parts).read_bytes() == run("one").read_bytes()
-
-
-def test_text_may_be_stored_in_the_formats_of_the_generator(run, text_file, tmp_path):
-    lines = text_file.read_text(encoding="utf-8").split("\n\n")
+        (tmp_path / f"{i}.part").write_text("".join(part), encoding="utf-8")
+    parts = f"{tmp_path / '0.part'},{tmp_path / '[12].*'}"
+    assert run("three", input_file=parts).read_bytes() == expected
     with gzip.open(tmp_path / "text.jsonl.gz", "wt", encoding="utf-8") as file:
-        for i in range(0, len(lines), 7):
-            file.write(json.dumps({"body": "\n".join(lines[i : i + 7])}) + "\n")
+        for i in range(0, len(lines), 14):
+            text = "".join(line for line in lines[i : i + 14] if line.strip())
+            file.write(json.dumps({"body": text}) + "\n")
     stored = {"input_file": f"{tmp_path}/*.jsonl.gz", "input_format": "jsonl"}
-    assert run("jsonl", text_field="body", **stored).read_bytes() == run("lines").read_bytes()
-    with pytest.raises(SystemExit, match="error: .*text.jsonl.gz, line 1"):
-        run(**stored)
+    assert run("jsonl", text_field="body", **stored).read_bytes() == expected
 
 
 def test_pieces_that_the_release_splits_again_are_never_taken(run, text_file):
@@ -117,16 +108,10 @@ def test_pieces_that_the_release_splits_again_are_never_taken(run, text_file):
     assert tokens == ["\u2581ship", "5", ",", "-", "\u258124", ",", ",", "3"]
 
 
-def test_size_beyond_the_text_names_the_largest_one(run, text_file, tmp_path):
+def test_size_beyond_the_text_names_the_largest_one(run, text_file):
     with pytest.raises(SystemExit, match="vocab_size=30000 is too large.* at most (\\d+)") as info:
         run(vocab_size=None)
-    assert not list(tmp_path.glob("v.*"))
     assert run(vocab_size=str(info.value).split("at most ")[1].split(",")[0]).exists()
-
-
-def test_size_below_the_characters(run, text_file):
-    with pytest.raises(SystemExit, match=r"vocab_size=23 is too small: .* alone need \d+"):
-        run(vocab_size=23)
 
 
 @pytest.mark.parametrize(("coverage", "is_covered"), [("0.98", False), ("1", True)])
@@ -144,43 +129,6 @@ def test_a_sample_of_the_sentences_is_trained_on(run, tmp_path):
     run(vocab_size=130, character_coverage=1, input_sentence_size=101)
     pieces = (tmp_path / "v.vocab").read_text(encoding="utf-8")
     assert sum(first <= ord(letter) < first + 331 for letter in pieces) == 101
-
-
-def test_a_prefix_that_cannot_be_written_is_found_before_the_work(
-    run, text_file, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(train_sentencepiece, "train", lambda *_, **__: pytest.fail("it trains"))
-    with pytest.raises(SystemExit, match="^error: --model_prefix .*text.txt/v can't be written"):
-        run("text.txt/v")
-    with pytest.raises(SystemExit, match="^error: --model_prefix .*/ has no file name: give"):
-        run(model_prefix=f"{tmp_path}/")
-    (tmp_path / "v.model.tmp").mkdir()
-    with pytest.raises(SystemExit, match="^error: --model_prefix .* Is a directory.: give an"):
-        run()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "no text"),
-        (" \n\n \u0301\n", "no text"),
-        ("x" * 4193 + "\n", "every line has more than 4,192 bytes"),
-    ],
-)
-def test_nothing_to_train_on(run, tmp_path, text, message):
-    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
-    with pytest.raises(SystemExit, match=f"error: --input_file: .*{message}"):
-        run()
-
-
-@pytest.mark.parametrize("vocab_size", [67, 30000])
-def test_an_error_in_the_midst_of_the_text_ends_the_training(run, tmp_path, vocab_size):
-    path = tmp_path / "text.jsonl"
-    rows = [json.dumps({"text": f"The {WORDS[i % 7]} saw {i} ships."}) for i in range(99)]
-    path.write_text("\n".join([*rows[:49], "{", *rows[49:]]))
-    with pytest.raises(SystemExit, match="^error: [^\n]*text.jsonl, line 50[^\n]*$"):
-        run(input_file=path, input_format="jsonl", vocab_size=vocab_size)
-    assert not list(tmp_path.glob("v.*"))
 
 
 class Panic(BaseException):
@@ -246,4 +194,4 @@ def test_sentences_of_more_bytes_than_documented_are_left_out(run, text_file, tm
         run(name, vocab_size=61, do_lower_case=False)
         models.append((tmp_path / f"{name}.vocab").read_bytes())
     assert models[0] == models[1] != models[2]
-    assert "4,192 bytes" in train_sentencepiece.__doc__
+    assert "4,192 bytes" in command.__doc__

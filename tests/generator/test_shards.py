@@ -16,60 +16,49 @@ import pytest
 import tensorflow as tf
 from record_statistics import read_records
 
-from albert_tf.cli import create_pretraining_data
 from albert_tf.generator import shards, workers
 from albert_tf.generator.report import WrongVocabularyError
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.storage import files
+from tests.generator import runs
 from tests.tiny import parse
 
-ROOT = pathlib.Path(__file__).parents[2]
 NUM_SHARDS = 5
+# Five shards of about two blocks each.
+FLAGS = {"dupe_factor": 2, "num_output_shards": NUM_SHARDS, "block_megabytes": 0.06}
 
 
-def _arguments(golden, folder, **changes):
-    """Returns a command line that writes five shards of about two blocks each."""
-    given = {
-        "input_file": golden / "pretrain_data" / "text.txt",
-        "output_file": folder / "out.tfrecord",
-        "spm_model_file": golden / "spm" / "en_small.model",
-        "max_seq_length": 128,
-        "dupe_factor": 2,
-        "num_output_shards": NUM_SHARDS,
-        "num_processes": 1,
-        "block_megabytes": 0.06,
-    } | changes
-    return [f"--{name}={value}" for name, value in given.items() if value is not None]
+def names(num_shards=NUM_SHARDS):
+    return [f"out.tfrecord-{i:05d}-of-{num_shards:05d}" for i in range(num_shards)]
 
 
-def _run(golden, folder, **changes):
-    create_pretraining_data.main(parse(GeneratorSettings, *_arguments(golden, folder, **changes)))
-    return _contents(folder)
+FIRST = names()[0]
+STATE = f"{FIRST}.unfinished.json"
 
 
-@pytest.fixture
-def run(golden, tmp_path):
-    """Runs the script and returns the content of the folder that it wrote."""
-    return lambda name="run", **changes: _run(golden, tmp_path / name, **changes)
-
-
-@pytest.fixture(scope="module")
-def expected(golden, tmp_path_factory):
-    """What a run writes that nothing stops."""
-    return _run(golden, tmp_path_factory.mktemp("expected"))
-
-
-def _contents(folder):
+def contents(folder):
     """All files but the report, which tells how long they took."""
     files = [p for p in folder.iterdir() if not p.name.endswith((".report.json", ".vocabulary"))]
     return {path.name: path.read_bytes() for path in files}
 
 
-def _names(num_shards=NUM_SHARDS):
-    return [f"out.tfrecord-{i:05d}-of-{num_shards:05d}" for i in range(num_shards)]
+def counts(folder):
+    """The report, but for what differs from run to run."""
+    report = json.loads(next(folder.glob("*.report.json")).read_text())
+    for name in ("seconds", "peak_memory_bytes"):
+        assert report.pop(name) > 0
+    del report["shares"]["output_tokens_per_second"]
+    return report
 
 
-def _before_parts(monkeypatch, action):
+def run_in(folder, patch, **changes):
+    """Runs the script in a folder, and returns what is there."""
+    patch.chdir(folder)
+    runs.make(folder, **{"output_file": "out.tfrecord", **FLAGS, **changes})
+    return contents(folder)
+
+
+def before_parts(patch, action):
     """Calls `action` with each block before its part is made."""
     make_part = workers.make_part
 
@@ -77,36 +66,73 @@ def _before_parts(monkeypatch, action):
         action(block)
         return make_part(tokenizer_file, recipe, block)
 
-    monkeypatch.setattr(workers, "make_part", act_and_make)
+    patch.setattr(workers, "make_part", act_and_make)
+
+
+def stop_in(folder, number, error=None, **changes):
+    """Runs the script until the part with a number fails, and returns what is left."""
+    made = []
+
+    def fail(block):
+        made.append(block)
+        if len(made) == number:
+            raise error or KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        before_parts(patch, fail)
+        with pytest.raises(SystemExit, match=str(error or "") or "interrupted"):
+            run_in(folder, patch, **changes)
+    return contents(folder)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A folder in which a run ended that nothing stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        run_in(folder, patch)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """A folder in which a run was stopped at its sixth part."""
+    folder = tmp_path_factory.mktemp("stopped")
+    assert f"{FIRST}.unfinished" in stop_in(folder, 6)
+    return folder
 
 
 @pytest.fixture
-def stop(run, monkeypatch):
-    """Runs the script until the part with a number fails."""
-
-    def stop_at(number, error=None, match=None, **changes):
-        made = []
-
-        def fail(block):
-            made.append(block)
-            if len(made) == number:
-                raise error or KeyboardInterrupt
-
-        with monkeypatch.context() as patch, pytest.raises(SystemExit, match=match):
-            _before_parts(patch, fail)
-            run(**changes)
-
-    return stop_at
+def expected(whole):
+    return contents(whole)
 
 
-def test_shards_are_regions_of_the_text(run, tmp_path):
-    contents = run()
-    assert sorted(contents) == _names()
-    sizes = [len(read_records([tmp_path / "run" / name])["input_ids"]) for name in _names()]
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def unfinished(stopped, tmp_path):
+    """A copy of the stopped run's."""
+    return shutil.copytree(stopped, tmp_path / "unfinished")
+
+
+@pytest.fixture
+def run(monkeypatch):
+    return lambda folder, **changes: run_in(folder, monkeypatch, **changes)
+
+
+def test_shards_are_regions_of_the_text(whole, expected):
+    assert sorted(expected) == names()
+    sizes = [len(read_records([whole / name])["input_ids"]) for name in names()]
     assert max(sizes) < 1.5 * min(sizes)
 
 
 def test_the_order_is_the_seeds_and_the_shards():
+    """The literal numbers are those of SplitMix64 in Python's own integers, for a purpose of 2."""
+
     def order(seed, shard):
         settings = parse(GeneratorSettings, input_file="a", output_file="b", random_seed=seed)
         return tuple(shards.record_order(workers.Plan(None, None, settings, ["b"]), shard, 500))
@@ -114,93 +140,72 @@ def test_the_order_is_the_seeds_and_the_shards():
     orders = {(seed, shard): order(seed, shard) for seed in (1, 2) for shard in (0, 1)}
     assert len({*orders.values()}) == 4 and orders[1, 0] == order(1, 0)
     assert all(sorted(each) == list(range(500)) for each in orders.values())
+    # Another purpose would draw as well, but the rest of an unfinished run in another order.
+    assert order(12345, 3)[:10] == (244, 275, 307, 417, 425, 292, 473, 185, 325, 233)
 
 
-def test_names_may_be_listed(run, tmp_path):
-    listed = [tmp_path / "run" / name for name in ("b", "a")]
-    contents = run(output_file=",".join(map(str, listed)), num_output_shards=None)
-    numbered = run("other", num_output_shards=2)
-    first, second = (numbered[name] for name in _names(2))
-    assert contents == {"b": first, "a": second}
-
-
-def test_number_of_processes_makes_no_difference(run, expected):
-    assert run("two", num_processes=2) == expected
+def test_names_may_be_listed_and_processes_make_no_difference(run, folder, tmp_path):
+    (other := tmp_path / "other").mkdir()
+    numbered = run(other, num_output_shards=2)
+    listed = run(folder, output_file="b,a", num_output_shards=None, num_processes=2)
+    first, second = (numbered[name] for name in names(2))
+    assert listed == {"b": first, "a": second}
 
 
 @pytest.mark.parametrize(
     ("number", "error"),
     [
-        *((1, KeyboardInterrupt()), (2, OSError("the disk is full"))),
-        *((6, OSError("the disk is full")), (9, KeyboardInterrupt())),
+        (2, OSError("the disk is full")),
+        (6, WrongVocabularyError("too much is unknown")),  # That share may yet be allowed.
+        (9, KeyboardInterrupt()),
     ],
 )
-def test_a_stopped_run_goes_on_to_the_same_bytes(
-    run, expected, tmp_path, monkeypatch, stop, number, error
+def test_a_stopped_run_goes_on_to_the_same_bytes_and_report(
+    run, whole, expected, folder, monkeypatch, caplog, number, error
 ):
-    stop(number, error, "interrupted|disk is")
-    left = _contents(tmp_path / "run")
-    whole = [f"{name}.unfinished" for name in _names() if f"{name}.unfinished" in left]
-    assert len(whole) < NUM_SHARDS
-    state = [f"{_names()[0]}.unfinished.json"] if whole else []
-    assert sorted(left) == sorted(whole + state)
-    for name in whole:
+    caplog.set_level("INFO", logger="absl")
+    left = stop_in(folder, number, error)
+    done = [f"{name}.unfinished" for name in names() if f"{name}.unfinished" in left]
+    assert (number > 2) == bool(done) and len(done) < NUM_SHARDS
+    assert sorted(left) == sorted(done + [STATE] * bool(done))
+    said = f"{len(done)} of 5 shards are complete: the same command continues"
+    assert (said in caplog.text) == bool(done)
+    for name in done:
         assert left[name] == expected[name.removesuffix(".unfinished")]
 
     made = []
-    _before_parts(monkeypatch, lambda block: made.append(block.shard))
-    assert run() == expected
-    assert min(made) == len(whole)
+    before_parts(monkeypatch, lambda block: made.append(block.shard))
+    assert run(folder, max_unknown_share=0.9) == expected
+    assert min(made) == len(done)
+    assert counts(folder) == counts(whole)
 
 
-def test_a_full_disk_leaves_no_partial_shard(run, tmp_path, monkeypatch):
+def test_a_full_disk_leaves_no_partial_shard(run, folder, monkeypatch):
     class FullDisk(tf.io.gfile.GFile):
         def close(self):
             super().close()
             if self.name.endswith(".unfinished"):
                 raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
 
-    with monkeypatch.context() as patch, pytest.raises(SystemExit, match="No space left"):
-        patch.setattr(tf.io.gfile, "GFile", FullDisk)
-        run()
-    assert not _contents(tmp_path / "run")
+    monkeypatch.setattr(tf.io.gfile, "GFile", FullDisk)
+    with pytest.raises(SystemExit, match="No space left"):
+        run(folder)
+    assert not contents(folder)
 
 
-def test_every_folder_is_tested_before_the_work(run, tmp_path, monkeypatch):
+def test_every_folder_is_tested_before_the_work(run, folder, monkeypatch):
     def refuse(path):
-        if "/b/" in path:
+        if path.startswith("b/"):
             raise tf.errors.PermissionDeniedError(None, None, f"{path}; Permission denied")
 
     monkeypatch.setattr(files, "try_to_write", refuse)
     monkeypatch.setattr(workers, "make_part", None)
-    listed = [tmp_path / "run" / "a", tmp_path / "run" / "b" / "c"]
-    with pytest.raises(SystemExit, match="can't write .*run/b/a.write_test; Permission denied"):
-        run(output_file=",".join(map(str, listed)), num_output_shards=None)
-
-
-def test_whole_shards_outlive_a_share_of_unknown_pieces_that_may_yet_be_allowed(
-    run, expected, tmp_path, stop
-):
-    stop(6, WrongVocabularyError("wrong vocabulary"), "wrong vocabulary")
-    left = _contents(tmp_path / "run")
-    assert f"{_names()[0]}.unfinished" in left
-    assert left[f"{_names()[0]}.unfinished"] == expected[_names()[0]]
-    assert run(max_unknown_share=0.9) == expected
-
-
-def test_the_report_tells_of_the_whole_run(run, stop, caplog):
-    caplog.set_level("INFO", logger="absl")
-    run("expected")
-    expected = re.findall("read .*|wrote .*|label .*", caplog.text)
-    stop(6)
-    assert re.search(r"[1-4] of 5 shards are complete: the same command continues", caplog.text)
-    caplog.clear()
-    run()
-    assert re.findall("read .*|wrote .*|label .*", caplog.text) == expected
+    with pytest.raises(SystemExit, match="can't write .*b/a.write_test; Permission denied"):
+        run(folder, output_file="a,b/c", num_output_shards=None)
 
 
 @pytest.mark.parametrize("renames", [0, 1, NUM_SHARDS - 1])
-def test_a_stop_between_the_last_renames_does_no_harm(run, expected, monkeypatch, renames):
+def test_a_stop_between_the_last_renames_does_no_harm(run, expected, folder, monkeypatch, renames):
     rename, renamed = tf.io.gfile.rename, []
 
     def rename_or_stop(old, new, overwrite):
@@ -212,175 +217,132 @@ def test_a_stop_between_the_last_renames_does_no_harm(run, expected, monkeypatch
 
     with monkeypatch.context() as patch, pytest.raises(SystemExit):
         patch.setattr(tf.io.gfile, "rename", rename_or_stop)
-        run()
-    assert run() == expected
+        run(folder)
+    assert run(folder) == expected
 
 
 @pytest.mark.parametrize("damage", ["shorter", "an older run's"])
-def test_a_shard_that_is_not_as_it_was_is_made_again(run, expected, tmp_path, stop, damage):
-    stop(8)
-    whole = tmp_path / "run" / f"{_names()[0]}.unfinished"
-    content = bytearray(whole.read_bytes())
+def test_a_shard_that_is_not_as_it_was_is_made_again(run, expected, unfinished, damage):
+    first = unfinished / f"{FIRST}.unfinished"
+    content = bytearray(first.read_bytes())
     if damage == "shorter":
-        whole.write_bytes(content[:-1])
+        first.write_bytes(content[:-1])
     else:
         content[-1] ^= 1
-        whole.with_suffix("").write_bytes(content)
-        whole.unlink()
-    assert run() == expected
+        first.with_suffix("").write_bytes(content)
+        first.unlink()
+    assert run(unfinished) == expected
 
 
 @pytest.mark.parametrize(
-    ("then", "now", "difference"),
+    ("old", "new", "changes", "message"),
     [
-        ({}, {"dupe_factor": 3}, "with dupe_factor 2, not 3: give the same flags"),
-        ({}, {"do_lower_case": False}, "with do_lower_case true, not false"),
-        *(
-            (
-                {"input_file": then},
-                {"input_file": now},
-                f"with input file {number} .*, not .*: give",
-            )
-            for then, now, number in [("a,b", "b,a", 1), ("a,b", "a", 2), ("a", "a,b", 2)]
-        ),
+        ("", "", {"dupe_factor": 3}, "dupe_factor 2, not 3:"),
+        ("", "", {"do_lower_case": False}, "do_lower_case true, not false"),
+        ("", "", {"input_file": "copy"}, "input file 1 .*text.txt: .* bytes of .*, not .*copy"),
+        ("", "", {"input_file": f"{runs.TEXT},copy"}, "input file 2 null, not"),
+        # A damaged record of the run.
+        ("{", "", {}, "is damaged"),
+        ('"settings"', '"set"', {}, "is damaged"),
+        ('"bytes"', '"by"', {}, "is damaged"),
+        ('"bytes": ', '"bytes": 1e999', {}, "is damaged"),
     ],
 )
-def test_other_settings_do_not_go_on(
-    run, tmp_path, golden, stop, monkeypatch, then, now, difference
-):
-    monkeypatch.chdir(tmp_path)
-    for name in ("a", "b"):
-        shutil.copy(golden / "pretrain_data" / "text.txt", name)
-    stop(6, **then)
-    left = _contents(tmp_path / "run")
-    with pytest.raises(SystemExit, match=f"error: --output_file: .*{difference}"):
-        run(**now)
-    assert _contents(tmp_path / "run") == left
+def test_another_or_damaged_run_does_not_go_on(run, unfinished, old, new, changes, message):
+    shutil.copy(runs.TEXT, unfinished / "copy")
+    state = unfinished / STATE
+    state.write_text(state.read_text().replace(old, new, 1))
+    left = contents(unfinished)
+    with pytest.raises(SystemExit, match=f"^error: --output_file: {STATE}.*{message}"):
+        run(unfinished, **changes)
+    assert contents(unfinished) == left
 
 
-def test_other_text_does_not_go_on(run, tmp_path, golden, stop):
-    text = shutil.copy(golden / "pretrain_data" / "text.txt", tmp_path)
-    stop(6, input_file=text)
-    with open(text, "a") as file:
+def test_other_text_does_not_go_on(run, folder):
+    shutil.copy(runs.TEXT, folder / "text")
+    stop_in(folder, 9, input_file=f"text,{runs.TEXT}")
+    for given, message in (
+        (f"{runs.TEXT},text", "input file 1 .*text: .*, not .*text.txt: "),
+        ("text", "input file 2 .*text.txt: .*, not null"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            run(folder, input_file=given)
+    with open(folder / "text", "a") as file:
         file.write("More.\n")
-    with pytest.raises(SystemExit, match="with input file 1 .*text.txt: .* bytes of .*: give the"):
-        run(input_file=text)
+    with pytest.raises(SystemExit, match="with input file 1 .*text: .* bytes of .*: give the"):
+        run(folder, input_file=f"text,{runs.TEXT}")
 
 
-def test_other_names_are_another_run(run, tmp_path, stop):
-    stop(6)
-    left = _contents(tmp_path / "run")
-    assert run(num_output_shards=None).keys() - left.keys() == {"out.tfrecord"}
+def test_other_names_are_another_run(run, unfinished):
+    left = contents(unfinished)
+    assert run(unfinished, num_output_shards=None).keys() - left.keys() == {"out.tfrecord"}
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("", ""),
-        ("{", "["),
-        ('"settings"', '"set"'),
-        ('"bytes"', '"by"'),
-        ('"bytes": ', '"bytes": 1e999'),
-    ],
-    ids=["empty", "no JSON", "a name", "a shard's name", "infinity"],
-)
-def test_a_damaged_state_is_refused(run, tmp_path, stop, old, new):
-    stop(6)
-    state = tmp_path / "run" / f"{_names()[0]}.unfinished.json"
-    state.write_text(state.read_text().replace(old, new, 1) if old else "")
-    left = _contents(tmp_path / "run")
-    with pytest.raises(SystemExit, match="^error: --output_file: .*.unfinished.json, .* is"):
-        run()
-    assert _contents(tmp_path / "run") == left
-
-
-def test_a_second_run_is_refused_and_does_no_harm(run, expected, monkeypatch):
+def test_a_second_run_is_refused_and_does_no_harm(run, expected, folder, monkeypatch):
     refused = []
 
     def run_again(block):
         # A run that got as far would make a part, too.
         with pytest.raises(SystemExit) as stop:
-            run()
+            run(folder)
         refused.append(str(stop.value))
 
-    _before_parts(monkeypatch, run_again)
-    assert run() == expected
+    before_parts(monkeypatch, run_again)
+    assert run(folder) == expected
     message = r"error: another run \(process .*\) is using .*-of-00005.unfinished.parts: wait .*"
     assert len(refused) > NUM_SHARDS
     assert all(re.fullmatch(message, line) for line in refused)
 
 
-def test_a_shard_that_was_removed_during_the_run_is_missed(run, expected, tmp_path, monkeypatch):
+def test_a_shard_that_was_removed_during_the_run_is_missed(run, expected, folder, monkeypatch):
     def remove(block):
         if block.shard == NUM_SHARDS - 1:
-            (tmp_path / "run" / f"{_names()[2]}.unfinished").unlink(missing_ok=True)
+            (folder / f"{names()[2]}.unfinished").unlink(missing_ok=True)
 
     with monkeypatch.context() as patch:
-        _before_parts(patch, remove)
+        before_parts(patch, remove)
         with pytest.raises(SystemExit, match="^error: --output_file: .*2-of-.* was removed or cha"):
-            run()
-    assert not set(_names()) & set(_contents(tmp_path / "run"))
-    assert run() == expected
+            run(folder)
+    assert not set(names()) & set(contents(folder))
+    assert run(folder) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "changes", "message"),
-    [
-        ("the\n\nthe\n", {"single_segment": "split"}, "the text gives no record for .*out.tf"),
-        ("\u0301\n", {}, "the files contain no text$"),
-    ],
-)
-def test_text_without_any_record_leaves_nothing(run, tmp_path, text, changes, message):
-    (tmp_path / "text.txt").write_text(text)
-    with pytest.raises(SystemExit, match=f"^error: --input_file: {message}"):
-        run(input_file=tmp_path / "text.txt", num_output_shards=1, **changes)
-    assert not _contents(tmp_path / "run")
-
-
-def test_a_shard_without_records_is_found_once_its_text_ends(run, tmp_path, golden, monkeypatch):
-    text = (golden / "pretrain_data" / "text.txt").read_text()
+def test_a_shard_without_records_is_found_once_its_text_ends(run, folder, tmp_path, monkeypatch):
+    text = runs.TEXT.read_text()
     (tmp_path / "text.txt").write_text("the\n\n" * (len(text) // 10) + text)
-    shards = []
-    _before_parts(monkeypatch, lambda block: shards.append(block.shard))
-    with pytest.raises(SystemExit, match="the text gives no record for .*out.tfrecord-00000-of-0"):
-        run(input_file=tmp_path / "text.txt", single_segment="split")
-    assert max(shards) < 3
-    assert not _contents(tmp_path / "run")
+    made = []
+    before_parts(monkeypatch, lambda block: made.append(block.shard))
+    with pytest.raises(SystemExit, match="the text gives no record for out.tfrecord-00000-of-0"):
+        run(folder, input_file=tmp_path / "text.txt", single_segment="split")
+    assert max(made) < 3
+    assert not contents(folder)
 
 
-def test_text_for_fewer_shards_leaves_nothing(run, tmp_path):
-    text = tmp_path / "text.txt"
-    text.write_text("One sentence.\nAnd another.\n\n" * 3)
-    with pytest.raises(SystemExit, match="error: --input_file: the text fills 3 of 5 output files"):
-        run(input_file=text)
-    assert not _contents(tmp_path / "run")
-
-
-def test_a_stopped_process_goes_on(run, golden, tmp_path):
+def test_a_stopped_process_goes_on(run, folder, tmp_path):
     """SIGTERM, then SIGKILL, then to the end, with two processes and one."""
-    expected = run("expected", dupe_factor=8)
-    folder = tmp_path / "run"
-    command = [sys.executable, str(ROOT / "data" / "create_pretraining_data.py")]
-    command += _arguments(golden, folder, dupe_factor=8, num_processes=2)
-    state = folder / f"{_names()[0]}.unfinished.json"
+    (other := tmp_path / "other").mkdir()
+    expected = run(other, dupe_factor=4)
+    flags = runs.flags(folder, **{**FLAGS, "dupe_factor": 4, "num_processes": 2})
+    script = pathlib.Path(__file__).parents[2] / "data" / "create_pretraining_data.py"
+    state = folder / STATE
     for number_whole, stop in ((1, signal.SIGTERM), (2, signal.SIGKILL)):
+        command = [sys.executable, str(script), *flags]
         process = subprocess.Popen(command, env={}, stderr=subprocess.PIPE, text=True)
         while process.poll() is None and _count_whole(state) < number_whole:
             time.sleep(0.005)
         process.send_signal(stop)
         messages = process.communicate()[1]
         assert _count_whole(state) >= number_whole, messages
-        shards = [shard["report"] for shard in json.loads(state.read_text())["shards"]]
+        reports = [shard["report"] for shard in json.loads(state.read_text())["shards"]]
         # Frequencies of each would make it large.
-        assert [bool(report["piece_histogram"]) for report in shards] == [
-            number == 0 for number in range(len(shards))
-        ]
+        is_first = [number == 0 for number in range(len(reports))]
+        assert [bool(report["piece_histogram"]) for report in reports] == is_first
         if stop == signal.SIGTERM:
             assert process.returncode == 1
             assert messages.rstrip().endswith("error: interrupted")
         else:
             assert process.returncode == -stop
-    assert run(dupe_factor=8) == expected
+    assert run(folder, dupe_factor=4, output_file=folder / "out.tfrecord") == expected
 
 
 def _count_whole(state):

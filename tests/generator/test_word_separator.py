@@ -10,6 +10,7 @@ import pytest
 from record_statistics import read_compact, read_records, restore_text
 
 from albert_tf.text.tokenization import Tokenizer
+from tests.generator import runs
 
 WORDS = [
     *("我", "喜欢", "妈妈", "做", "的", "汤", "很", "花呗", "提额度", "在", "哪里", "可以"),
@@ -28,16 +29,17 @@ def write(path, separator: str):
     return path
 
 
-@pytest.fixture
-def vocab_file(golden):
-    return golden / "albert_zh" / "vocab.txt"
+ZH = {"vocab_file": runs.GOLDEN / "albert_zh" / "vocab.txt", "spm_model_file": None}
+
+
+@pytest.fixture(scope="module")
+def zh():
+    return Tokenizer(vocab_file=ZH["vocab_file"])
 
 
 @pytest.fixture(params=["vocab_file", "spm_model_file"])
-def pieces(request, golden, vocab_file):
-    if request.param == "vocab_file":
-        return {"vocab_file": vocab_file, "spm_model_file": None}
-    return {"max_unknown_share": 1}
+def pieces(request):
+    return ZH if request.param == "vocab_file" else {"max_unknown_share": 1}
 
 
 @pytest.mark.parametrize("separator", [" ", " / ", "｜", "。。"])
@@ -59,18 +61,17 @@ def words_of(ids, starts, tokenizer) -> list[str]:
     return words[1:-1]
 
 
-def test_words_are_those_of_the_text_and_masked_whole(run, vocab_file, tmp_path):
-    text, tokenizer = write(tmp_path / "text.txt", " "), Tokenizer(vocab_file=vocab_file)
-    flags = {"input_file": text, "word_separator": " ", "vocab_file": vocab_file}
-    records = read_records([run(**flags, spm_model_file=None, ngram=1, short_seq_prob=0.5)])
+def test_words_are_those_of_the_text_and_masked_whole(run, zh, tmp_path):
+    flags = {"input_file": write(tmp_path / "text.txt", " "), "word_separator": " ", **ZH}
+    records = read_records([run(**flags, ngram=1, short_seq_prob=0.5)])
     whole, seen = 0, set()
     for row, length in enumerate(records["input_mask"].sum(1)):
         ids, starts = restore_text(records)[row], records["token_boundary"][row].astype(bool)
         taken = records["masked_lm_positions"][row][records["masked_lm_weights"][row] > 0]
-        first_sep = int(np.flatnonzero(ids == tokenizer.sep_id)[0])
+        first_sep = int(np.flatnonzero(ids == zh.sep_id)[0])
         for begin, end in ((1, first_sep), (first_sep + 1, length - 1)):
             starts[begin] = True
-            seen.update(words_of(ids[begin:end].tolist(), starts[begin:end], tokenizer))
+            seen.update(words_of(ids[begin:end].tolist(), starts[begin:end], zh))
         edges = np.flatnonzero(starts[:length])
         masked = np.isin(np.arange(length), taken)
         for begin, end in itertools.pairwise([*edges, length]):
@@ -89,37 +90,17 @@ def test_masks_drawn_while_training_find_the_same_words(run, pieces, tmp_path):
     np.testing.assert_array_equal(rows.token_boundaries(), masked["token_boundary"])
 
 
-def test_what_separates_nothing_is_one_line(run, vocab_file, tmp_path):
-    text = write(tmp_path / "text.txt", " ")
-    message = "^error: --word_separator '/' makes 77 words of the first 77 sentences,"
-    with pytest.raises(SystemExit, match=message) as stop:
-        run(input_file=text, vocab_file=vocab_file, spm_model_file=None, word_separator="/")
-    assert "\n" not in str(stop.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
-
-
-def test_a_space_here_and_there_is_no_segmentation(run, pieces, tmp_path):
-    text = write(tmp_path / "text.txt", "")
-    lines = text.read_text().splitlines()
-    joined = [" ".join(filter(None, pair)) for pair in zip(lines, lines[1:], strict=False)]
-    text.write_text("\n".join(joined))
-    with pytest.raises(SystemExit, match="--word_separator ' ' makes .* pieces on average: segm"):
-        run(input_file=text, word_separator=" ", **pieces)
-
-
-def test_text_that_jieba_has_segmented(run, vocab_file, tmp_path):
+def test_text_that_jieba_has_segmented(run, zh, tmp_path):
     pytest.importorskip("jieba", reason="needs albert_tf[jieba]")
     plain, text = write(tmp_path / "plain.txt", ""), tmp_path / "text.txt"
     plain.write_text(plain.read_text().replace("2019", "abc 2019 abc"))
     command = [sys.executable, "-m", "jieba", "-q", "-d", " ", str(plain)]
     text.write_bytes(subprocess.run(command, check=True, capture_output=True).stdout)
-    flags = {"vocab_file": vocab_file, "spm_model_file": None}
-    expected = read_records([run(input_file=plain, **flags)])
-    records = read_records([run(input_file=text, word_separator=" ", **flags)])
+    expected = read_records([run(input_file=plain, **ZH)])
+    records = read_records([run(input_file=text, word_separator=" ", **ZH)])
     np.testing.assert_array_equal(restore_text(records), restore_text(expected))
-    tokenizer = Tokenizer(vocab_file=vocab_file)
     found = set()
     for ids, starts in zip(restore_text(records), records["token_boundary"], strict=True):
-        length = int(np.flatnonzero(ids == tokenizer.sep_id)[-1]) + 1
-        found.update(words_of(ids[:length].tolist(), starts[:length], tokenizer))
+        length = int(np.flatnonzero(ids == zh.sep_id)[-1]) + 1
+        found.update(words_of(ids[:length].tolist(), starts[:length], zh))
     assert {"喜欢", "妈妈", "abc", "2019", "新闻", "旅游"} <= found

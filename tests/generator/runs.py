@@ -1,0 +1,31 @@
+"""Runs of create_pretraining_data.py on the golden text."""
+
+import pathlib
+from typing import Any
+
+from albert_tf.cli import create_pretraining_data
+from albert_tf.generator.settings import GeneratorSettings
+from tests.tiny import parse
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
+TEXT = GOLDEN / "pretrain_data" / "text.txt"
+MODEL = GOLDEN / "spm" / "en_small.model"
+
+
+def flags(folder: pathlib.Path, **changes: Any) -> list[str]:
+    """Returns a command line that writes out.tfrecord; a change to None leaves its flag out."""
+    given = {
+        "input_file": TEXT,
+        "output_file": folder / "out.tfrecord",
+        "spm_model_file": MODEL,
+        "max_seq_length": 128,
+        "dupe_factor": 1,
+        "num_processes": 1,
+    } | changes
+    return [f"--{name}={value}" for name, value in given.items() if value is not None]
+
+
+def make(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
+    """Runs the script; returns its output file."""
+    create_pretraining_data.main(parse(GeneratorSettings, *flags(folder, **changes)))
+    return changes.get("output_file", folder / "out.tfrecord")
