@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import pkgutil
+import shutil
 
 import pytest
 import tensorflow as tf
@@ -43,46 +44,10 @@ def test_files_are_found_in_order_and_once(files):
     assert input_files.find_files(patterns) == [files[2], files[0], files[1]]
 
 
-@pytest.mark.parametrize(
-    ("name", "error", "message"),
-    [
-        ("none.tfrecord", FileNotFoundError, "none.tfrecord does not exist"),
-        ("none*", FileNotFoundError, r"none\* does not exist: no file matches it"),
-        ("empty", ValueError, "empty is empty: generate it again or leave it out"),
-        ("", ValueError, "is a directory: give .*/\\* for the files in it"),
-        ("a*.unfinished", ValueError, "a.unfinished is of an unfinished run .*: run its command"),
-        ("a*", ValueError, "a.unfinished.* is of an unfinished run of the generator: run its com"),
-    ],
-)
-def test_no_such_file(tmp_path, name, error, message):
-    (tmp_path / "empty").touch()
-    for other in ("a.unfinished", "a.unfinished.json"):
-        (tmp_path / other).write_bytes(b"x")
-    with pytest.raises(error, match=message):
-        input_files.find_files(f"{tmp_path}/{name}")
-
-
-@pytest.mark.parametrize(
-    ("names", "message", "chosen"),
-    [
-        (
-            ["a-00000-of-00002", "a-00001-of-00002", "a-00000-of-00001", "b-00000-of-00001"],
-            r"several runs .*such as .*a-\*-of-00002",
-            "{0}/*-of-00001",
-        ),
-        (  # An unsharded file, and shards of its name.
-            ["a.tfrecord", "a.tfrecord-00000-of-00001", "a.tfrecord2"],
-            r"a.tfrecord\* are of several runs .*as .*-\*-of-00001",
-            "{0}/a.tfrecord,{0}/a.tfrecord2",
-        ),
-    ],
-)
-def test_files_of_two_runs_are_not_read_together(files, tmp_path, names, message, chosen):
-    for name in names:
-        (tmp_path / name).write_bytes(pathlib.Path(files[0]).read_bytes())
-    with pytest.raises(ValueError, match=message):
-        input_files.find_files(f"{tmp_path}/*")
-    assert len(input_files.find_files(chosen.format(tmp_path))) == 2
+def test_one_of_two_runs_may_be_chosen(files, tmp_path):
+    for name in ("a.tfrecord", "a.tfrecord-00000-of-00001", "a.tfrecord2"):
+        shutil.copy(files[0], tmp_path / name)
+    assert len(input_files.find_files(f"{tmp_path}/a.tfrecord,{tmp_path}/a.tfrecord2")) == 2
 
 
 @pytest.mark.parametrize(
@@ -100,15 +65,10 @@ def test_shards_that_a_pattern_asks_for_are_missed(files, tmp_path, caplog, patt
     names = ["a-00000-of-00008", "a-00001-of-00008", "a-00003-of-00008", "b-00000-of-00001"]
     (tmp_path / "c[1]").mkdir()
     for name in (*names, "c[1]/a-00002-of-00003"):
-        (tmp_path / name).write_bytes(pathlib.Path(files[0]).read_bytes())
+        shutil.copy(files[0], tmp_path / name)
     input_files.find_files(f"{tmp_path}/{pattern.format(tmp_path)}")
     assert ("missing" in caplog.text) == bool(missing)
     assert (missing or "").format(tmp_path, tmp_path) in caplog.text
-
-
-def test_no_name_at_all():
-    with pytest.raises(ValueError, match="no input file given"):
-        input_files.find_files(" ,")
 
 
 def test_records_are_found_where_they_begin(tmp_path, monkeypatch):
@@ -181,29 +141,23 @@ def boundaries(path: str) -> list[int]:
     return offsets
 
 
-def damaged(source: str, target, how: str, record: int) -> str:
-    offsets = boundaries(source)
-    with open(source, "rb") as file:
-        data = bytearray(file.read())
-    assert len(data) == offsets[-1]
-    start, end = offsets[record], offsets[record + 1]
-    if how.startswith("cut"):
-        del data[
-            start + {"cut in length": 5, "cut in body": 100, "cut in end": end - start - 1}[how] :
-        ]
-    else:
-        data[
-            start + {"flip in length": 3, "flip in body": 70, "flip in end": end - start - 1}[how]
-        ] ^= 4
-    target.write_bytes(data)
-    return str(target)
+# Where a record is cut or has a bit flipped, from its start or, if negative, from its end.
+PLACES = {"length": (5, 3), "body": (100, 70), "end": (-1, -1)}
 
 
 @pytest.mark.parametrize("record", [0, 7, 12])
-@pytest.mark.parametrize("where", ["length", "body", "end"])
+@pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("kind", ["cut", "flip"])
 def test_damage_names_file_and_record(files, tmp_path, kind, where, record):
-    path = damaged(files[0], tmp_path / "bad.tfrecord", f"{kind} in {where}", record)
+    data = bytearray(pathlib.Path(files[0]).read_bytes())
+    start, end = boundaries(files[0])[record : record + 2]
+    place = PLACES[where][kind == "flip"]
+    place += start if place > 0 else end
+    if kind == "cut":
+        del data[place:]
+    else:
+        data[place] ^= 4
+    path = tiny.write(tmp_path / "bad.tfrecord", bytes(data))
     message = f"bad.tfrecord, record {record}, is truncated or corrupt .*: copy or generate"
     with pytest.raises(ValueError, match=message) as caught:
         count([files[1], path])
@@ -213,38 +167,7 @@ def test_damage_names_file_and_record(files, tmp_path, kind, where, record):
             input_files.check_features([path], SPEC)
 
 
-# --- features -------------------------------------------------------------------------------
-
-
 def test_records_tell_how_many_predictions_they_have_room_for(files, tmp_path):
     assert input_files.count_prediction_slots(files[0]) == runs.PREDICTIONS
-    compact = tmp_path / "compact"
-    runs.write_records(compact, runs.compact_examples(3, seed=1))
+    compact = runs.write_records(tmp_path / "compact", runs.compact_examples(3, seed=1))
     assert input_files.count_prediction_slots(str(compact)) == 1
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        (pretraining_spec(19, 5), "has 23 values of input_ids, this run expects 19: set"),
-        (pretraining_spec(23, 7), "has 5 values of masked_lm_positions, .* expects 7: set"),
-    ],
-)
-def test_records_of_another_length(files, spec, message):
-    with pytest.raises(ValueError, match=f"0.tfrecord, record 0 {message}"):
-        input_files.check_features(files, spec)
-
-
-@pytest.mark.parametrize(
-    ("record", "message"),
-    [
-        (b"Four score", "record 0 is not a tf.train.Example"),
-        (b"", "record 0 has no feature input_ids of the right type"),
-    ],
-)
-def test_records_of_something_else(tmp_path, record, message):
-    path = str(tmp_path / "a.tfrecord")
-    with tf.io.TFRecordWriter(path) as writer:
-        writer.write(record)
-    with pytest.raises(ValueError, match=message):
-        input_files.check_features([path], SPEC)

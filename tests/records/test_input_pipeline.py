@@ -21,21 +21,21 @@ SPEC = pretraining_spec(runs.LENGTH, runs.PREDICTIONS)
 COUNTS = (13, 5, 11)
 
 
-def numbered(count: int, first: int = 0) -> list[dict]:
-    rows = runs.examples(count)
-    for i, row in enumerate(rows):
-        row["input_ids"][1] = first + i
-    return rows
+def write(folder, examples) -> list[str]:
+    """Writes examples into files by COUNTS."""
+    ends = np.cumsum(COUNTS)
+    return [
+        str(runs.write_records(folder / f"{i}.tfrecord", examples[end - count : end]))
+        for i, (count, end) in enumerate(zip(COUNTS, ends, strict=True))
+    ]
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> list[str]:
-    folder = tmp_path_factory.mktemp("records")
-    firsts = np.cumsum((0, *COUNTS))
-    return [
-        str(runs.write_records(folder / f"{i}.tfrecord", numbered(count, int(firsts[i]))))
-        for i, count in enumerate(COUNTS)
-    ]
+    rows = runs.examples(sum(COUNTS))
+    for i, row in enumerate(rows):
+        row["input_ids"][1] = i
+    return write(tmp_path_factory.mktemp("records"), rows)
 
 
 def draw(
@@ -70,17 +70,18 @@ def order(files) -> list[list[int]]:
 
 
 def test_an_epoch_has_every_example_once(order):
-    flat = [number for step in order for number in step]
-    for epoch in range(6):
-        assert sorted(flat[29 * epoch : 29 * (epoch + 1)]) == list(range(29))
+    flat = np.concatenate(order)[: 6 * 29].reshape(6, 29)
+    np.testing.assert_array_equal(np.sort(flat), np.tile(np.arange(29), (6, 1)))
 
 
 def test_epochs_and_seeds_differ(files, order):
     flat = [number for step in order for number in step]
     assert flat[:29] != sorted(flat[:29])
     assert flat[:29] != flat[29:58]
-    assert batches(files, 5, seed=8) != order[:5]
-    assert batches(files, 5, seed=0) != order[:5]
+    others = [batches(files, 5, seed=seed) for seed in (0, 8)]
+    assert order[:5] not in others and others[0] != others[1]
+    tf.random.set_seed(1234)  # TensorFlow's global seed makes no difference.
+    assert batches(files, 5) == order[:5]
 
 
 def test_each_epoch_shuffles_a_single_stretch_anew(files):
@@ -92,11 +93,6 @@ def test_each_epoch_shuffles_a_single_stretch_anew(files):
 def test_seeds_that_tensorflow_takes_for_0(files, order, seed):
     flat = [number for step in batches(files, 5, seed=seed) for number in step]
     assert sorted(flat[:29]) == list(range(29)) and flat[:29] != sum(order, [])[:29]
-
-
-def test_the_order_does_not_depend_on_tensorflows_global_seed(files, order):
-    tf.random.set_seed(1234)
-    assert batches(files, 5) == order[:5]
 
 
 @pytest.mark.parametrize(("hosts", "replicas"), [(1, 1), (1, 2), (2, 2)])
@@ -161,12 +157,7 @@ def examples() -> list[dict[str, np.ndarray]]:
 
 @pytest.fixture(scope="module")
 def compact_files(examples, tmp_path_factory) -> list[str]:
-    folder = tmp_path_factory.mktemp("records")
-    ends = np.cumsum(COUNTS)
-    return [
-        str(runs.write_records(folder / f"{i}.tfrecord", examples[end - count : end]))
-        for i, (count, end) in enumerate(zip(COUNTS, ends, strict=True))
-    ]
+    return write(tmp_path_factory.mktemp("records"), examples)
 
 
 def drawn(compact_files, steps: int, seed=7, **how) -> list[dict[str, np.ndarray]]:
@@ -260,14 +251,14 @@ def test_another_seed_draws_other_masks_of_the_same_examples(compact_files, stra
         assert (mine["input_ids"] != theirs["input_ids"]).any()
 
 
-@pytest.mark.parametrize("first", [1, 4, 5, 17, 29])
+@pytest.mark.parametrize("first", [1, 4, 29])
 def test_a_later_start_finds_the_same_order_and_masks(masked, first):
     """At steps within an epoch, across its end, and several epochs later."""
     some, whole = masked
     assert_same(some(2, first=first), whole[first : first + 2])
 
 
-@pytest.mark.parametrize(("hosts", "replicas"), [(1, 2), (1, 3), (2, 2), (3, 3), (2, 6)])
+@pytest.mark.parametrize(("hosts", "replicas"), [(1, 2), (3, 3), (2, 6)])
 def test_hosts_and_replicas_share_one_order_and_its_masks(masked, hosts, replicas):
     some, whole = masked
     assert_same(some(7, hosts=hosts, replicas=replicas), whole[:7])
