@@ -13,6 +13,7 @@ from albert_tf.cli import train_sentencepiece
 from albert_tf.generator import settings
 from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer, describe_fit, describe_lack
+from tests.text.vocabularies import word_pieces
 from tests.tiny import parse
 
 TEXTS = [
@@ -91,21 +92,21 @@ def test_it_is_stored_for_all_vocabularies_of_a_directory(tmp_path, caplog):
     assert not (tmp_path / "own" / "other.model").exists()
 
 
-def test_accents_of_word_pieces(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nf\u00fcr\nfur\n")
-    for lower, keep, piece in ((True, True, 5), (True, False, 6), (False, False, 5)):
-        assert Tokenizer(vocab_file=path, do_lower_case=lower, keep_accents=keep)(
-            "F\u00fcr" if lower else "f\u00fcr"
-        ) == [piece]
-    words = vocabulary.Vocabulary.read(str(path), True, True, True)
+@pytest.mark.parametrize(
+    ("lower", "keep", "piece"), [(True, True, 5), (True, False, 6), (False, False, 5)]
+)
+def test_accents_of_word_pieces(lower, keep, piece, tmp_path):
+    path = word_pieces(tmp_path, "f\u00fcr", "fur")
+    text = "F\u00fcr" if lower else "f\u00fcr"
+    assert Tokenizer(None, path, lower, keep)(text) == [piece]
+
+
+def test_accents_of_word_pieces_stay_for_hugging_face(tmp_path):
+    words = vocabulary.Vocabulary.read(word_pieces(tmp_path, "f\u00fcr"), True, True, True)
     vocabulary.write_hugging_face(words, str(tmp_path), 512)
-    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    special = {
-        f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")
-    }
-    assert config == {
-        **special,
+    names = ("pad", "unk", "cls", "sep", "mask")
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text()) == {
+        **{f"{name}_token": f"[{name.upper()}]" for name in names},
         "do_lower_case": True,
         "strip_accents": False,
         "model_max_length": 512,

@@ -8,31 +8,28 @@ import pytest
 
 from albert_tf.text import word_splitting, word_starts
 from albert_tf.text.tokenization import Tokenizer
+from tests.text.vocabularies import word_pieces
 
 # Pieces that continue a word under both rules, under "unicode" alone, and under neither.
 LATIN = ["s", "Ing", "s.", "-ed", "..", "[CLS]", "[MASK]"]
+# German, Cyrillic, Greek, Arabic, Hebrew, Devanagari with a vowel sign and such a sign alone, and
+# Hangul as NFKD leaves it.
 OTHER_SCRIPTS = [
-    "\u00df",  # German sharp s
-    "stra\u00dfe",
-    "\u0441\u043a\u0438\u0439",  # Cyrillic
-    "\u03c2",  # Greek
-    "\u0627\u062a",  # Arabic
-    "\u05d9\u05dd",  # Hebrew
-    "\u0928\u0947",  # Devanagari: a letter and a vowel sign
-    "\u093e",  # a vowel sign alone
-    "\u1100\u1161",  # Hangul as NFKD leaves it
-    "\u0434-",
+    *(
+        "\u00df",
+        "stra\u00dfe",
+        "\u0441\u043a\u0438\u0439",
+        "\u03c2",
+        "\u0627\u062a",
+        "\u05d9\u05dd",
+    ),
+    *("\u0928\u0947", "\u093e", "\u1100\u1161", "\u0434-"),
 ]
+# The last are Chinese, Hiragana, Katakana, Thai, Khmer and Burmese.
 STARTS = [
     *("▁", "▁the", "▁\u0434\u0430", "<unk>", "<pad>", ".", "-", "(", "5", "1990", "5%", "'", "x'"),
-    *("\u20ac", "\u2013", "\u3002", "\u0665", "\u0434\u04355"),
-    "\u6f22\u5b57",  # Chinese
-    "\u306e\u3067",  # Hiragana
-    "\u30bf",  # Katakana
-    "\u0e01\u0e31\u0e19",  # Thai
-    "\u1780\u17b6",  # Khmer
-    "\u1019\u103b",  # Burmese
-    "a\u6f22",
+    *("\u20ac", "\u2013", "\u3002", "\u0665", "\u0434\u04355", "a\u6f22", "\u6f22\u5b57"),
+    *("\u306e\u3067", "\u30bf", "\u0e01\u0e31\u0e19", "\u1780\u17b6", "\u1019\u103b"),
 ]
 
 
@@ -46,10 +43,7 @@ def test_letters_are_latin_or_of_every_script_with_spaces():
 
 
 def test_hash_marks_alone_tell_in_wordpiece(tmp_path):
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "##s", "\u6f22", "##\u6f22", "#"]
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join(pieces), encoding="utf-8")
-    tokenizer = Tokenizer(vocab_file=path)
+    tokenizer = Tokenizer(vocab_file=word_pieces(tmp_path, "the", "##s", "漢", "##漢", "#"))
     for letters in ("latin", "unicode"):
         assert np.flatnonzero(~tokenizer.word_starts(letters)).tolist() == [6, 8]
 
@@ -57,12 +51,6 @@ def test_hash_marks_alone_tell_in_wordpiece(tmp_path):
 def test_released_english_vocabulary_has_the_same_words_under_both(spm_30k):
     tokenizer = Tokenizer(spm_model_file=spm_30k)
     np.testing.assert_array_equal(tokenizer.word_starts(), tokenizer.word_starts("unicode"))
-
-
-def test_other_letters_are_refused(golden):
-    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
-    with pytest.raises(ValueError, match="`word_starts` must be 'latin' or 'unicode', got 'greek'"):
-        tokenizer.word_starts("greek")
 
 
 @pytest.mark.parametrize(
@@ -87,36 +75,30 @@ def test_separators_part_words_and_two_stand_for_one(text, separator, expected):
 ENGLISH = ["In", "1990", ",", "12", ",", "5", "the", " ", "quick ", "\ufb01ne", "\u00d6l", " ", "."]
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (ENGLISH, "|▁in |1990 |, |▁12 |, |5 |the |▁ quick |▁fine |ol |▁ ."),
-        (["under", "stand", "ing"], "|▁understanding"),
-        (["understanding", "it"], "|▁understanding |it"),
-        (["1990,", "it"], "|▁1990 , |it"),
-        ([], ""),
-        ([" "], ""),
-    ],
-)
-def test_words_of_a_text_in_sentencepiece(golden, words, expected):
-    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
-    check(tokenizer, words, expected)
+SPM, ZH = "spm/en_small.model", "albert_zh/vocab.txt"
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("vocabulary", "words", "expected"),
     [
-        (["花呗", "提", "额度"], "|花 呗 |提 |额 度"),
-        (["abc", "2019", "年", "ABC"], "|[UNK] |[UNK] |a ##b ##c"),
-        (["abc", " ", "2019", "\u0000花呗\u0301", "。"], "|a ##b ##c |2 ##0 ##1 ##9 |花 呗 |。"),
-        ([], ""),
+        (SPM, ENGLISH, "|▁in |1990 |, |▁12 |, |5 |the |▁ quick |▁fine |ol |▁ ."),
+        (SPM, ["under", "stand", "ing"], "|▁understanding"),
+        (SPM, ["understanding", "it"], "|▁understanding |it"),
+        (SPM, ["1990,", "it"], "|▁1990 , |it"),
+        (SPM, [], ""),
+        (SPM, [" "], ""),
+        (ZH, ["花呗", "提", "额度"], "|花 呗 |提 |额 度"),
+        (ZH, ["abc", "2019", "年", "ABC"], "|[UNK] |[UNK] |a ##b ##c"),
+        (
+            *(ZH, ["abc", " ", "2019", "\u0000花呗\u0301", "。"]),
+            "|a ##b ##c |2 ##0 ##1 ##9 |花 呗 |。",
+        ),
+        (ZH, [], ""),
     ],
 )
-def test_words_of_a_text_in_wordpiece(golden, words, expected):
-    check(Tokenizer(vocab_file=golden / "albert_zh" / "vocab.txt"), words, expected)
-
-
-def check(tokenizer, words, expected):
+def test_words_of_a_text(golden, vocabulary, words, expected):
+    name = "spm_model_file" if vocabulary == SPM else "vocab_file"
+    tokenizer = Tokenizer(**{name: golden / vocabulary})
     ids, starts = tokenizer.encode_words(words)
     assert ids == tokenizer.encode("".join(words))
     pieces = tokenizer.convert_ids_to_tokens(ids)
@@ -124,8 +106,7 @@ def check(tokenizer, words, expected):
     assert " ".join(marked) == expected
 
 
-def test_ids_of_words_are_those_of_the_text(golden):
-    tokenizer = Tokenizer(spm_model_file=golden / "spm" / "en_small.model")
+def test_ids_of_words_are_those_of_the_text(golden, tokenizer):
     for line in (golden / "pretrain_data" / "text.txt").read_text().split("\n")[:500]:
         ids, starts = tokenizer.encode_words([*line])  # Each character is a word.
         assert ids == tokenizer.encode(line)
