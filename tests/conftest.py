@@ -8,6 +8,7 @@ import pathlib
 import random
 import sys
 import tempfile
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from albert_tf.text.tokenization import Tokenizer
     from albert_tf.text.vocabulary import Vocabulary
+    from tests.museum import Museum
 
 # Tests run their programs for milliseconds: without optimising them, XLA compiles in half the time.
 # Only flags that every XLA knows: one that it does not know ends the process.
@@ -44,6 +46,15 @@ def pytest_collection_finish() -> None:
         tf_stack = sys.modules["tensorflow.python.util.tf_stack"]
         stack = tf_stack.extract_stack()
         tf_stack.extract_stack = lambda stacklevel=1: stack
+        # Optimising a graph takes longer than its few runs here. Processes that tests start do it.
+        options = {"disable_meta_optimizer": True}
+        sys.modules["tensorflow"].config.optimizer.set_experimental_options(options)
+
+
+def pytest_sessionfinish() -> None:
+    """Waits for the server of processes on JAX: its time is that of the tests."""
+    if "tests.jax_process" in sys.modules:
+        sys.modules["tests.jax_process"].close()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -85,6 +96,29 @@ def spm_30k() -> pathlib.Path:
     if not path:
         pytest.skip("set ALBERT_SPM_30K to the release's 30k-clean.model to run this test")
     return pathlib.Path(path)
+
+
+@pytest.fixture(scope="session")
+def museum(tmp_path_factory) -> Iterator[Museum]:
+    """Runs and files that all tests share: museum("mrpc") is the folder of one."""
+    from tests.museum import Museum
+
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # Of all workers.
+    museum = Museum(folder / "museum")
+    yield museum
+    museum.check()
+
+
+@pytest.fixture
+def eager() -> Iterator[None]:
+    """Runs steps without making graphs of them: for tests of files, messages, classes."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture

@@ -35,8 +35,9 @@ SQUAD = {
 
 def write_config(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
     """Writes the tiny model's config; returns its path."""
-    path = folder / "tiny.json"
-    path.write_text(tiny.config(**{**CONFIG, **changes}).to_json())
+    path, text = folder / "tiny.json", tiny.config(**{**CONFIG, **changes}).to_json()
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
     return path
 
 

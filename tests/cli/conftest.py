@@ -1,27 +1,21 @@
 import pathlib
+from collections.abc import Iterator
 
 import pytest
 
-from tests import finetune_runs
-from tests import pretraining_runs as runs
+from tests import pretraining_runs
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> pathlib.Path:
+def folder(museum) -> pathlib.Path:
     """A file of records and a config of one layer; some modules have a folder of their own."""
-    folder = tmp_path_factory.mktemp("pretraining")
-    runs.write_records(folder / "a.tfrecord", runs.examples(31))
-    runs.write_config(folder / "albert_config.json", num_hidden_layers=1)
-    return folder
+    return museum("records")
 
 
 @pytest.fixture(scope="session")
-def mrpc(tmp_path_factory) -> pathlib.Path:
-    """Four updates on MRPC, two evaluations, a prediction; its folder is not to be written to."""
-    folder = tmp_path_factory.mktemp("mrpc")
-    command = finetune_runs.command("mrpc", folder, do_train=True, do_eval=True, do_predict=True)
-    finetune_runs.main(command)
-    return folder
+def mrpc(museum) -> pathlib.Path:
+    """Four updates on MRPC, two evaluations, a prediction."""
+    return museum("mrpc")
 
 
 @pytest.fixture
@@ -31,3 +25,10 @@ def saved(monkeypatch) -> list:
     save = "albert_tf.serving.saved_model.save"
     monkeypatch.setattr(save, lambda served, directory: models.append(served))
     return models
+
+
+@pytest.fixture
+def counted() -> Iterator[None]:
+    """Steps that count only: for tests of files, messages and classes."""
+    with pretraining_runs.counted_steps():
+        yield

@@ -1,0 +1,33 @@
+"""What is in a folder, and refusals that leave it as it was."""
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+
+def contents(folder: pathlib.Path) -> dict[str, bytes]:
+    """Returns the files of a folder, and those in its folders, by their paths in it."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@contextlib.contextmanager
+def refused(
+    message: str, *folders: pathlib.Path, exception: type[BaseException] = SystemExit
+) -> Iterator[None]:
+    """Checks that an error is one line that matches, and that nothing was written.
+
+    Args:
+      message: Regular expression, found anywhere in the line: a field and a noun, not a sentence.
+      *folders: Where files could have been written; they need not exist.
+      exception: SystemExit as of scripts, whose line begins with `error: `; or ValueError...
+    """
+    before = [contents(folder) for folder in folders]
+    with pytest.raises(exception, match=message) as caught:
+        yield
+    text = str(caught.value)
+    assert "\n" not in text, text
+    assert exception is not SystemExit or text.startswith("error: "), text
+    assert [contents(folder) for folder in folders] == before, text
