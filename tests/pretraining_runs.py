@@ -14,6 +14,7 @@ import pkgutil
 import sys
 import time
 import types
+import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 from unittest import mock
@@ -29,6 +30,8 @@ from albert_tf.records.input_files import untuned
 from albert_tf.records.spec import FeatureSpec, RowFormat, compact_spec, pretraining_spec
 from albert_tf.storage import eval_results
 from albert_tf.training import trainer
+from albert_tf.training.interfaces import RunSteps, StepSettings, Task, stat_names
+from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from tests import tiny, tolerances
 
 LENGTH, PREDICTIONS = 23, 5
@@ -204,6 +207,31 @@ def clock_by_steps(seconds: float) -> Iterator[None]:
             return train(self, *args, **kwargs)
 
     with mock.patch.object(trainer.Trainer, "train", timed):
+        yield
+
+
+@contextlib.contextmanager
+def counted_steps() -> Iterator[None]:
+    """Has steps on TensorFlow count only, at a hundredth of the time: for tests of which are taken.
+
+    Of each step's rate, batch and second moments' decay a digest goes into the first weight: runs
+    that differ in any of them end with other bits.
+    """
+
+    def train_steps(
+        self: TensorFlowDevices, task: Task, model: Any, optimizer: Any, settings: StepSettings
+    ) -> RunSteps:
+        def step(batch: Mapping[str, Any]) -> list[float]:
+            rate = float(optimizer.learning_rate)
+            seen = zlib.crc32(b"".join(batch[name].numpy().tobytes() for name in sorted(batch)))
+            weight = model.trainable_variables[0]
+            weight.assign(weight * (1 - rate) + rate * optimizer.beta_2 * seen / 2**32)
+            optimizer.iterations.assign_add(1)
+            return [rate] * len(stat_names(task))
+
+        return lambda runs: np.array([step(next(it)) for it, count in runs for _ in range(count)])
+
+    with mock.patch.object(TensorFlowDevices, "train_steps", train_steps):
         yield
 
 

@@ -24,6 +24,8 @@ from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from tests import finetune_runs as runs
 from tests import tiny
 
+pytestmark = pytest.mark.usefixtures("counted")
+
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
@@ -87,7 +89,7 @@ def test_a_student_learns_from_stored_probabilities(teacher, tmp_path, monkeypat
     content["probabilities"] = [row[::-1] for row in rows]
     (again / "features" / stored.parent.name / stored.name).write_text(json.dumps(content))
     runs.main(runs.command("mrpc", again, **changes))
-    kernel = "output_weights"
+    kernel = "bert/embeddings/word_embeddings"
     assert np.abs(weights(again)[kernel] - weights(first)[kernel]).max() > 0
     # All compute them if one of two workers doesn't see the file; they do see the run.
     answers = iter([True, False])

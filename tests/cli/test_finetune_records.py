@@ -18,6 +18,8 @@ from albert_tf.training.progress import four_digits
 from tests import finetune_runs as runs
 from tests.tiny import run_main
 
+pytestmark = pytest.mark.usefixtures("counted")
+
 
 @pytest.fixture
 def copy(mrpc, tmp_path) -> pathlib.Path:

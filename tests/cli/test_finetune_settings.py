@@ -19,6 +19,8 @@ from albert_tf.training import optimizers, trainer
 from tests import finetune_runs as runs
 from tests import passed_on, tiny
 
+pytestmark = pytest.mark.usefixtures("counted")
+
 # Flag -> a value that is no default -> what receives it, and as what.
 PASSED_ON = {
     **passed_on.BOTH,

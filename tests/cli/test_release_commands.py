@@ -28,6 +28,8 @@ from albert_tf.tasks.registry import TASKS
 from albert_tf.training.evaluation import Trial
 from tests import finetune_runs, pretraining_runs, tiny
 
+pytestmark = pytest.mark.usefixtures("counted")
+
 FLAG_TYPES = {"string": "string", "integer": "int", "float": "float", "bool": "bool"}
 # Script -> its settings here, and of which task; the number of its flags.
 SCRIPTS: dict[str, tuple[Any, str, int]] = {

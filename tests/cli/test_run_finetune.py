@@ -149,6 +149,7 @@ def test_a_killed_run_goes_on_to_the_bit(mrpc, tmp_path, monkeypatch):
         np.testing.assert_array_equal(mine[name], value, err_msg=name)
 
 
+@pytest.mark.usefixtures("counted")
 def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
     """Three classes instead of two; they are found in the file to train on, and then remembered.
 
@@ -186,6 +187,7 @@ def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
         runs.main([*command, "--do_train", "--train_step=3"])
 
 
+@pytest.mark.usefixtures("counted")
 def test_shared_layers_are_applied_as_often_as_one_says(mrpc, tmp_path):
     start = {"from_scratch": None, "init_checkpoint": mrpc / "out", "albert_config_file": None}
     changes = {**start, "num_hidden_layers": 3, "do_train": True}

@@ -134,6 +134,7 @@ def test_other_classes_are_one_line_without_training(step, tmp_path):
         runs.main(command("mnli", tmp_path, weights, **{step: value}))
 
 
+@pytest.mark.usefixtures("counted")
 @pytest.mark.parametrize("labels", [(), OTHERS, NAMED])
 def test_training_starts_from_the_head_of_these_classes(labels, tmp_path, caplog):
     """With a learning rate of almost nothing the weights stay as they are."""
@@ -169,6 +170,7 @@ def probabilities(folder: pathlib.Path) -> list[list[float]]:
     return json.loads((folder / "out" / "test_probabilities.json").read_text())["probabilities"]
 
 
+@pytest.mark.usefixtures("counted")
 @pytest.mark.parametrize("task", ["multilabel", "token_classification"])
 def test_classes_are_found_beside_the_weights(task, tmp_path):
     files = write_files(task, tmp_path)

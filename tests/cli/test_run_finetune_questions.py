@@ -184,6 +184,7 @@ def test_the_file_to_evaluate_on_says_from_which_null_odds_there_is_no_answer(tm
     check(tmp_path / "later")
 
 
+@pytest.mark.usefixtures("counted")
 def test_the_model_ranks_more_positions_than_short_questions_have(tmp_path):
     """Batches are as long as that, at the least."""
     rows = [{**GOOD, "id": i, "answers": answers} for i, answers in enumerate((CAT, NONE))]

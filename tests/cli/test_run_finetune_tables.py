@@ -66,6 +66,7 @@ def test_texts_with_several_labels_in_windows(saved, tmp_path):
     assert {name: getattr(saved[1].kind, name) for name in windows} == windows
 
 
+@pytest.mark.usefixtures("counted")
 def test_choices_are_as_many_as_their_columns_and_cut_anew(tmp_path):
     endings = f"{TEXTS[0]},{TEXTS[1]},{TEXTS[2]}"
     (tmp_path / "train.csv").write_text(f"text,c,b,a,label\nthe end,{endings},1\n")
@@ -86,6 +87,7 @@ def test_choices_are_as_many_as_their_columns_and_cut_anew(tmp_path):
 # --- weights of classes, the key metric, early stopping -----------------------------------------
 
 
+@pytest.mark.usefixtures("counted")
 def test_a_run_without_progress_ends_early_and_goes_on_with_its_count(tmp_path, caplog):
     """At this rate nothing changes: the first evaluation is the best, and two more are enough."""
     files = write_table(tmp_path, ("a", "b", "a", "a"))

@@ -161,6 +161,7 @@ def test_without_seqeval_a_run_that_would_need_it_does_not_begin(tmp_path, witho
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.usefixtures("counted")
 def test_a_student_learns_without_seqeval(trained, tmp_path, without_seqeval):
     """The teacher's predictions of the training set are not scored."""
     write(tmp_path / "train.conll")

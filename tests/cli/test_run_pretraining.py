@@ -32,11 +32,9 @@ SCALARS = RATES | {"loss", "masked_lm_loss", "sentence_order_loss", "learning_ra
 
 
 @pytest.fixture(scope="module")
-def trained(folder) -> pathlib.Path:
-    """Three updates and an evaluation; returns its output_dir, not to be written to."""
-    out, steps = folder / "trained", {"num_train_steps": 3, "save_checkpoints_steps": 2}
-    runs.main(runs.command(folder, output_dir=out, do_eval=True, **steps))
-    return out
+def trained(museum) -> pathlib.Path:
+    """The output_dir of three updates and an evaluation."""
+    return museum("pretrained") / "out"
 
 
 @pytest.fixture
@@ -208,6 +206,7 @@ def waits_for_nothing(monkeypatch):
     )
 
 
+@pytest.mark.usefixtures("counted")
 def test_an_evaluation_goes_by_what_the_run_was_last_started_with(folder, copy, waits_for_nothing):
     evaluation = {"do_train": False, "do_eval": True, "output_dir": copy, "num_train_steps": None}
     runs.main(runs.command(folder, **evaluation))
@@ -266,6 +265,7 @@ def test_weights_without_a_masked_lm_head_are_not_evaluated(folder, copy):
 # --- where it goes on -----------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("counted")
 def test_relative_moved_with_a_slash_and_other_dropout(folder, copy, monkeypatch, caplog):
     """A moved output goes on under its new name, given in another way, and downloads nothing."""
     caplog.set_level("INFO", logger="absl")
@@ -289,8 +289,11 @@ def test_relative_moved_with_a_slash_and_other_dropout(folder, copy, monkeypatch
     ]
 
 
-def test_a_branch_decays_beside_a_stable_run(folder, tmp_path):
-    """With that run's state and settings; it goes on without that run, and ends as one run does."""
+def test_a_branch_decays_beside_a_stable_run(folder, tmp_path, counted):
+    """With that run's state and settings; it goes on without that run, and ends as one run does.
+
+    What its optimizer keeps: tests/training/test_any_optimizer.py.
+    """
     stable, branch, whole = (tmp_path / name for name in ("stable", "branch", "whole"))
     own = {"save_checkpoints_steps": 2, "keep_checkpoint_max": 0, "adam_beta2": 0.9}
     runs.main(
@@ -327,7 +330,9 @@ class Killed(Exception):
     pass
 
 
-def test_a_timed_run_is_one_of_the_steps_that_its_clock_settles(folder, tmp_path, monkeypatch):
+def test_a_timed_run_is_one_of_the_steps_that_its_clock_settles(
+    folder, tmp_path, monkeypatch, counted
+):
     """Once: after a kill it goes on with what is left of the time or, from its decay on, of steps.
 
     It has half a minute, two seconds a step, and one step's time for compiling the decay.
@@ -359,6 +364,25 @@ def test_a_timed_run_is_one_of_the_steps_that_its_clock_settles(folder, tmp_path
     ]
     for out in (whole, killed):
         runs.assert_same_bits(out / "model.ckpt-14", plain / "model.ckpt-14")
+
+
+def test_a_decay_cut_short_is_recorded(copy):
+    """Of four steps that were asked for there was time for one."""
+    settings = runs.parse(runs.command(copy, output_dir=copy, decay_steps=4))
+    rates = pretrain.settle_decay(settings, SimpleNamespace(is_chief=True), 7, 8)
+    recorded = find_run(str(copy)).settings
+    assert (recorded["num_train_steps"], recorded["decay_steps"]) == (8, 1)
+    assert [float(rates(step)) for step in (7, 8)] == pytest.approx([0.01, 0])
+
+
+@pytest.mark.parametrize("name", ["num_hidden_layers", "num_hidden_groups"])
+def test_a_branch_has_its_runs_depth_but_a_new_run_may_have_another(folder, trained, name):
+    other = tiny.config(**{"num_hidden_layers": 2, name: 2})
+    branch = runs.parse(runs.command(folder, decay_from=trained, decay_steps=1))
+    with pytest.raises(ValueError, match=name):
+        pretrain.check_weights(branch, other, str(trained))
+    new = runs.parse(runs.command(folder, init_checkpoint=trained))
+    assert pretrain.check_weights(new, other, str(trained)) is new
 
 
 def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew(folder, copy):
