@@ -1,4 +1,4 @@
-"""AlbertModel: embeddings -> E to H -> encoder -> pooler; its inputs and output shapes."""
+"""AlbertModel: embeddings -> E to H -> encoder -> pooler, with its inputs and output shapes."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ class AlbertModel(ConfiguredModel):
     - `pooled_output` `<float>[B, H]`,
     - `all_encoder_layers`, a list of `<float>[B, S, H]`, one for each block applied,
     - `embedding_output` `<float>[B, S, E]`,
-    - `gathered_output` `<float>[B, P, H]`, `sequence_output` at `positions`, if the call names
-      any.
+    - `gathered_output` `<float>[B, P, H]`, `sequence_output` at `positions`, if the call has any.
 
-    Padded positions are computed like any other; the mask only keeps keys from being attended to.
+    Padded positions are computed like any other; the mask only excludes keys from attention.
 
     If the inputs have `cls_positions` `<int32>[B, K]`, rows are packed: each holds up to K
-    examples, one after the other. `cls_positions` says where each example begins, ascending from
-    0; empty slots are 0. Each example then gets the same numbers as it would alone: it attends
-    only to itself, its positions count from its [CLS], and `pooled_output` is
-    `<float>[B, K, H]`, with a copy of the first example's in empty slots.
+    examples, one after the other. `cls_positions` gives the start of each example, ascending from
+    0; empty slots are 0. Each example gets the same numbers as it would alone: it attends only to
+    itself, and its positions count from its [CLS]. `pooled_output` is `<float>[B, K, H]`, with a
+    copy of the first example's vector in empty slots.
 
     Args: see ConfiguredModel.
 
@@ -95,21 +94,21 @@ class AlbertModel(ConfiguredModel):
         Args:
           inputs: See the class.
           training: Whether to apply dropout.
-          dropout_seed: `<int>[2]` that determines all dropout masks of this call; by default
-            drawn from the model's own generator.
+          dropout_seed: `<int>[2]`, determines all dropout masks of this call; by default drawn
+            from the model's own generator.
           positions: `<int32>[B, P]`. A graph that reads only `gathered_output` and
             `pooled_output` computes the last block only at these positions and at [CLS].
         """
         self.check_inputs(inputs)
         check_ids(inputs, self.config)
         input_ids, input_mask, segment_ids = read_inputs(inputs)
-        # A seed, which is what makes dropout, only in training.
+        # Dropout needs a seed, which exists only in training.
         if not training or self.seed_generator is None:
             dropout_seed = None
         elif dropout_seed is None:
             dropout_seed = dropout.draw_seed(self.seed_generator)
 
-        # The positions at which the last block is needed: [CLS] of each example, and those named.
+        # The last block is needed at [CLS] of each example and at the caller's positions.
         is_packed = inputs.get("cls_positions") is not None
         if is_packed:
             wanted = firsts = ops.cast(inputs["cls_positions"], "int32")
@@ -120,7 +119,7 @@ class AlbertModel(ConfiguredModel):
         if positions is not None:
             wanted = ops.concatenate([firsts, ops.cast(positions, firsts.dtype)], axis=1)
 
-        # Pieces -> vectors of size E -> blocks of size H -> one vector for each example.
+        # Pieces -> vectors of size E -> blocks of size H -> one vector per example.
         embedding_output = self.embeddings(input_ids, segment_ids, starts, seed=dropout_seed)
         outputs, gathered = self.encoder(
             embedding_output, input_mask, wanted, starts, seed=dropout_seed
@@ -164,8 +163,8 @@ class AlbertModel(ConfiguredModel):
 
 
 def read_inputs(inputs: Mapping[str, Array]) -> tuple[Array, Array, Array]:
-    """Returns ids, mask and segments `<int32>[B, S]`; the last two may be left out."""
-    # Already integers, except when fit builds a model under MirroredStrategy: it passes floats.
+    """Returns ids, mask and segments `<int32>[B, S]`; the last two have defaults."""
+    # Under MirroredStrategy, Keras' fit builds the model with floats.
     input_ids = ops.cast(inputs["input_ids"], "int32")
     input_mask, segment_ids = inputs.get("input_mask"), inputs.get("segment_ids")
     if input_mask is None:
@@ -176,6 +175,6 @@ def read_inputs(inputs: Mapping[str, Array]) -> tuple[Array, Array, Array]:
 
 
 def packed_axis(inputs: Mapping[str, Any]) -> tuple[int | None, ...]:
-    """Returns the axis of examples that packed rows have."""
+    """Returns the axis of examples `(K,)` if rows are packed, otherwise `()`."""
     packed = inputs.get("cls_positions")
     return () if packed is None else packed.shape[1:]

@@ -1,4 +1,4 @@
-"""ConfiguredModel, the base of all models: built from a config, its inputs checked, saved."""
+"""ConfiguredModel, the base of all models: construction from a config, checks, saving."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from albert_tf.config import AlbertConfig, ConfigSource
 
 _Model = TypeVar("_Model", bound="ConfiguredModel")
 
-# Other libraries' names of inputs, and ours, if there is one: Hugging Face's, KerasHub's, TF-Hub's.
+# Names of inputs in Hugging Face's library, KerasHub and TF-Hub, and ours if there is one.
 _OURS = {
     "attention_mask": "input_mask",
     "padding_mask": "input_mask",
@@ -37,16 +37,16 @@ class ConfiguredModel(keras.Model):
     """Base class of the models: built on construction, and rebuilt from its config when loaded.
 
     Args:
-      config: The AlbertConfig; or its file, the name of a model that comes with the package, or
-        its dictionary (as stored in .keras files).
-      recompute: Whether the backward pass recomputes the inside of each block instead of
-        storing it: only the outputs of blocks then take memory.
+      config: The AlbertConfig; or its file, the name of a model in the package, or a dictionary
+        (as stored in .keras files).
+      recompute: Whether the backward pass recomputes the inside of each block, so that only the
+        outputs of blocks take memory.
       **kwargs: Passed to keras.Model; `dtype="mixed_bfloat16"` computes in bfloat16.
     """
 
     # Whether any output of the model depends on the pooler.
     reads_pooler = True
-    # The inputs that the model takes, by name, with their axes; and those that it can't do without.
+    # Maps each input of the model to its axes; and the inputs that every call needs.
     input_axes: ClassVar[Mapping[str, str]] = {
         "input_ids": "B, S",
         "input_mask": "B, S",
@@ -72,7 +72,7 @@ class ConfiguredModel(keras.Model):
 
     @classmethod
     def from_weights(cls: type[_Model], path: str | os.PathLike[str], **arguments: Any) -> _Model:
-        """Builds the model from the config beside stored weights, and fills it with them.
+        """Builds the model from the config beside stored weights, and loads the weights.
 
         For example `AlbertModel.from_weights("hf://albert/albert-base-v2")`.
 
@@ -95,18 +95,18 @@ class ConfiguredModel(keras.Model):
         return inputs
 
     def build_all(self) -> None:
-        """Creates all weights; what Keras exports then has the names and shapes of the inputs."""
+        """Creates all weights, with the inputs' names and shapes, which Keras exports."""
         self.build({name: each.shape for name, each in self.symbolic_inputs().items()})
 
     def check_inputs(self, inputs: Any) -> None:
-        """Checks inputs that would otherwise be ignored silently or fail deep inside the model."""
+        """Refuses inputs that the model would ignore silently or fail on deep inside."""
         if not isinstance(inputs, Mapping):
-            # Keras' export also tries a single tensor, and passes over a TypeError alone.
+            # A TypeError, because Keras' export also tries a single tensor and ignores only that.
             raise TypeError(
                 "expected a dictionary of inputs with `input_ids`, such as a Preprocessor makes of "
                 f"texts, not {type(inputs).__name__}"
             )
-        # A batch may hold its labels. But a mask of another name lets padding be attended to.
+        # A batch may hold labels. But if the mask has a wrong name, padding is attended to.
         usual = ("input_ids", "input_mask", "segment_ids")
         is_complete = all(inputs.get(name) is not None for name in usual)
         wrong = [
@@ -120,6 +120,7 @@ class ConfiguredModel(keras.Model):
                 f"expected inputs among {', '.join(self.input_axes)}, got {', '.join(wrong)}: "
                 "rename them, or leave them out"
             )
+        # Each needed input is there, and each has its rank.
         for name, axes in self.input_axes.items():
             shape = getattr(inputs.get(name), "shape", None)
             if name in self.needed_inputs and inputs.get(name) is None:
@@ -137,9 +138,9 @@ class ConfiguredModel(keras.Model):
                 )
 
     def compute_output_spec(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Returns the shapes and dtypes of the outputs, by the `output_spec` beside each `call`.
+        """Returns the shapes and dtypes of the outputs, from the `output_spec` beside each `call`.
 
-        JAX traces no call of unknown batch and length.
+        Keras would trace `call`, which JAX can't with an unknown batch size and length.
         """
         if not self._is_ours():
             return super().compute_output_spec(inputs, *args, **kwargs)
@@ -147,18 +148,18 @@ class ConfiguredModel(keras.Model):
 
     @property
     def input_dtype(self) -> str:
-        """The type that Keras gives floats among the inputs, and the inputs of what it exports."""
+        """The dtype to which Keras casts float inputs, also of exported models."""
         return "int32" if self._is_ours() else super().input_dtype
 
     def _is_ours(self) -> bool:
-        """Whether `call` is this library's: only a subclass knows its own inputs and outputs."""
+        """Whether `call` is this library's; a user's subclass may take and return other things."""
         calls = next(each for each in type(self).__mro__ if "call" in vars(each))
         return "output_spec" in vars(calls)
 
     def export(self, filepath: str | os.PathLike[str], *args: Any, **kwargs: Any) -> None:
-        """Writes a model that takes features by name; see keras.Model.export, and its formats.
+        """Exports a model that takes features by name; see keras.Model.export for formats.
 
-        It answers what the model returns, except the list `all_encoder_layers`.
+        It returns the model's outputs, except the list `all_encoder_layers`.
         """
         backend = keras.backend.backend()
         if backend != "tensorflow":
@@ -167,11 +168,11 @@ class ConfiguredModel(keras.Model):
                 "load it on TensorFlow, and export it there"
             )
         model = self._exported()
-        model(model.input)  # Keras' export to ONNX wants that.
+        model(model.input)  # Keras' export to ONNX needs a call.
         model.export(os.fspath(filepath), *args, **kwargs)
 
     def _exported(self) -> keras.Model:
-        """Returns the model without the list of its outputs, which a signature can't have."""
+        """Returns the model without its outputs that are lists, which no signature can have."""
         inputs = self.symbolic_inputs()
         outputs = self(inputs)
         if isinstance(outputs, dict):
@@ -182,7 +183,7 @@ class ConfiguredModel(keras.Model):
     def _default_save_signature(self) -> Any:
         """The function that tf.saved_model.save writes, also for a model inside another."""
         if keras.backend.backend() != "tensorflow":
-            return None  # Keras reads it there, too, when it saves a model.
+            return None  # On other backends, Keras reads this property when it saves a model.
         import tensorflow as tf
 
         model = self._exported()
@@ -190,7 +191,7 @@ class ConfiguredModel(keras.Model):
         return tf.function(lambda inputs: model(inputs), [specs], autograph=False)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._is_ours():  # Checked here, as Keras buries errors from `call` in its own message.
+        if self._is_ours():  # Check here: Keras would bury an error from `call` in a long message.
             if isinstance(inputs, dict):
                 listed = {k: np.asarray(v) for k, v in inputs.items() if isinstance(v, list)}
                 inputs = {**inputs, **listed}
@@ -220,7 +221,7 @@ class ConfiguredModel(keras.Model):
             )
 
     def _check_data(self, x: Any) -> None:
-        # Keras would say of texts, "Invalid dtype: str"; a Series and an array have shapes.
+        # Of texts, Keras would only say "Invalid dtype: str". A Series and an array have shapes.
         if self._is_ours() and (isinstance(x, (str, list, tuple)) or hasattr(x, "shape")):
             self.check_inputs(x)
         check_ids(x, self.config)
@@ -236,7 +237,7 @@ class ConfiguredModel(keras.Model):
         frozen = config.get("frozen", ())
         arguments = {name: value for name, value in config.items() if name != "frozen"}
         model = super().from_config(arguments, custom_objects)
-        # From the outside in: a layer passes it on to those in it.
+        # From the outside in, because a layer passes `trainable` on to its sublayers.
         for path, layer in _layers_in(model) if frozen else ():
             if layer.trainable == (path in frozen):
                 layer.trainable = path not in frozen
@@ -244,7 +245,7 @@ class ConfiguredModel(keras.Model):
 
 
 def _takes_probabilities(loss: Any) -> bool:
-    """Whether a loss, or its name in Keras, is a cross entropy of probabilities."""
+    """Whether a loss, or Keras' name of one, is a cross entropy of probabilities."""
     loss = keras.losses.get(loss)
     if isinstance(loss, keras.losses.Loss):
         return getattr(loss, "from_logits", None) is False
@@ -261,23 +262,23 @@ def _is_misspelt(name: str, names: Iterable[str]) -> bool:
 
 
 def _layers_in(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields the layers in a layer by path, without the layer's own name."""
+    """Yields all layers inside a layer, with their paths below it."""
     for inner in layer._flatten_layers(include_self=False, recursive=False):
         yield prefix + inner.name, inner
         yield from _layers_in(inner, f"{prefix}{inner.name}/")
 
 
 def check_ids(inputs: Any, config: AlbertConfig) -> None:
-    """Checks ids that are at hand: -1 would be read as the last piece, segment 2 as none.
+    """Checks ids whose values are known: -1 would select the last piece, segment 2 no vector.
 
-    Can't see those in a dataset, or in a compiled function.
+    Ids in a dataset or in a compiled function can't be checked.
     """
     if not isinstance(inputs, Mapping):
         return
     for name, count in (("input_ids", config.vocab_size), ("segment_ids", config.type_vocab_size)):
         try:
             ids = np.asarray(inputs.get(name, 0))
-        except (NotImplementedError, TypeError, ValueError):  # It has no values yet.
+        except (NotImplementedError, TypeError, ValueError):  # A symbolic tensor has no values.
             continue
         if ids.size and ids.dtype.kind in "iuf" and not 0 <= ids.min() <= ids.max() < count:
             wrong = ids.min() if ids.min() < 0 else ids.max()

@@ -1,4 +1,4 @@
-"""Dropout as a function of a seed: no generator's state is saved, and a pass can be repeated."""
+"""Dropout as a function of a seed: it needs no generator's state, and a pass can be repeated."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from albert_tf.types import Array
 if on_jax:
     from albert_tf.model import jax_ops
 
-# Sites of one forward pass: the embeddings take site 0, each block the next three.
+# Dropout sites of a forward pass: the embeddings have site 0, each block the next three.
 SITES_PER_BLOCK = 3
-# Passes share no seed in models of up to 1,364 blocks and a head. In a deeper one the last sites
-# have the seeds of the first sites of the next pass.
+# No two passes share a seed in models of up to 1,364 blocks and a head. In a deeper model the last
+# sites would have the seeds of the next pass' first sites.
 _SITES_PER_PASS = 4096
 
 
@@ -23,24 +23,24 @@ def pass_seed(run_seed: int, step: Array, number: Array) -> Array:
     """Returns the seed of a forward pass in training, `<int32>[2]`.
 
     Args:
-      run_seed: The run's.
+      run_seed: Seed of the run.
       step: The training step, `<int>[]`.
-      number: The pass among those of the step, over all replicas and micro-batches, `<int>[]`.
+      number: Index of the pass in its step, over all replicas and micro-batches, `<int>[]`.
     """
-    # Hashed, so that neighbouring seeds share no mask, and small, so that nothing overflows.
+    # The hash keeps neighbouring seeds from sharing masks, and is small enough not to overflow.
     hashed = int(np.random.SeedSequence(run_seed).generate_state(1)[0] >> 2)
     first_site = hashed + ops.cast(number, "int32") * _SITES_PER_PASS
     return ops.stack([first_site, ops.cast(step, "int32")])
 
 
 def draw_seed(generator: keras.random.SeedGenerator) -> Array:
-    """Returns the seed of a forward pass `<int>[2]`, another one on each replica of a strategy."""
+    """Draws the seed of a forward pass, `<int>[2]`, different on each replica of a strategy."""
     seed = generator.next()
     if keras.backend.backend() != "tensorflow":
         return seed
     import tensorflow as tf
 
-    # The generator's state, and so what it draws, is the same on all replicas.
+    # The generator has the same state on all replicas, so its draws are the same.
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return seed
@@ -48,7 +48,7 @@ def draw_seed(generator: keras.random.SeedGenerator) -> Array:
 
 
 def fold_in(seed: Array, site: Array) -> Array:
-    """Derives a dropout site's seed `<int>[2]` from the forward pass's; None (no dropout) stays."""
+    """Derives a site's seed `<int>[2]` from that of the forward pass; None, no dropout, stays."""
     if seed is None:
         return None
     return seed + ops.stack([ops.cast(site, seed.dtype), ops.zeros((), seed.dtype)])
@@ -57,7 +57,7 @@ def fold_in(seed: Array, site: Array) -> Array:
 def apply_dropout(x: Array, rate: float, seed: Array) -> Array:
     """Zeroes a fraction `rate` of x `<float>[...]` and scales the rest by 1 / (1 - rate).
 
-    The seed `<int>[2]` determines which; without one (not training) x is returned unchanged.
+    The seed `<int>[2]` determines the mask; without a seed (not training) x is unchanged.
     """
     if seed is None or rate == 0:
         return x
@@ -66,11 +66,11 @@ def apply_dropout(x: Array, rate: float, seed: Array) -> Array:
     import tensorflow as tf
 
     # Keras leaves the algorithm to XLA, whose choice takes 200 ns an element on a CPU. Philox takes
-    # 3, and draws the same numbers without XLA. A TPU has its own generator.
+    # 3 ns, and draws the same numbers without XLA. A TPU has its own generator.
     on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
     algorithm = "auto_select" if on_tpu else "philox"
     seed = ops.cast(seed, "int32")
-    # Random numbers in bfloat16 would be multiples of 1/128, and 1 / (1 - rate) be rounded.
+    # In bfloat16 random numbers would be multiples of 1/128, and 1 / (1 - rate) would be rounded.
     y = ops.cast(x, "float32")
     y = tf.nn.experimental.stateless_dropout(y, rate, seed, rng_alg=algorithm)
     return ops.cast(y, x.dtype)

@@ -13,9 +13,9 @@ from albert_tf.config import AlbertConfig
 from albert_tf.model import dropout, layers
 from albert_tf.types import Array
 
-# Deeper models apply their layers in a loop, whose compile time does not grow with their number. Up
-# to this depth, the paper's largest, an unrolled step runs 1 % faster on a CPU, and on a TPU XLA
-# stores less than half as much for the gradient.
+# Deeper models apply their layers in a loop, whose compile time does not grow with the depth. Up to
+# this depth, the paper's largest, an unrolled step is 1 % faster on a CPU, and on a TPU XLA stores
+# less than half as much for the gradient.
 MOST_UNROLLED_LAYERS = 24
 
 
@@ -29,8 +29,8 @@ class Block(NamedTuple):
 class Encoder(layers.AlbertLayer):
     """Maps E to H where they differ, then applies the groups of shared blocks.
 
-    The map is the second factor of the factorized embedding parameterization; the first is the
-    tables of layers.Embeddings. Which blocks share their weights is `schedule`'s matter.
+    The map is the second factor of the factorized embedding parameterization; the first factor is
+    the tables of layers.Embeddings. `schedule` says which layers share their blocks.
 
     Args:
       config: The model's AlbertConfig.
@@ -53,7 +53,7 @@ class Encoder(layers.AlbertLayer):
         self.recompute = recompute
         inner = range(config.inner_group_num)
         policy = self.dtype_policy
-        # Flat lists, [group * inner_group_num + inner]: keras does not save nested ones.
+        # Flat lists, [group * inner_group_num + inner], since Keras does not save nested lists.
         self.attention = [
             layers.SelfAttention(config, name=f"attention_{group}_{i}", dtype=policy)
             for group in range(config.num_attention_groups)
@@ -87,17 +87,17 @@ class Encoder(layers.AlbertLayer):
         starts: Array = None,
         seed: Array = None,
     ) -> tuple[list[Array], Array]:
-        """Applies all blocks, and the last one also at a few positions only.
+        """Applies all blocks, and the last one once more at a few positions only.
 
-        A caller that reads only these positions saves most of the last block: a graph drops
+        A caller that reads only these positions saves most of the last block, because a graph drops
         outputs that are never read.
 
         Args:
           embeddings: `<float>[B, S, E]`.
           input_mask: `<int32>[B, S]`, 1 = attend to this position.
           positions: `<int32>[B, P]`.
-          starts: `<int32>[B, S]`, for packed rows: where the example of each position begins.
-            Only positions of the same example attend to each other.
+          starts: `<int32>[B, S]`, for packed rows: the start of each position's example. Only
+            positions of the same example attend to each other.
           seed: `<int>[2]` of the forward pass; None when not training.
 
         Returns:
@@ -108,7 +108,7 @@ class Encoder(layers.AlbertLayer):
         in_a_loop = self.recompute or self.config.num_hidden_layers > MOST_UNROLLED_LAYERS
         repeat = loop if in_a_loop else unroll
 
-        # A weight is read, and cast, once per forward pass, however many layers share it.
+        # Read and cast each weight once per forward pass, however many layers share it.
         masked_scores = layers.masked_scores(input_mask, starts)
         attention_weights = [sublayer.read() for sublayer in self.attention]
         ffn_weights = [sublayer.read() for sublayer in self.ffn]
@@ -118,7 +118,7 @@ class Encoder(layers.AlbertLayer):
             attention, ffn = self.attention[block.attention], self.ffn[block.ffn]
             own_seed = dropout.fold_in(seed, 1 + dropout.SITES_PER_BLOCK * number)
 
-            # Seed and positions are no arguments: those must be differentiable if it is recomputed.
+            # keras.remat takes differentiable arguments only: not the seed, nor the positions.
             def sublayers(x: Array, of_attention: Any, of_ffn: Any, masked_scores: Array) -> Array:
                 x = attention(x, of_attention, masked_scores, own_seed, only_at)
                 return ffn(x, of_ffn, own_seed)
@@ -128,19 +128,19 @@ class Encoder(layers.AlbertLayer):
             weights = attention_weights[block.attention], ffn_weights[block.ffn]
             return sublayers(x, *weights, masked_scores)
 
-        # Cross-layer parameter sharing: the same layer again and again; with groups, several.
+        # Cross-layer parameter sharing: apply the same layer, or one per group, again and again.
         outputs = [self.to_hidden_size(embeddings)]
         for layer, times in self.schedule():
             outputs += repeat(apply, layer, outputs[-1], len(outputs) - 1, times)
-        # The last block once more, at the few positions that most heads read.
+        # Apply the last block once more, at the few positions that most heads read.
         at_positions = apply(layer[-1], outputs[-2], len(outputs) - 2, only_at=positions)
         return outputs[1:], at_positions
 
     def schedule(self) -> list[tuple[list[Block], int]]:
-        """Returns the layers and how often each is applied; the last one is a separate entry.
+        """Returns each distinct layer with the number of times to apply it.
 
-        A layer is a list of `inner_group_num` blocks. When all parameters are shared there is a
-        single layer, applied `num_hidden_layers` times.
+        A layer is a list of `inner_group_num` blocks. The last application is always an entry of
+        its own: if all layers share their parameters, there are two entries with the same layer.
         """
         config, inner = self.config, self.config.inner_group_num
         count = config.num_hidden_layers
@@ -170,7 +170,7 @@ def unroll(
 ) -> list[Array]:
     """Applies blocks in sequence, and the whole sequence `times` times; returns all outputs.
 
-    `apply` maps a block, `<float>[...]` and the block's number, the first one's being `first`, to
+    `apply` maps a block, `<float>[...]` and the block's number, counted from `first`, to
     `<float>[...]` of the same shape and dtype.
     """
     results = [x]
@@ -188,8 +188,8 @@ def loop(
 ) -> list[Array]:
     """Like `unroll`, but as a loop of the compiled program.
 
-    A block is traced once, whatever `times` is: neither the size of the program nor the time to
-    trace and compile it grows.
+    Each block is traced once, so neither the size of the program nor its compile time grows with
+    `times`.
     """
     if times == 1:
         return unroll(apply, blocks, x, first, times)
@@ -204,14 +204,14 @@ def loop(
         last, by_block = ops.scan(turn, x, ops.arange(times))
     by_block = [ops.unstack(results, times) for results in by_block]
     results = [result for turn in zip(*by_block, strict=True) for result in turn]
-    # The same as results[-1], whose gradient would be one of all iterations.
+    # Not the equal results[-1]: its gradient would run through the outputs of all iterations.
     return [*results[:-1], last]
 
 
 def _scan_tensorflow(
     turn: Callable[[Array, Array], tuple[Array, list[Array]]], x: Array, times: int, width: int
 ) -> tuple[Array, list[Array]]:
-    # Not keras.ops.scan: XLA needs a bound on the loop for its gradient, and scan sets none.
+    # Not keras.ops.scan, which sets no bound on the loop: XLA needs one for the gradient.
     import tensorflow as tf
 
     def body(number: Array, x: Array, arrays: list[Any]) -> tuple[Array, Array, list[Any]]:

@@ -1,4 +1,4 @@
-"""The models for fine-tuning: a head on an AlbertModel."""
+"""The models for fine-tuning: an AlbertModel with a head."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from albert_tf.types import Array
 
 
 class FineTunedModel(ConfiguredModel):
-    """Base class of the models here: an encoder, and a head with its own dropout.
+    """Base class of the models for fine-tuning: an encoder, and a head with its own dropout.
 
     Args:
       config: See ConfiguredModel.
@@ -64,7 +64,7 @@ class FineTunedModel(ConfiguredModel):
     def encode(
         self, inputs: dict[str, Array], training: bool | None, dropout_seed: Array
     ) -> tuple[dict[str, Any], Array]:
-        """Returns AlbertModel's outputs, and the head's seed `<int>[2]`, None without dropout."""
+        """Returns AlbertModel's outputs and the head's seed, `<int>[2]` or None without dropout."""
         if training and dropout_seed is None and self.seed_generator is not None:
             dropout_seed = dropout.draw_seed(self.seed_generator)
         inputs = {name: inputs[name] for name in AlbertModel.input_axes if name in inputs}
@@ -116,8 +116,7 @@ class AlbertForSequenceClassification(ClassifierModel):
 
     Called on AlbertModel's inputs, it returns logits `<float32>[B, C]`.
 
-    Args: see ClassifierModel; the dropout acts on the pooled vector, and its default is the
-      release's.
+    Args: see ClassifierModel; dropout acts on the pooled vector, by default at the release's rate.
 
     Source: classifier_utils.py, create_model.
 
@@ -148,12 +147,12 @@ class AlbertForSequenceClassification(ClassifierModel):
 class AlbertForTokenClassification(ClassifierModel):
     """Classifies each position of a sequence, as for names in a text or parts of speech.
 
-    Called on AlbertModel's inputs, it returns logits `<float32>[B, S, C]` for all positions, those
-    of padding included.
+    Called on AlbertModel's inputs, it returns logits `<float32>[B, S, C]` for all positions,
+    including padding.
 
-    Args: see ClassifierModel; the dropout acts on each position's vector.
+    Args: see ClassifierModel; dropout acts on each position's vector.
 
-    Differs: the release has no such model; its head is that of AlbertForSequenceClassification.
+    Differs: the release has no such model. The head is AlbertForSequenceClassification's.
 
     Example:
       >>> import numpy as np
@@ -185,7 +184,7 @@ class AlbertForMultipleChoice(FineTunedModel):
     Called on AlbertModel's inputs with an axis of choices, `<int32>[B, C, S]`, it returns logits
     `<float32>[B, C]`.
 
-    Args: see FineTunedModel; the dropout acts on the pooled vector.
+    Args: see FineTunedModel; dropout acts on the pooled vector.
 
     Source: race_utils.py, create_model.
 
@@ -235,7 +234,7 @@ class AlbertForQuestionAnswering(FineTunedModel):
     """Finds the span that answers a question (SQuAD v1.1).
 
     Called on AlbertModel's inputs, it returns `start_logits` and `end_logits` `<float32>[B, S]`
-    for all positions, those of padding and the question included.
+    for all positions, including padding and the question.
 
     Args: see FineTunedModel; dropout is 0 by default because the release's head has none.
 
@@ -283,13 +282,13 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
     """Finds the span that answers a question, if there is one (SQuAD v2.0).
 
     Called on AlbertModel's inputs and `p_mask` `<int32>[B, S]`, 1 where no answer can start or
-    end, it returns `cls_logits` `<float32>[B]` (larger: no answer) and,
+    end, it returns `cls_logits` `<float32>[B]`, which is larger if there is no answer, and
 
-    - if `start_positions` `<int32>[B]` is among the inputs, `start_log_probs` and, given that
+    - if `start_positions` `<int32>[B]` is among the inputs: `start_log_probs` and, given that
       start, `end_log_probs`, both `<float32>[B, S]`;
-    - if not, a beam: the K best starts, `start_top_log_probs` and `start_top_index` `[B, K]`, and
-      the J best ends of each, `end_top_log_probs` and `end_top_index` `[B, K * J]`, those of the
-      best start first.
+    - otherwise a beam: the K best starts, `start_top_log_probs` and `start_top_index` `[B, K]`,
+      and the J best ends of each start, `end_top_log_probs` and `end_top_index` `[B, K * J]`, the
+      ends of the best start first.
 
     Args:
       config: See FineTunedModel.
@@ -301,7 +300,7 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
       **kwargs: Passed to keras.Model.
 
     Source: squad_utils.py, create_v2_model.
-    Differs: the release conditions on the true start in training; here, whenever it is given.
+    Differs: the release conditions on the true start in training; this model does if it is given.
 
     Example:
       >>> import numpy as np
@@ -353,13 +352,16 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
         beam = (self.start_n_top, self.end_n_top)
         if inputs.get("start_positions") is None:
             sequence, p_mask = with_positions(sequence, p_mask, max(beam))
+        # Starts, and whether there is an answer.
         start_logits = self.span(sequence, p_mask)
         start_log_probs = ops.log_softmax(start_logits, axis=-1)
         result = {"cls_logits": self.answerability(sequence, start_logits, seed=seed)}
+        # Ends, given the true start.
         if inputs.get("start_positions") is not None:
             end_logits = self.span.end_logits(sequence, inputs["start_positions"][:, None], p_mask)
             end_log_probs = ops.log_softmax(end_logits[:, 0], axis=-1)
             return {**result, "start_log_probs": start_log_probs, "end_log_probs": end_log_probs}
+        # The beam: the best ends of each of the best starts.
         start_top_log_probs, start_top_index = ops.top_k(start_log_probs, self.start_n_top)
         end_logits = self.span.end_logits(sequence, start_top_index, p_mask)
         end_log_probs = ops.log_softmax(end_logits, axis=-1)

@@ -1,4 +1,4 @@
-"""Compiles chains of elementwise operations to one loop: by XLA on TensorFlow, else by kernels."""
+"""Compiles chains of elementwise operations to one loop: XLA on TensorFlow, kernels on JAX."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORTH_COMPILING = 65_536
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Like `fused`, for a chain that is not differentiated and may return several tensors."""
+    """Like `fused`, for a chain without a gradient, which may return several tensors."""
     if keras.backend.backend() != "tensorflow":
         return function
     import tensorflow as tf
@@ -36,18 +36,18 @@ def fused(
     """Compiles a chain of elementwise operations and reductions, and its gradient, with XLA.
 
     TensorFlow makes a pass over memory for each operation of such a chain, which on a CPU costs as
-    much as the matrix products between the chains; XLA makes it one pass. The backward pass
-    recomputes the chain from its inputs, so that only they are stored; with `gradient`, only the
-    result is.
+    much as the matrix products between the chains. XLA needs only one pass. The backward pass
+    recomputes the chain from its inputs, so only the inputs are stored; or only the result, if
+    `gradient` is given.
 
-    The chain is left as it is where there is nothing to gain: for few elements, in eager mode, for
-    shapes that are not static (XLA compiles for one shape), and on a TPU and on JAX, which compile
-    the whole step; but on an NVIDIA GPU some are kernels, see jax_ops.py.
+    A chain stays as it is where there is nothing to gain: for few elements, in eager mode, and for
+    dynamic shapes (XLA compiles for one shape). TPUs and JAX compile the whole step anyway, but on
+    NVIDIA GPUs some chains are kernels: see jax_ops.py.
 
     Args:
-      function: Maps tensors, and keyword arguments that are not differentiated, to a tensor.
-      gradient: Maps the result, the gradient with respect to it and the keyword arguments to the
-        gradient with respect to each tensor.
+      function: Maps tensors, and keyword arguments without gradients, to a tensor.
+      gradient: Maps the result, its upstream gradient and the keyword arguments to the gradient
+        of each tensor.
 
     Returns:
       A function with the same arguments and result.
@@ -82,7 +82,7 @@ def fused(
 
 
 def _gains(tensors: Any) -> bool:
-    """Whether XLA speeds up a chain over these tensors."""
+    """Whether XLA would speed up a chain over these tensors."""
     import tensorflow as tf
 
     on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)

@@ -20,8 +20,8 @@ from albert_tf.types import Array
 class MaskedLMHead(layers.AlbertLayer):
     """Predicts the piece at each masked position.
 
-    Dense (H to E), activation, normalisation, then the tied word embeddings as output matrix
-    (E x V, as factorized as the input), plus a bias for each piece.
+    Dense (H to E), activation and normalisation; then the tied word embeddings as output matrix
+    (E x V, factorized like the input), plus a bias for each piece.
 
     Source: run_pretraining.py, get_masked_lm_output.
 
@@ -155,7 +155,7 @@ class AlbertForPreTraining(ConfiguredModel):
 
 # --- fine-tuning ------------------------------------------------------------------------------
 
-# As in the release for classes and spans, whatever the config's initializer_range.
+# The release's value for classes and spans, which ignores the config's initializer_range.
 _CLASSIFIER_STDDEV = 0.02
 # The logit of a position where no answer can start or end.
 _MASKED_LOGIT = -1e30
@@ -167,7 +167,7 @@ class ClassifierHead(layers.AlbertLayer):
     Args:
       config: The model's AlbertConfig.
       num_outputs: Number of classes C.
-      dropout_prob: Fraction of its input that is dropped in training.
+      dropout_prob: Dropout rate of its input.
       **kwargs: Passed to keras.layers.Layer.
 
     Source: classifier_utils.py, race_utils.py and squad_utils.py (v1), create_model.
@@ -195,7 +195,7 @@ class ClassifierHead(layers.AlbertLayer):
         self.built = True
 
     def call(self, x: Array, seed: Array = None) -> Array:
-        """Maps `<float>[..., H]` to `<float32>[..., C]` logits; dropout if a seed `<int>[2]`."""
+        """Maps `<float>[..., H]` to logits `<float32>[..., C]`; a seed `<int>[2]` drops out."""
         x = dropout.apply_dropout(x, self.dropout_prob, seed)
         weights = ops.transpose(ops.cast(self.output_weights, x.dtype))
         return ops.cast(ops.matmul(x, weights), "float32") + self.output_bias
@@ -226,8 +226,8 @@ class ConditionalSpanHead(layers.AlbertLayer):
     def call(self, sequence_output: Array, p_mask: Array) -> Array:
         """Scores all positions as starts.
 
-        Maps `<float>[B, S, H]` to logits `<float32>[B, S]`, about -1e30 where `<int32>[B, S]` is 1:
-        no answer can start or end there.
+        Maps `<float>[B, S, H]` to logits `<float32>[B, S]`, which are -1e30 where p_mask
+        `<int32>[B, S]` is 1: no answer can start or end there.
         """
         logits = _dense(sequence_output, self.start)[..., 0]
         return _mask(ops.cast(logits, "float32"), p_mask)
@@ -236,18 +236,19 @@ class ConditionalSpanHead(layers.AlbertLayer):
         """Scores all positions as ends of answers that start at K given positions.
 
         A start `<int32>[B, K]` outside [0, S) selects a vector of zeros. Returns logits
-        `<float32>[B, K, S]`; the other arguments are those of `call`.
+        `<float32>[B, K, S]`. For the other arguments see `call`.
         """
         width = self.config.hidden_size
         chosen = ops.one_hot(starts, ops.shape(sequence_output)[1], dtype=sequence_output.dtype)
         start_features = ops.matmul(chosen, sequence_output)  # [B, K, S] x [B, S, H]
-        # A dense layer on [position, start] in two halves: one is the same for all starts, the
-        # other for all positions.
+        # A dense layer on [position, start] in two halves: the first is the same for all starts,
+        # the second for all positions.
         kernel, bias = self.end_0
         kernel = ops.cast(kernel, sequence_output.dtype)
         x = ops.matmul(sequence_output, kernel[:width])[:, None]
         x = x + ops.matmul(start_features, kernel[width:])[:, :, None]
         x = ops.tanh(x + ops.cast(bias, x.dtype))
+        # One logit per pair of start and end.
         x = layers.layer_norm(x, *self.norm)
         logits = ops.cast(_dense(x, self.end_1)[..., 0], "float32")
         return _mask(logits, p_mask[:, None])
@@ -258,7 +259,7 @@ class AnswerabilityHead(layers.AlbertLayer):
 
     Args:
       config: The model's AlbertConfig.
-      dropout_prob: Fraction of its hidden layer that is dropped in training.
+      dropout_prob: Dropout rate of its hidden layer.
       **kwargs: Passed to keras.layers.Layer.
 
     Source: squad_utils.py, create_v2_model.
@@ -284,6 +285,7 @@ class AnswerabilityHead(layers.AlbertLayer):
 
     def call(self, sequence_output: Array, start_logits: Array, seed: Array = None) -> Array:
         """Maps `<float>[B, S, H]` and masked `<float32>[B, S]` to `<float32>[B]` logits."""
+        # The mean of all positions, weighted by the probability that an answer starts there.
         start_probs = ops.cast(ops.softmax(start_logits, axis=-1), sequence_output.dtype)
         start_feature = ops.matmul(start_probs[:, None], sequence_output)[:, 0]
         x = ops.concatenate([start_feature, sequence_output[:, 0]], axis=-1)
@@ -301,8 +303,8 @@ def _add_dense(
 
 def _dense(x: Array, weights: tuple[keras.Variable, keras.Variable]) -> Array:
     kernel, bias = weights
-    # A product of two matrices: TensorFlow 2.21's batched product of [B, 1, S, H] overruns its
-    # memory on a CPU (Keras 3.13 and later avoid it themselves).
+    # Two matrices: TensorFlow 2.21's batched product of [B, 1, S, H] overruns its memory on
+    # a CPU (Keras 3.13 and later avoid it themselves).
     y = ops.matmul(ops.reshape(x, (-1, kernel.shape[0])), ops.cast(kernel, x.dtype))
     return ops.reshape(y, (*ops.shape(x)[:-1], kernel.shape[1])) + ops.cast(bias, x.dtype)
 
@@ -312,7 +314,8 @@ def _mask(logits: Array, p_mask: Array) -> Array:
 
 
 def with_positions(sequence: Array, p_mask: Array, least: int) -> tuple[Array, Array]:
-    """Pads a sequence `<float>[B, S, H]` to a beam's least width; no answer can be there."""
+    """Pads a sequence `<float>[B, S, H]` to a beam's width; no answer can be in the padding."""
+    # A graph may know the length only when it runs.
     length = ops.shape(sequence)[1]
     if not isinstance(length, int):
         lacking = ops.maximum(least - length, 0)

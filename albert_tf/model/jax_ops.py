@@ -1,8 +1,7 @@
 """Operations that replace JAX's own: dropout's bits, attention, and two kernels for NVIDIA GPUs.
 
 XLA stores a block's attention scores, and reads the activations around GELU and the normalisations
-more often than once. docs/performance.md has what that costs on an H100, docs/tpu_compiled.md on
-TPUs.
+more than once. docs/performance.md states the cost on an H100, docs/tpu_compiled.md on TPUs.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from jax.experimental import pallas as pl
 from albert_tf.config import LAYER_NORM_EPSILON
 from albert_tf.types import Array
 
-# For fewer elements XLA is as fast; and Triton wants pieces of a row that are powers of two.
+# For fewer elements XLA is as fast. Triton needs pieces of a row whose sizes are powers of two.
 _WORTH_A_KERNEL = 65_536
 _LEAST_PIECE, _MOST_PIECE = 128, 1024
-# Sizes of heads that JAX's kernel for TPUs takes; 0.6.2, the last for Python 3.10, takes no others.
+# Head sizes of JAX's kernel for TPUs. JAX 0.6.2 is the last version for Python 3.10.
 _HEADS_ON_TPU = (64, 128) if jax.__version_info__ >= (0, 10) else (128,)
 
 
-# Whether kernels are interpreted, wherever they run: tests set it.
+# Whether kernels are interpreted on any device; only tests set it.
 interpreted = False
 
 
 def accelerator() -> Literal["cuda", "tpu"] | None:
-    """Returns the platform of JAX's devices, if kernels are for them and not turned off."""
+    """Returns the platform of JAX's devices, if it has kernels that are not turned off."""
     return None if os.environ.get("ALBERT_KERNELS") == "off" else _found()
 
 
@@ -50,10 +49,10 @@ def _found() -> Literal["cuda", "tpu"] | None:
 
 
 def _chosen(kernel: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a function that is the kernel where it is lowered for the accelerator.
+    """Returns a function that runs the kernel on the accelerator and plain code elsewhere.
 
-    A process with one may compute on its CPU, too. There the plain code recomputes: what one of
-    the two keeps for its gradient is an output of both, which XLA has to remove.
+    A process with an accelerator may also compute on its CPU. There the plain code recomputes its
+    gradient: otherwise the values that either of the two keeps would be outputs of both.
     """
     if interpreted:
         return kernel
@@ -62,7 +61,7 @@ def _chosen(kernel: Callable[..., Any], otherwise: Callable[..., Any]) -> Callab
 
 
 def why_not() -> str | None:
-    """Returns why the kernels do not compile and run here; None if they do, or there are none."""
+    """Returns why the kernels fail on this device; None if they run or there are none."""
     platform = accelerator()
     x = jnp.ones((2, 256 if platform == "tpu" else 64, 1, 128), jnp.bfloat16)
     vector = jnp.ones(128, jnp.float32)
@@ -78,7 +77,7 @@ def why_not() -> str | None:
     try:
         if platform:
             jax.block_until_ready(jax.jit(jax.grad(loss, argnums=(0, 1)))(x, vector))
-    except Exception as error:  # What JAX, Triton, cuDNN and the driver raise.
+    except Exception as error:  # JAX, Triton, cuDNN and the driver raise errors of many classes.
         return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
     return None
 
@@ -95,10 +94,10 @@ def dropout(x: Array, rate: float, seed: Array) -> Array:
 def _drop(x: Array, numbers: Array, rate: float, keys: Array) -> Array:
     """Zeroes the elements of x `<float32>[...]` that keys select by `<uint32>[...]` numbers.
 
-    Not JAX's generators: threefry costs an eighth of a step of ALBERT-base on an H100, and rbg,
-    which stores its bits, more.
+    JAX's generators are slower: threefry takes an eighth of ALBERT-base's step on an H100, and rbg,
+    which stores its bits, takes more.
 
-    Source: Chris Wellons, Prospecting for Hash Functions: lowbias32, keyed in its middle.
+    Source: Chris Wellons, Prospecting for Hash Functions: lowbias32, with a key in its middle.
     """
     bits = numbers * np.uint32(0x9E3779B1) ^ keys[0]
     bits = (bits ^ bits >> 16) * np.uint32(0x7FEB352D)
@@ -108,7 +107,7 @@ def _drop(x: Array, numbers: Array, rate: float, keys: Array) -> Array:
 
 
 def _keys(seed: Array) -> Array:
-    """Returns two words, `<uint32>[2]`, in which seeds `<int>[2]` that are neighbours differ."""
+    """Hashes a seed `<int>[2]` to a key `<uint32>[2]`, so that similar seeds have unlike keys."""
 
     def mixed(x: Array) -> Array:
         x = (x ^ x >> 16) * np.uint32(0x7FEB352D)
@@ -124,26 +123,26 @@ def _keys(seed: Array) -> Array:
 
 
 def attends(x: Array, heads: int) -> bool:
-    """Whether a kernel attends in a block with inputs x `<float>[B, S, H]`.
+    """Whether a kernel computes the attention of a block with inputs x `<float>[B, S, H]`.
 
-    Where none does, the scores are stored. cuDNN's refuses odd lengths in training; all lengths
-    that are chosen for a GPU are multiples of 8, and others are left to the plain code.
+    Otherwise the scores are stored. cuDNN refuses odd lengths in training. All lengths that are
+    chosen for a GPU are multiples of 8; plain code handles any others.
     """
     platform, (rows, length, width) = accelerator(), x.shape
     if platform is None or rows == 0:
         return False
     size = width // heads
     if platform == "tpu":
-        # At 128 positions it would store more than the scores. float32 was not tried with libtpu.
+        # At 128 positions the kernel would store more than the scores. float32 is untested.
         fits = length >= 256 and length % 128 == 0 and size in _HEADS_ON_TPU
-        is_whole = keras.distribution.distribution() is None  # XLA divides no kernel.
+        is_whole = keras.distribution.distribution() is None  # XLA can't divide a kernel.
         return x.dtype == jnp.bfloat16 and fits and is_whole
     is_half = x.dtype in (jnp.bfloat16, jnp.float16)
     return is_half and size % 8 == 0 and size <= 128 and length % 8 == 0
 
 
 def attention(query: Array, key: Array, value: Array, masked_scores: Array) -> Array:
-    """Attends without storing the scores, by the kernel of the accelerator.
+    """Attends by the accelerator's kernel, which doesn't store the scores.
 
     Args:
       query: `<float>[B, S, N, D]`.
@@ -163,9 +162,9 @@ def attention(query: Array, key: Array, value: Array, masked_scores: Array) -> A
 def _attention_by(
     implementation: Literal["cudnn", "xla"], query: Array, key: Array, value: Array, allowed: Array
 ) -> Array:
-    """Attends from each position to all that are allowed: `<bool>[B, 1, 1 or S, S]`."""
+    """Attends from each position to the keys allowed by `<bool>[B, 1, 1 or S, S]`."""
     batch, length, _, size = query.shape
-    # A row whose keys are all masked attends to all of them: finite, and the release's numbers.
+    # A row whose keys are all masked attends to all of them, as in the release.
     allowed |= ~jnp.any(allowed, axis=-1, keepdims=True)
     allowed = jnp.broadcast_to(allowed, (batch, 1, length, length))
     return jax.nn.dot_product_attention(
@@ -174,12 +173,12 @@ def _attention_by(
 
 
 def _splash_attention(query: Array, key: Array, value: Array, allowed: Array) -> Array:
-    """Does the same on a TPU."""
+    """Attends on a TPU; for arguments see `_attention_by`."""
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
     from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
     _, length, heads, size = query.shape
-    # One block for up to 512 positions: keys and values are read once, gradients written once.
+    # One block for up to 512 positions reads keys and values once and writes gradients once.
     block = length if length <= 512 else math.gcd(length, 512)
     names = ("q", "kv", "kv_compute", "q_dkv", "kv_dkv", "kv_dkv_compute")
     sizes: dict[str, Any] = {f"block_{name}": block for name in names}
@@ -188,7 +187,7 @@ def _splash_attention(query: Array, key: Array, value: Array, allowed: Array) ->
         block_sizes=splash.BlockSizes(**sizes, use_fused_bwd_kernel=True),
         head_shards=1,
         q_seq_shards=1,
-        mask_value=-1e4,  # Finite where a packed example has no key. Scores are far above it.
+        mask_value=-1e4,  # Far below any score, but finite: a packed example may have no key.
         interpret=interpreted,
     )
     query = (query.astype(jnp.float32) / math.sqrt(size)).astype(query.dtype)
@@ -198,13 +197,14 @@ def _splash_attention(query: Array, key: Array, value: Array, allowed: Array) ->
 
 
 def _segments(allowed: Array) -> tuple[Array, Array]:
-    """Returns ids of queries and keys `<int32>[B, S]` that are the same where attending is allowed.
+    """Returns ids of queries and keys `<int32>[B, S]` that are equal where attention is allowed.
 
-    A query's is the number of its first key, a key's that of its first query; a key of no query
-    has -1. In a row without any key all are the same: the release's numbers, which are finite.
+    A query's id is the position of its first key. A key has the id of its first query, or -1 if no
+    query attends to it. In a row without keys all ids are equal, as in the release.
     """
     batch, _, length = allowed.shape
     none = ~jnp.any(allowed, axis=(1, 2))[:, None]
+    # argmax finds the first True.
     of_queries = jnp.argmax(allowed, axis=2).astype(jnp.int32)
     first_queries = jnp.argmax(allowed, axis=1)
     of_keys = jnp.take_along_axis(of_queries, first_queries, axis=1)
@@ -216,7 +216,7 @@ def _segments(allowed: Array) -> tuple[Array, Array]:
 
 
 def kernel_or(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a chain of layers.py as it is, or as its kernel where that gains."""
+    """Returns a chain of layers.py that runs as its kernel, if it has one, where that is faster."""
     kernels: dict[str, Callable[..., Array]] = {
         "add_and_norm": add_and_norm,
         "biased_activation": biased_activation,
@@ -240,7 +240,7 @@ def _gains(x: Array, name: str = "gelu", **_: Any) -> bool:
         and math.prod(x.shape) >= _WORTH_A_KERNEL
         and x.shape[-1] & -x.shape[-1] >= _LEAST_PIECE
         and accelerator() == "cuda"
-        # XLA divides no kernel among devices; the scripts' steps are written for one of them.
+        # XLA can't divide a kernel among devices. The scripts' steps are programs of one device.
         and keras.distribution.distribution() is None
     )
 
@@ -248,7 +248,7 @@ def _gains(x: Array, name: str = "gelu", **_: Any) -> bool:
 def add_and_norm(
     x: Array, y: Array, *vectors: Array, rate: float = 0.0, seed: Array = None
 ) -> Array:
-    """Does what layers.add_and_norm does, in one kernel; one more differentiates it."""
+    """Does what layers.add_and_norm does in one kernel; a second kernel computes the gradient."""
     matrices = x.reshape(-1, x.shape[-1]), y.reshape(-1, x.shape[-1])
     if seed is None:
         rate, keys = 0.0, jnp.zeros([2], jnp.uint32)
@@ -263,13 +263,14 @@ def _add_and_norm(rate: float, *inputs: Array) -> Array:
 
 
 def _add_and_norm_forward(rate: float, *inputs: Array) -> tuple[Array, tuple[Array, ...]]:
-    """Returns the result, and what its gradient needs: the inputs, means and inverse deviations."""
+    """Returns the result, and for the gradient the inputs, means and inverse deviations."""
 
     def kernel(*blocks: Any) -> None:
         x, y, bias, gamma, beta, keys, result, means, scales = blocks
         first = pl.program_id(0) * x.shape[0]
 
         def row(r: Array, _: None) -> None:
+            # Residual and dropout, then mean and inverse deviation, then the normalised row.
             sums = _sums(r, first, rate, x, y, bias, keys)
             mean = sum(map(jnp.sum, sums)) / width
             scale = lax.rsqrt(
@@ -282,6 +283,7 @@ def _add_and_norm_forward(rate: float, *inputs: Array) -> tuple[Array, tuple[Arr
 
         lax.fori_loop(0, x.shape[0], row, None)
 
+    # Each program normalises up to four rows.
     x, *_ = inputs
     count, width = x.shape
     parts, rows = _parts(width), math.gcd(count, 4)
@@ -302,17 +304,19 @@ def _add_and_norm_forward(rate: float, *inputs: Array) -> tuple[Array, tuple[Arr
 def _add_and_norm_backward(
     rate: float, kept: tuple[Array, ...], upstream: Array
 ) -> tuple[Array | None, ...]:
-    """Returns the gradients; those of vectors are first summed over the rows of each program."""
+    """Returns the gradients; each program sums those of the vectors over its own rows."""
 
     def kernel(*blocks: Any) -> None:
         x, y, bias, gamma, keys, means, scales, upstream, dbias, dgamma, dbeta, *dxy = blocks
         first = pl.program_id(0) * x.shape[0]
 
         def row(r: Array, totals: Any) -> Any:
+            # The normalised row again, and the gradient with respect to it.
             mean, scale = means[r], scales[r]
             normed = [(z - mean) * scale for z in _sums(r, first, rate, x, y, bias, keys)]
             above = [upstream[r, part].astype(jnp.float32) for part in parts]
             scaled = [d * gamma[part] for d, part in zip(above, parts, strict=True)]
+            # The gradient passes through the mean and the deviation.
             mean_scaled = sum(map(jnp.sum, scaled)) / width
             mean_product = sum(jnp.sum(a * b) for a, b in zip(scaled, normed, strict=True)) / width
             found = []
@@ -334,7 +338,7 @@ def _add_and_norm_backward(
     parts, rows = _parts(width), math.gcd(count, 32)
     matrix, vector, of_row, of_keys = _blocks(rows, width)
     sums = pl.BlockSpec((1, width), lambda i: (i, 0))
-    # Without dropout the gradients of x and y are one.
+    # Without dropout the gradients of x and y are equal.
     of_rows = 2 if rate else 1
     dbias, dgamma, dbeta, *dxy = pl.pallas_call(
         kernel,
@@ -346,6 +350,7 @@ def _add_and_norm_backward(
         name="add_and_norm_backward",
         **_compiled_with(warps=2),
     )(x, y, bias, gamma, keys, means, scales, upstream)
+    # Sum over the programs.
     dbias, dgamma, dbeta = (total.sum(axis=0) for total in (dbias, dgamma, dbeta))
     return dxy[0], dxy[-1], dbias.astype(bias.dtype), dgamma, dbeta, None
 
@@ -354,7 +359,7 @@ _add_and_norm.defvjp(_add_and_norm_forward, _add_and_norm_backward)
 
 
 def _sums(r: Array, first: Array, rate: float, x: Any, y: Any, bias: Any, keys: Any) -> list[Array]:
-    """Returns the parts of x plus dropout of y plus bias, in row r of a program's rows."""
+    """Returns x + dropout(y + bias) in row r of a program's rows, in parts."""
     parts = []
     for part in _parts(x.shape[-1]):
         added = y[r, part].astype(jnp.float32) + bias[part].astype(jnp.float32)
@@ -364,7 +369,7 @@ def _sums(r: Array, first: Array, rate: float, x: Any, y: Any, bias: Any, keys: 
 
 
 def biased_activation(x: Array, bias: Array, name: str) -> Array:
-    """Does what layers.biased_activation does for gelu; one kernel differentiates it."""
+    """Does what layers.biased_activation does for gelu; a kernel computes the gradient."""
     return _biased_gelu(x, bias)
 
 
@@ -379,6 +384,7 @@ def _biased_gelu_backward(kept: tuple[Array, Array], upstream: Array) -> tuple[A
         x, bias, upstream, dx, dbias = blocks
 
         def row(r: Array, total: Array) -> Array:
+            # The derivative of GELU's tanh approximation.
             u = x[r, :].astype(jnp.float32) + bias[:].astype(jnp.float32)
             slope = math.sqrt(2 / math.pi)
             tanh = jnp.tanh(slope * (u + 0.044715 * u * u * u))
@@ -415,7 +421,7 @@ _biased_gelu.defvjp(lambda x, bias: (_biased_gelu(x, bias), (x, bias)), _biased_
 
 
 def _compiled_with(warps: int) -> dict[str, Any]:
-    """Returns how Triton compiles a kernel, unless it is interpreted."""
+    """Returns arguments of pallas_call: Triton's parameters, or interpretation."""
     if interpreted:
         return {"interpret": True}
     from jax.experimental.pallas import triton
@@ -424,7 +430,7 @@ def _compiled_with(warps: int) -> dict[str, Any]:
 
 
 def _blocks(rows: int, width: int) -> tuple[pl.BlockSpec, ...]:
-    """Returns a program's blocks of a matrix, a vector of its width, numbers of rows, and keys."""
+    """Returns a program's blocks of a matrix, a vector of its width, a value per row, and keys."""
     return (
         pl.BlockSpec((rows, width), lambda i: (i, 0)),
         pl.BlockSpec((width,), lambda i: (0,)),
@@ -434,11 +440,11 @@ def _blocks(rows: int, width: int) -> tuple[pl.BlockSpec, ...]:
 
 
 def _parts(width: int) -> list[Any]:
-    """Returns the slices of a row, whose sizes are powers of two as Triton wants them."""
+    """Returns slices of a row whose sizes are powers of two, as Triton needs."""
     size = math.gcd(width, _MOST_PIECE)
     return [pl.ds(start, size) for start in range(0, width, size)]
 
 
 def _numbers(row: Array, part: Any, width: int) -> Array:
-    """Returns the numbers of the elements of a part of a row of a matrix."""
+    """Returns the indices, in a flat matrix, of the elements in a part of a row."""
     return (row * width + part.start + jnp.arange(part.size)).astype(jnp.uint32)

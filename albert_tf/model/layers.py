@@ -20,7 +20,7 @@ if on_jax:
 
 
 class AlbertLayer(keras.layers.Layer):
-    """Base class of the layers here: weights are float32, initialised as in the release.
+    """Base class of ALBERT's layers: weights are float32, initialised as in the release.
 
     Args:
       config: The model's AlbertConfig.
@@ -28,16 +28,16 @@ class AlbertLayer(keras.layers.Layer):
     """
 
     def __init__(self, config: AlbertConfig, **kwargs: Any) -> None:
-        # No autocast: layers do their own casts, and float32 masks stay exact.
+        # No autocast: layers cast their own inputs, and float32 masks stay exact.
         super().__init__(autocast=False, **kwargs)
         self.config = config
-        # For summary(): None stands for the batch and for positions.
+        # For summary(); None stands for the batch and for positions.
         self.output_shape: tuple[int | None, ...] = (None, None, config.hidden_size)
 
     def add_matrix(self, name: str, *shape: int, stddev: float | None = None) -> keras.Variable:
         """Adds a truncated normal weight; its stddev is `initializer_range` by default.
 
-        As in the release, stddev is that before truncation, at two standard deviations.
+        As in the release, stddev is measured before the truncation at two standard deviations.
         """
         stddev = self.config.initializer_range if stddev is None else stddev
         return self._add(name, shape, keras.initializers.TruncatedNormal(stddev=stddev))
@@ -53,7 +53,7 @@ class AlbertLayer(keras.layers.Layer):
         return gamma, beta
 
     def _add(self, name: str, shape: tuple[int, ...], initializer: Any) -> keras.Variable:
-        # No autocast: layers do their own casts, so that a weight is cast once per pass.
+        # No autocast: layers cast their own weights, each once per pass.
         return self.add_weight(
             name=name, shape=shape, initializer=initializer, dtype="float32", autocast=False
         )
@@ -62,7 +62,7 @@ class AlbertLayer(keras.layers.Layer):
 class Embeddings(AlbertLayer):
     """Sums the word, token-type and position embeddings and normalises them.
 
-    They are E wide; the encoder maps them to H: factorized embedding parameterization.
+    Their width is E; the encoder maps them to H (factorized embedding parameterization).
 
     Source: albert/modeling.py, embedding_lookup and embedding_postprocessor.
 
@@ -92,7 +92,7 @@ class Embeddings(AlbertLayer):
         Args:
           input_ids: `<int32>[B, S]` in [0, V); padding is embedded like any piece.
           segment_ids: `<int32>[B, S]` in [0, type_vocab_size).
-          starts: `<int32>[B, S]`, for packed rows: where the example of each position begins.
+          starts: `<int32>[B, S]`, for packed rows: the start of each position's example.
           seed: `<int>[2]` of the forward pass; None when not training.
 
         Returns:
@@ -105,9 +105,10 @@ class Embeddings(AlbertLayer):
                 f"max_position_embeddings ({self.config.max_position_embeddings}): shorten it"
             )
         words = ops.take(self.word_embeddings, input_ids, axis=0)
-        # A one-hot product, not a gather: the table has two rows, and its gradient stays dense.
+        # A one-hot product, not a gather: the table has two rows, and the gradient stays dense.
         types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=words.dtype)
         types = ops.matmul(types, self.token_type_embeddings)
+        # Positions count from the start of the row, or of the example in a packed row.
         positions = self.position_embeddings[: ops.shape(input_ids)[1]]
         if starts is not None:
             columns = ops.arange(ops.shape(input_ids)[1], dtype=starts.dtype)
@@ -117,11 +118,11 @@ class Embeddings(AlbertLayer):
 
 
 class SublayerWeights(NamedTuple):
-    """The weights of a sublayer: matrices and biases in the compute dtype.
+    """The weights of a sublayer; matrices and biases are in the compute dtype.
 
     Attributes:
-      inner_kernel: Attention: `<float>[H, 3H]`, query, key and value as one product;
-        feed-forward: `<float>[H, I]`.
+      inner_kernel: `<float>[H, 3H]` in attention, for query, key and value as one product;
+        `<float>[H, I]` in the feed-forward part.
       inner_bias: `<float>[3H]` or `<float>[I]`.
       output_kernel: `<float>[H, H]` or `<float>[I, H]`.
       output_bias: `<float>[H]`.
@@ -138,12 +139,12 @@ class SublayerWeights(NamedTuple):
 
 
 class Sublayer(AlbertLayer):
-    """Base of the two sublayers of a block: both end alike."""
+    """Base class of the two sublayers of a block, which end alike."""
 
     def project_and_norm(
         self, x: Array, inner: Array, weights: SublayerWeights, seed: Array
     ) -> Array:
-        """Projects inner `<float>[B * P, ...]` to x's shape; dropout, residual, normalisation."""
+        """Projects inner `<float>[B * P, ...]` to x's shape, drops out, adds x, normalises."""
         output = ops.reshape(ops.matmul(inner, weights.output_kernel), ops.shape(x))
         return add_and_norm(
             x,
@@ -159,7 +160,7 @@ class Sublayer(AlbertLayer):
 class SelfAttention(Sublayer):
     """Multi-head self-attention, its output projection, residual and normalisation.
 
-    The encoder calls it many times per forward pass, with weights that it `read` once.
+    The encoder reads the weights once per forward pass and passes them to each call.
 
     Source: albert/modeling.py, attention_layer and attention_ffn_block.
 
@@ -187,7 +188,7 @@ class SelfAttention(Sublayer):
         self.built = True
 
     def read(self) -> SublayerWeights:
-        """Returns the weights, cast."""
+        """Returns the weights in the dtypes of SublayerWeights."""
         dtype = self.compute_dtype
         kernels = [self.query_kernel, self.key_kernel, self.value_kernel]
         biases = [self.query_bias, self.key_bias, self.value_bias]
@@ -211,7 +212,7 @@ class SelfAttention(Sublayer):
 
         Args:
           x: `<float>[B, S, H]`.
-          weights: What `read` returned.
+          weights: The result of `read`.
           masked_scores: See masked_scores.
           seed: `<int>[2]` of this block; None when not training.
           positions: `<int32>[B, P]`, the only positions to compute; None for all, P = S.
@@ -221,6 +222,7 @@ class SelfAttention(Sublayer):
         """
         heads = self.config.num_attention_heads
         drops = seed is not None and self.config.attention_probs_dropout_prob > 0
+        # A kernel attends if it needs neither dropout of the probabilities nor fewer positions.
         if positions is None and not drops and on_jax and jax_ops.attends(x, heads):
             kernel, bias = weights.inner_kernel, weights.inner_bias
             query, key, value = project(x, kernel, bias, heads, heads_first=False)
@@ -228,6 +230,7 @@ class SelfAttention(Sublayer):
         else:
             probs, value = self.attend(x, weights, masked_scores, seed, positions)
             context = ops.transpose(ops.matmul(probs, value), (0, 2, 1, 3))  # [B, P, N, D]
+        # Output projection, residual and normalisation, of the wanted positions only.
         if positions is not None:
             x = gather_positions(x, positions)
         context = ops.reshape(context, (-1, self.config.hidden_size))
@@ -247,7 +250,8 @@ class SelfAttention(Sublayer):
         if positions is None:
             query, key, value = project(x, kernel, bias, heads)
         else:
-            # Gathering queries is more work, and libtpu 0.0.42.1 refuses it on a v7x for 16 heads.
+            # Gather the inputs: queries would be more work, and libtpu 0.0.42.1 can't compile that
+            # for 16 heads on a v7x.
             asking = gather_positions(x, positions)
             (query,) = project(asking, kernel[:, :width], bias[:width], heads)
             key, value = project(x, kernel[:, width:], bias[width:], heads)
@@ -262,7 +266,7 @@ class SelfAttention(Sublayer):
 class FeedForward(Sublayer):
     """Two dense layers with an activation in between, residual and normalisation.
 
-    Used like SelfAttention: `read` once, called many times.
+    As with SelfAttention, the encoder reads the weights once and passes them to each call.
 
     Source: albert/modeling.py, attention_ffn_block.
 
@@ -285,7 +289,7 @@ class FeedForward(Sublayer):
         self.built = True
 
     def read(self) -> SublayerWeights:
-        """Returns the weights, cast."""
+        """Returns the weights in the dtypes of SublayerWeights."""
         inner = (self.intermediate_kernel, self.intermediate_bias)
         matrices = (*inner, self.output_kernel, self.output_bias)
         return SublayerWeights(
@@ -294,7 +298,7 @@ class FeedForward(Sublayer):
         )
 
     def call(self, x: Array, weights: SublayerWeights, seed: Array = None) -> Array:
-        """Transforms each position of x `<float>[B, S, H]`; arguments are SelfAttention.call's."""
+        """Transforms each position of x `<float>[B, S, H]`; arguments as in SelfAttention."""
         config = self.config
         inner = ops.matmul(ops.reshape(x, (-1, config.hidden_size)), weights.inner_kernel)
         inner = biased_activation(inner, weights.inner_bias, name=config.hidden_act)
@@ -302,7 +306,7 @@ class FeedForward(Sublayer):
 
 
 class Pooler(AlbertLayer):
-    """Summarises an example: dense and tanh over the vector of its [CLS].
+    """Summarises an example: a dense layer and tanh on the vector at [CLS].
 
     Example:
       >>> config = AlbertConfig(31, embedding_size=5, hidden_size=12, num_attention_heads=3)
@@ -325,19 +329,19 @@ class Pooler(AlbertLayer):
 # --- self-attention -------------------------------------------------------------------------
 
 
-# Added to the attention score of a masked key, as in the release. Not -inf: a row whose keys are
-# all masked must still give finite numbers, and the release's.
+# Added to the attention score of a masked key, as in the release. It is not -inf: a row whose keys
+# are all masked must give finite numbers, the release's.
 MASKED_SCORE = -10000.0
 
 
 def masked_scores(input_mask: Array, starts: Array = None) -> Array:
-    """Returns the additive attention mask: 0, or MASKED_SCORE for keys not to attend to.
+    """Returns the additive attention mask: 0, or MASKED_SCORE for masked keys.
 
-    An input_mask `<int32>[B, S]` (1 = attend) gives `<float32>[B, 1, 1, S]`; with the starts
-    `<int32>[B, S]` of packed rows it is `[B, 1, S, S]`: only positions of one example attend to
-    each other.
+    For an input_mask `<int32>[B, S]` (1 = attend) it is `<float32>[B, 1, 1, S]`. With the starts
+    `<int32>[B, S]` of packed rows it is `[B, 1, S, S]`, because only positions of the same example
+    attend to each other.
     """
-    # Not slicing with new axes: TFLite has no such operation.
+    # TFLite can't slice with new axes.
     masked = 1.0 - ops.expand_dims(ops.cast(input_mask, "float32"), (1, 2))
     if starts is not None:
         others = ops.expand_dims(starts, (1, 3)) != ops.expand_dims(starts, (1, 2))
@@ -348,10 +352,10 @@ def masked_scores(input_mask: Array, starts: Array = None) -> Array:
 def project(
     x: Array, kernel: Array, bias: Array, heads: int, heads_first: bool = True
 ) -> list[Array]:
-    """Returns projections of x `<float>[B, S, H]`, as one product.
+    """Returns several projections of x `<float>[B, S, H]`, computed as one product.
 
-    There is one for each H columns of the kernel `<float>[H, count * H]` and its bias, of shape
-    `<float>[B, N, S, D]` or, without `heads_first`, `[B, S, N, D]`.
+    The kernel is `<float>[H, count * H]`; each H of its columns give one projection of shape
+    `<float>[B, N, S, D]`, or `[B, S, N, D]` without `heads_first`.
     """
     batch, length, width = ops.shape(x)
     count = kernel.shape[1] // width
@@ -363,7 +367,7 @@ def project(
 
 
 def _softmax_gradient(probs: Array, upstream: Array, scale: float, masked_scores: Array) -> Array:
-    del masked_scores  # Where they are large, the probabilities are 0.
+    del masked_scores  # Masked keys have probability 0, and with it gradient 0.
     probs = ops.cast(probs, "float32")
     products = probs * ops.cast(upstream, "float32")
     gradient = (products - probs * ops.sum(products, axis=-1, keepdims=True)) * scale
@@ -429,16 +433,17 @@ def gather_positions(sequence: Array, positions: Array) -> Array:
     """Returns the vectors `<float>[B, P, H]` at positions `<int32>[B, P]` of each sequence."""
     batch, length, width = ops.shape(sequence)
     first_rows = ops.expand_dims(ops.arange(batch, dtype=positions.dtype) * length, 1)
-    # Not take_along_axis: on TensorFlow that is a gather, and a scatter, of single numbers.
+    # Not take_along_axis, which on TensorFlow gathers, and scatters, single numbers.
     vectors = ops.take(ops.reshape(sequence, (-1, width)), first_rows + positions, axis=0)
-    return ops.reshape(vectors, (*ops.shape(positions), width))  # Of no rows JAX drops an axis.
+    # JAX drops an axis when there are no rows.
+    return ops.reshape(vectors, (*ops.shape(positions), width))
 
 
 def example_starts(cls_positions: Array, length: int) -> Array:
-    """Returns for each position of a packed row where its example begins, `<int32>[B, S]`.
+    """Returns the start of the example that each position belongs to, `<int32>[B, S]`.
 
-    Examples begin at `<int32>[B, K]`, the first at 0; empty slots are 0, too. Padding after the
-    last example counts as part of it.
+    Examples start at `cls_positions` `<int32>[B, K]`, the first at 0; empty slots are 0, too.
+    Padding after the last example counts as part of it.
     """
     firsts = cls_positions[:, :, None]
     begun = firsts <= ops.arange(length, dtype=cls_positions.dtype)  # [B, K, S]

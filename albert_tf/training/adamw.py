@@ -31,15 +31,15 @@ class AdamW(keras.optimizers.Optimizer):
       beta_1: Decay of the first moment.
       beta_2: Decay of the second moment.
       epsilon: Added to the square root of the second moment.
-      exclude_names: Regular expressions, or a single one. A variable doesn't decay, nor does LAMB
-        scale its step, if one matches anywhere in the variable's name or its layer's; one with a
-        slash, anywhere in the path, for example "encoder/".
+      exclude_names: A regular expression, or several. A variable is excluded from weight decay
+        and from LAMB's scaling if one matches anywhere in its name or its layer's. A pattern with
+        a slash, for example "encoder/", may match anywhere in the path.
       bias_correction: Whether the moments are divided by 1 - beta^t. The release doesn't,
         which can make fine-tuning on little data unstable (arXiv 2006.05987).
       sum_over_replicas: Whether `apply` sums the gradients over the replicas of a
         `tf.distribute` strategy. False for a loop that gives every replica the global
         gradient.
-      **kwargs: Those of `keras.optimizers.Optimizer` except `weight_decay`, for example
+      **kwargs: Arguments of `keras.optimizers.Optimizer` except `weight_decay`, for example
         `global_clipnorm`. With `gradient_accumulation_steps` schedules count updates, not batches.
 
     Example:
@@ -70,7 +70,7 @@ class AdamW(keras.optimizers.Optimizer):
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
-        # The letters of a string would be patterns, too.
+        # Iterating over a string would make each of its letters a pattern.
         names = [exclude_names] if isinstance(exclude_names, str) else exclude_names
         self.exclude_names = tuple(names)
         self.bias_correction = bias_correction
@@ -83,15 +83,15 @@ class AdamW(keras.optimizers.Optimizer):
             return
         super().build(variables)
         self.adam_m, self.adam_v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
-        # Decided here by path: the variable passed to `update_step` may be a replica's.
+        # Decided here, by path: `update_step` may receive a replica's copy of the variable.
         self._excluded_indices = frozenset(
             index for index, variable in enumerate(variables) if self.is_excluded(variable)
         )
 
     def is_excluded(self, variable: keras.Variable) -> bool:
-        """Whether its name excludes `variable` from weight decay and LAMB's scaling."""
+        """Whether the name of `variable` excludes it from weight decay and LAMB's scaling."""
         path = getattr(variable, "path", variable.name).partition("/replica_")[0]
-        # Not by the names of models: all weights of one named "bias_detector" would be excluded.
+        # Ignore the model's name: one like "bias_detector" would exclude all of its weights.
         own = "/".join(path.split("/")[-2:])
         return any(re.search(each, path if "/" in each else own) for each in self.exclude_names)
 
@@ -102,13 +102,14 @@ class AdamW(keras.optimizers.Optimizer):
 
         Args:
           grads: A tensor, `tf.IndexedSlices` or None for each variable.
-          trainable_variables: The variables; by default those the optimizer was built with.
+          trainable_variables: The variables; by default those from `build`.
         """
         if trainable_variables is None:
             trainable_variables = self._trainable_variables
         trainable_variables = list(trainable_variables)
         if not self.built:
             self.build(trainable_variables)
+        # A variable without a gradient neither moves nor decays.
         pairs = [
             (_sum_rows(grad, variable), variable)
             for grad, variable in zip(grads, trainable_variables, strict=True)
@@ -119,7 +120,7 @@ class AdamW(keras.optimizers.Optimizer):
         super().apply(*zip(*pairs, strict=True))
 
     def _get_current_learning_rate(self):
-        # Keras gives a schedule the number of micro-batches, several of which are an update.
+        # Keras would pass the number of micro-batches, several of which make one update.
         if isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
             return self._learning_rate(self.iterations)
         return super()._get_current_learning_rate()
@@ -149,7 +150,7 @@ class AdamW(keras.optimizers.Optimizer):
         return {**config, "exclude_names": list(self.exclude_names)}
 
     def _step(self, variable, m, v, gradient, learning_rate, updates, excluded):
-        """Returns the variable and its moments after one step; `updates` counts it."""
+        """Returns the variable and its moments after a step; `updates` includes this one."""
         m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
         v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
         corrected_m, corrected_v = m, v
@@ -165,8 +166,8 @@ class AdamW(keras.optimizers.Optimizer):
         del variable
         return update
 
-    # Keras clips each replica's gradients and then sums over the replicas. These two hooks of its
-    # optimizer reverse that; TensorFlow's optimizer calls the second, other backends sum nothing.
+    # Keras clips each replica's gradients and then sums them over the replicas. These two hooks
+    # reverse the order. Only TensorFlow's optimizer calls the second: other backends don't sum.
 
     def _clip_gradients(self, grads):
         on_tensorflow = keras.backend.backend() == "tensorflow"
@@ -187,8 +188,8 @@ class AdamW(keras.optimizers.Optimizer):
 class Lamb(AdamW):
     """AdamW with steps scaled to the norm of the weight they update, for batches of thousands.
 
-    The update, weight decay included, is multiplied by norm(weight) / norm(update), unclipped, or
-    by 1 if either is 0 or the variable is excluded by name. Arguments are AdamW's.
+    The update, weight decay included, is multiplied by norm(weight) / norm(update), unclipped; or
+    by 1 if either norm is 0 or the variable's name excludes it. The arguments are AdamW's.
 
     Source: arXiv 1904.00962, algorithm 2; ALBERT (arXiv 1909.11942), section 4.1; the release's
     `lamb_optimizer.LAMBOptimizer`.
@@ -200,6 +201,7 @@ class Lamb(AdamW):
     """
 
     def _scale(self, update, variable):
+        # The trust ratio.
         weight_norm = ops.sqrt(ops.sum(ops.square(variable)))
         update_norm = ops.sqrt(ops.sum(ops.square(update)))
         usable = ops.logical_and(weight_norm > 0, update_norm > 0)
@@ -213,14 +215,14 @@ def _squared_norm(x):
 
 
 def _clip_by_global_norm(grads, clip_norm):
-    """Like Keras' own, but with one pass over each gradient instead of two."""
+    """Does what Keras' function does, in one pass over each gradient instead of two."""
     norm = ops.sqrt(ops.sum(ops.stack([_squared_norm(grad) for grad in grads])))
     scale = ops.minimum(clip_norm / norm, 1.0)
     return [scale * grad for grad in grads]
 
 
 def _sum_rows(grad, variable):
-    """Makes a gather's gradient, `tf.IndexedSlices`, dense; returns others unchanged."""
+    """Converts a gather's gradient, `tf.IndexedSlices`, to a tensor; returns others unchanged."""
     if not hasattr(grad, "dense_shape"):
         return grad
     return ops.segment_sum(grad.values, grad.indices, num_segments=variable.shape[0])

@@ -1,4 +1,4 @@
-"""When it is time for the decay of a run that is to end at a time, not at a step."""
+"""Decides when a run of limited time, not of limited steps, begins its decay."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from albert_tf.training.progress import StepTimer
 
 
 class Deadline:
-    """Tells when the decay of a run begins that is to take so many seconds of training.
+    """Plans the decay of a run so that training ends after a given number of seconds.
 
     Args:
-      seconds: Of the whole run.
-      decay_steps: Steps of the decay, if there is time for so many; None for a tenth of all.
-      settle: Called once, with the decay's first and last step; returns the rates from then on.
+      seconds: Training time of the whole run.
+      decay_steps: Steps of the decay, fewer if time is short; None for a tenth of all steps.
+      settle: Called once with the decay's first and last step; returns the new learning rate.
     """
 
     def __init__(
         self, seconds: float, decay_steps: int | None, settle: Callable[[int, int], Any]
     ) -> None:
         self.settle = settle
-        self.used = self._compilation = 0.0  # Seconds so far; of them those of compiled loops.
+        self.used = self._compilation = 0.0  # Seconds so far, and those of loops that compiled.
         self._seconds, self._decay_steps, self._timer = seconds, decay_steps, StepTimer()
 
     def add(self, steps: int, seconds: float, compiled: bool) -> None:
-        """Counts a loop, and what came before it: a save, an evaluation."""
+        """Counts a loop, together with the save or the evaluation before it."""
         self.used += seconds
         if compiled:
             self._compilation += seconds
@@ -34,11 +34,15 @@ class Deadline:
             self._timer.add(steps, seconds)
 
     def decay(self, step: int) -> tuple[int, int | None]:
-        """Returns the decay's first and last step as they look after `step`; None is unknown."""
-        # With the decay comes another program, which is compiled.
+        """Returns the decay's first and last step as estimated after `step`.
+
+        The last step is None as long as the time of a step is unknown.
+        """
+        # The decay's learning rate needs a new program: keep back the time to compile it.
         left = max(0.0, self._seconds - self.used - self._compilation)
-        of_a_step = self._timer.step_seconds()
-        if left and not of_a_step:
+        step_seconds = self._timer.step_seconds()
+        if left and not step_seconds:
             return step + 1, None
-        last = step + max(1, int(left and left / of_a_step))
+        # The decay ends where the time does, and has at least one step ahead.
+        last = step + max(1, int(left and left / step_seconds))
         return max(step, last - count_decay_steps(self._decay_steps, last)), last

@@ -1,4 +1,4 @@
-"""Evaluates checkpoints as they appear, or all saved ones, and keeps the best; outputs by row."""
+"""Evaluates new or saved checkpoints and keeps the best; runs a model on the rows of a set."""
 
 from __future__ import annotations
 
@@ -35,21 +35,22 @@ def evaluate_checkpoints(
     key metric is the best so far in this directory.
 
     Args:
-      trainer: Its weights are replaced by each checkpoint's.
+      trainer: Evaluates; each checkpoint replaces its weights.
       input_fn: Makes a host's finite dataset.
       last_step: Returns the training run's last step, as far as it is known.
-      known: Metrics of the data, to stand beside the model's.
+      known: Metrics of the data, reported beside the model's.
 
     Returns:
       The last metrics, and `global_step`.
 
     Source: run_pretraining.py, main.
-    Differs: a checkpoint is evaluated only once; a restarted evaluation remembers the best one, and
-    keeps the results of the others, with a rule after each.
+    Differs: a checkpoint is evaluated only once. A restarted evaluation remembers the best
+    checkpoint and keeps earlier results, each followed by a rule.
     """
     results: dict[str, float] = {}
     step, evaluated, waiting_since = -1, None, None
     while step < last_step():
+        # Wait for a checkpoint that has not been evaluated.
         prefix = checkpoint.latest(trainer.output_dir)
         if prefix in (None, evaluated):
             what = f"a new one up to step {last_step()}" if prefix else "the first checkpoint"
@@ -59,11 +60,12 @@ def evaluate_checkpoints(
         try:
             step = trainer.restore(prefix)
         except FileNotFoundError:
-            continue  # The training run has just replaced it by a newer one.
+            continue  # The training run has just replaced it with a newer one.
         metrics = {**trainer.evaluate(input_fn), **known}
         check_finite(metrics, prefix)
         results = {"global_step": step, **metrics}
         evaluated, waiting_since = prefix, None
+        # The chief keeps the checkpoint if it is the best, and records the results.
         key_metric, is_chief = trainer.task.key_metric, trainer.devices.is_chief
         copied = _keep_if_best(prefix, results[key_metric], key_metric) if is_chief else []
         lines = log_results(prefix, results, key_metric, is_best=bool(copied))
@@ -75,10 +77,10 @@ def evaluate_checkpoints(
 
 
 def begin(directory: str, devices: Devices, resumes: bool) -> None:
-    """Claims a directory for a fresh run, and removes what an earlier one's evaluation left.
+    """Claims a directory for a fresh run, and removes the results of an earlier evaluation.
 
-    Every worker calls it; the chief does it, the others check that they see it. Nothing changes if
-    the run is in the directory and `resumes`.
+    Every worker calls it: the chief changes the directory, and all check that they see the change.
+    If the run `resumes` in this directory, nothing changes.
     """
     if devices.is_chief and not resumes:
         checkpoint.claim(directory)
@@ -87,7 +89,7 @@ def begin(directory: str, devices: Devices, resumes: bool) -> None:
             if files.exists(path):
                 tf.io.gfile.remove(path)
     devices.wait_for_all()
-    # A worker that does not see the run would wait for its checkpoints for ever.
+    # A worker that does not see the run would wait for its checkpoints forever.
     if devices.any_process(not checkpoint.read_list(directory)):
         raise ValueError(
             f"not all workers see the run that the chief has begun in {directory}: give all the "
@@ -101,16 +103,16 @@ def evaluate_saved(
     write: Callable[[], None],
     counts: Callable[[int], bool] = lambda step: True,
 ) -> int:
-    """Evaluates the checkpoints in the output directory not yet evaluated, oldest first.
+    """Evaluates saved checkpoints that have not been evaluated, oldest first.
 
     Adds to the files of `eval_results`, and copies a checkpoint to model.ckpt-best when the task's
-    key metric is the best so far. The trainer then holds the newest checkpoint.
+    key metric is the best so far. Afterwards the trainer holds the newest checkpoint.
 
     Args:
-      trainer: Its weights are replaced by each checkpoint's.
+      trainer: Evaluates; each checkpoint replaces its weights.
       evaluate: Returns the metrics of the trainer's weights, given their checkpoint for messages.
-      write: Called after `evaluate` if the result is the best so far; saves anything else to keep.
-      counts: Whether the checkpoint of a step is to be evaluated.
+      write: Called after `evaluate` for the best result so far; saves whatever else to keep.
+      counts: Whether to evaluate the checkpoint of a step.
 
     Returns:
       The number of checkpoints evaluated.
@@ -119,16 +121,17 @@ def evaluate_saved(
     Differs: only --keep_checkpoint_max deletes checkpoints other than the best; the best is copied
     at once; evaluation does not wait for a concurrent training run.
     """
+    # The chief's files say what an earlier start has evaluated; other workers may see older ones.
     directory, key_metric = trainer.output_dir, trainer.task.key_metric
     trial = Trial.read(directory, key_metric)
     last_step, count = trainer.devices.of_chief(trial.last_step), 0
     saved = checkpoint.listed(directory)
     for prefix in saved:
-        # Skip what an earlier start has evaluated, or the caller leaves out.
+        # Skip checkpoints that an earlier start has evaluated or that don't count.
         number = checkpoint.step_of(prefix)
         if number <= last_step or not counts(number):
             continue
-        # All workers evaluate, and compare with the best so far; the chief keeps what they find.
+        # All workers evaluate and compare with the best so far; the chief records the result.
         step = trainer.restore(prefix)
         metrics = evaluate(prefix)
         count += 1
@@ -144,12 +147,13 @@ def evaluate_saved(
                 lines += _copied_to_best(prefix)
                 write()
             lines.append(f"best = {trial.best_value}")
-            # Last: a run killed before this point evaluates the checkpoint again.
+            # This comes last: a run killed before evaluates the checkpoint again.
             evaluation = Evaluation(step, key_metric, metrics, is_best)
             eval_results.add(directory, evaluation, lines)
+    # Training goes on from the newest checkpoint, even if that one doesn't count.
     if count and step != checkpoint.step_of(saved[-1]):
         trainer.restore(saved[-1])
-    # The other workers go on with the files that the chief wrote.
+    # The other workers need the files that the chief writes.
     trainer.devices.wait_for_all()
     return count
 
@@ -157,9 +161,9 @@ def evaluate_saved(
 def log_results(
     prefix: str, results: Mapping[str, float], key_metric: str = "", is_best: bool = False
 ) -> list[str]:
-    """Logs the metrics of a checkpoint in a line, first that by which checkpoints are compared.
+    """Logs the metrics of a checkpoint in one line, the key metric first.
 
-    Returns them as lines of text, with all digits.
+    Returns the metrics as lines of text, with all digits.
     """
     names = sorted(results, key=lambda name: (name != key_metric, name))
     shown = [f"{name} {four_digits(results[name])}" for name in names if name != "global_step"]
@@ -169,7 +173,7 @@ def log_results(
 
 
 def check_finite(values: Any, source: str) -> None:
-    """Checks what a model computed; -inf is what it rules out, NaN would count as some class."""
+    """Refuses outputs of NaN, which would pass for a class, or +inf; -inf marks excluded values."""
     if not all(np.isfinite(np.maximum(value, 0)).all() for value in keras.tree.flatten(values)):
         raise ValueError(
             f"the outputs of {source} are NaN or infinite: its weights are damaged, or too large; "
@@ -180,7 +184,7 @@ def check_finite(values: Any, source: str) -> None:
 def _keep_if_best(prefix: str, value: float, key_metric: str) -> list[str]:
     """Copies the checkpoint if it beats the best; returns the release's lines about it."""
     directory = os.path.dirname(prefix)
-    # A best score whose checkpoint is lost doesn't count.
+    # A best score counts only as long as its checkpoint exists.
     trial = Trial.read(directory, key_metric) if checkpoint.best(directory) else Trial()
     if not trial.is_beaten(value, key_metric):
         return []
@@ -225,11 +229,12 @@ class RowOutputs:
         Args:
           input_fns: Each makes a host's finite dataset. Besides the features a batch has
             `example_rows` `<int32>[B]`, the row numbers, and `example_weights` `<float32>[B]`, 0
-            for rows that only fill it up: these are left out.
-          source: Where the weights come from, for messages.
+            for rows that only fill it up.
+          source: Name of the weights, for messages.
         """
         for input_fn in input_fns:
             for batch in self._devices.batches(input_fn):
+                # Leave out the rows that only fill up a batch.
                 outputs, rows, weights = self._outputs(batch)
                 counted = weights > 0
                 values = [value[counted] for value in keras.tree.flatten(outputs)]
@@ -243,10 +248,9 @@ class RowOutputs:
 
 
 def in_row_order(parts: Iterable[tuple[np.ndarray, Any]], num_rows: int) -> Any:
-    """Returns outputs on N rows as arrays `[N, ...]`.
+    """Assembles the outputs that RowOutputs yields for N rows into arrays `[N, ...]`.
 
-    They are those that RowOutputs yields, the longest rows first; outputs that are shorter for
-    shorter rows are padded with -inf.
+    The longest rows must come first: shorter outputs of later rows are padded with -inf.
     """
     results: list[np.ndarray] = []
     for rows, outputs in parts:

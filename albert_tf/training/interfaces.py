@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 class Task(abc.ABC):
-    """Base class of tasks: all that the Trainer knows about a task.
+    """Base class of tasks: everything that the Trainer knows about a task.
 
-    Every quantity is a sum and a weight, never a mean: sums add up over micro-batches, replicas
-    and batches, so that a loss does not depend on how its batch is split.
+    Every quantity is a sum and a weight, never a mean. Sums add up over micro-batches, replicas
+    and batches, so a loss does not depend on how its batch is split.
 
     Attributes:
       loss_names: Names of the losses; their total is minimised.
       loss_epsilon: By loss name, a number added to the weight before dividing by it.
-      key_metric: The metric by which checkpoints are compared; larger is better, except of a loss.
-      classes: Names of the classes, by id; () for a task without.
+      key_metric: The metric that ranks checkpoints; larger is better, unless it is a loss.
+      classes: Names of the classes, by id; () for a task without classes.
     """
 
     loss_names: tuple[str, ...]
@@ -48,7 +48,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def loss_sums(self, outputs: Any, features: Features) -> dict[str, Array]:
-        """Returns the weighted sum of each loss, `<float32>[]` by name; a loss is sum / weight."""
+        """Returns the weighted sum of each loss, `<float32>[]` by name: loss = sum / weight."""
 
     def losses(self, sums: Mapping[str, Array], weights: Mapping[str, Array]) -> list[Array]:
         """Returns the losses `<float32>[]`, in the order of `loss_names`, from sums and weights."""
@@ -68,13 +68,13 @@ class Task(abc.ABC):
 
 # --- devices --------------------------------------------------------------------------------
 
-# Makes a host's dataset: per-replica batches, one for each of its replicas in turn.
+# Makes a host's dataset of per-replica batches, one for each of its replicas in turn.
 InputFn = Callable[["tf.distribute.InputContext"], "tf.data.Dataset"]
-# An iterator over batches, made by the devices themselves, and how many steps to take from it.
+# An iterator over batches, made by Devices.iterator, and the number of steps to take from it.
 Run = tuple[Any, int]
-# Trains for one run of steps after the other.
+# Trains for several runs of steps in sequence, and returns their statistics.
 RunSteps = Callable[[Iterable[Run]], np.ndarray]
-# A function of a batch, or of a replica's share of one.
+# A function of a batch, or of one replica's share of a batch.
 OnBatch = Callable[[Any], Any]
 
 
@@ -83,25 +83,25 @@ class StepSettings:
     """How a training step is computed."""
 
     seed: int = 0  # Seed of dropout.
-    # Whether XLA compiles forward and backward pass, by default on GPUs; a TPU and JAX always do.
+    # Whether XLA compiles the gradients; None: only on GPUs. TPUs and JAX always compile them.
     jit_compile: bool | None = None
     accumulation_steps: int = 1  # Number of micro-batches that a replica splits its batch into.
 
 
 class Devices(abc.ABC):
-    """The devices of this process, and of the processes that train together with it.
+    """The devices of this process and of the processes that train together with it.
 
     Each device is a replica: it holds all weights and takes an equal share of each batch. Between
-    calls the weights are the values of Keras' variables, wherever the devices keep them.
+    calls Keras' variables hold the weights, wherever the devices keep them.
 
     Attributes:
-      name: Their name in messages.
-      is_chief: Whether this process is the one that writes files.
-      num_replicas: Number of devices of all processes.
+      name: Name of the devices in messages.
+      is_chief: Whether this process writes the files.
+      num_replicas: Number of devices in all processes.
       num_processes: Number of processes that train together.
-      process: The number of this one.
-      on_cpu: Whether they are CPUs.
-      static_shapes: Whether a step is compiled for the shapes of its batch, even of short ones.
+      process: Index of this process.
+      on_cpu: Whether the devices are CPUs.
+      static_shapes: Whether a step is compiled for the exact shapes of its batch, even if short.
     """
 
     name: str
@@ -114,7 +114,7 @@ class Devices(abc.ABC):
 
     @property
     def input_context(self) -> tf.distribute.InputContext:
-        """The part of the input that this process feeds to its replicas."""
+        """The share of the input that this process feeds to its replicas."""
         import tensorflow as tf
 
         return tf.distribute.InputContext(self.num_processes, self.process, self.num_replicas)
@@ -123,16 +123,16 @@ class Devices(abc.ABC):
         return self
 
     def __exit__(self, error_type: object, error: BaseException | None, traceback: object) -> None:
-        """Ends this process' part in a run; after an error, without waiting for the others."""
+        """Ends this process' part in a run; after an error it does not wait for the others."""
         return
 
     def scope(self) -> contextlib.AbstractContextManager:
-        """Returns the context in which models and optimizers are made."""
+        """Returns the context in which models and optimizers must be created."""
         return contextlib.nullcontext()
 
     @abc.abstractmethod
     def mean_over_processes(self, *values: float) -> list[float]:
-        """Returns the means of the values over all processes; waits until each calls it."""
+        """Returns the means of values over all processes; waits until every process calls it."""
 
     def any_process(self, answer: bool) -> bool:
         """Returns whether the answer is true in any process; every process calls it."""
@@ -141,8 +141,8 @@ class Devices(abc.ABC):
     def of_chief(self, number: int) -> int:
         """Returns the chief's number; every process calls it.
 
-        Use it for decisions that depend on files the chief writes: other processes may still see
-        an older state, take another branch, and hang.
+        Use it for decisions that depend on files written by the chief. Other processes might
+        still see an older state, take another branch, and hang.
         """
         (mean,) = self.mean_over_processes(float(number if self.is_chief else 0))
         return round(mean * self.num_processes)
@@ -153,7 +153,7 @@ class Devices(abc.ABC):
 
     @abc.abstractmethod
     def host_values(self, tensors: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Returns the values of variables and arrays, which no later step changes.
+        """Returns copies of variables and arrays that no later step changes.
 
         Every process calls it.
         """
@@ -170,29 +170,29 @@ class Devices(abc.ABC):
     def train_steps(
         self, task: Task, model: keras.Model, optimizer: Optimizer, settings: StepSettings
     ) -> RunSteps:
-        """Returns a function that trains for one run of steps after the other.
+        """Returns a function that trains for several runs of steps in sequence.
 
-        It returns the statistics of each step, `<float32>[steps, len(stat_names(task))]`. Nothing
-        is fetched before all runs are launched: the host must not wait between them. The model is
-        the result of `task.build_model`, and the optimizer is built.
+        It returns the statistics of each step, `<float32>[steps, len(stat_names(task))]`. It
+        launches all runs before it fetches anything, since the host must not wait between them.
+        The model comes from `task.build_model`, and the optimizer is built.
         """
 
     @abc.abstractmethod
     def summed(self, model: keras.Model, function: OnBatch) -> OnBatch:
-        """Returns a function of a batch: `function` of each replica's share, summed over them.
+        """Returns a function of a batch that sums `function` of each replica's share.
 
-        It calls the model and returns tensors, by name; the result has arrays in their place.
+        `function` calls the model and returns tensors by name; the result has arrays instead.
         """
 
     @abc.abstractmethod
     def gathered(self, model: keras.Model, function: OnBatch) -> OnBatch:
-        """Like `summed`, but with the rows of all replicas one after the other."""
+        """Like `summed`, but concatenates the rows of all replicas."""
 
 
 def stat_names(task: Task) -> tuple[str, ...]:
-    """Returns the names of a training step's statistics, all of the global batch.
+    """Returns the names of a training step's statistics over the global batch.
 
-    They are the total loss, each loss, the learning rate used, and the gradients' global norm
+    They are the total loss, each loss, the learning rate, and the global norm of the gradients
     before clipping.
     """
     return ("loss", *task.loss_names, "learning_rate", "grad_norm")

@@ -1,4 +1,4 @@
-"""JAX's devices and processes, and one update as a program over all of them."""
+"""Training on JAX: its devices and processes, and one update as a program over all of them."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from albert_tf.training.interfaces import (
 )
 from albert_tf.types import Array, Features
 
-# The mesh's axis of replicas; what is the same on all of them, and what is divided among them.
+# The mesh's axis of replicas; the specs of arrays that are equal on all of them or divided.
 _AXIS = "replica"
 _SAME, _DIVIDED = PartitionSpec(), PartitionSpec(_AXIS)
-# Steps that the host may be ahead of the devices: each has its batch on them.
+# Steps that the host may be ahead of the devices, each of which keeps its batch in their memory.
 _STEPS_AHEAD = 2
 # JAX's messages when another process no longer answers.
 _LOST = re.compile(r"Gloo|Connection|[Cc]oordination|heartbeat|UNAVAILABLE|DEADLINE_EXCEEDED")
-# Prefixes of JAX's errors. NumPy re-raises them as ValueErrors when it reads an array whose
+# Prefixes of JAX's errors, which NumPy raises again as ValueErrors when it reads an array whose
 # computation failed.
 _JAXS = re.compile(r"(UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED): ")
 
@@ -50,13 +50,13 @@ _JAXS = re.compile(r"(UNKNOWN|INTERNAL|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED): "
 def connect_processes() -> None:
     """Connects the processes of TF_CONFIG, if it names more than one.
 
-    If some don't start in time, ends this process with one line and exit code 1.
+    If others don't start in time, it ends this process with a line of error and exit code 1.
     """
     addresses = tf_config.addresses()
     if len(addresses) < 2:
         return
     tf_config.log_others()
-    # In both cases JAX would end the process with the stack of its C++ code.
+    # JAX would answer an unusable address or a timeout with the stack of its C++ code.
     tf_config.check_first_address()
     late = threading.Timer(tf_config.WAIT_SECONDS, _give_up)
     late.daemon = True
@@ -66,7 +66,7 @@ def connect_processes() -> None:
         addresses[0], len(addresses), tf_config.index(), initialization_timeout=timeout
     )
     late.cancel()
-    # JAX takes it as a notice, and would go on.
+    # JAX treats the signal as a notice of preemption, and would go on.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
@@ -82,9 +82,9 @@ def _give_up() -> None:
 
 
 class Gradients:
-    """The losses of a global batch and their gradients; each replica calls it on its share.
+    """Computes the losses of a global batch and their gradients, as TrainStep does.
 
-    The results are the same on all replicas; it does what TrainStep does, up to the update.
+    Each replica calls it on its share of the batch; the results are the same on all replicas.
     """
 
     def __init__(self, task: Task, model: keras.Model, settings: StepSettings) -> None:
@@ -94,7 +94,7 @@ class Gradients:
         self._accumulation_steps = settings.accumulation_steps
 
     def __call__(self, weights: list[Array], step: Array, features: Features) -> Any:
-        """Returns the losses, and the gradients: None of a weight that no loss depends on."""
+        """Returns the losses and gradients; a weight that no loss depends on has None."""
         totals = lax.psum(self._task.loss_weights(features), _AXIS)
         count = self._accumulation_steps
         first_pass = lax.axis_index(_AXIS) * count
@@ -123,7 +123,7 @@ class Gradients:
         self, weights: list[Array], features: Features, totals: Any, seed: Array
     ) -> Any:
         variables = self._model.trainable_variables
-        # JAX's gradient of a weight that no loss depends on is 0, with which it would decay.
+        # JAX's gradient of an unused weight is 0, and an update by 0 would still let it decay.
         tracked, is_used = _track_use()
 
         def loss(weights: list[Array]) -> tuple[Array, Any]:
@@ -137,9 +137,9 @@ class Gradients:
 
 
 def _track_use() -> tuple[Callable[[list[Array]], list[Array]], list[bool]]:
-    """Returns the identity of weights, and a list that differentiating it fills.
+    """Returns an identity function of weights, and a list that its differentiation fills.
 
-    The list tells for each weight whether what is differentiated depends on it.
+    The list says for each weight whether the differentiated function depends on it.
     """
     is_used: list[bool] = []
 
@@ -163,8 +163,8 @@ class JaxDevices(Devices):
     """All devices of JAX's platform, in all processes of jax.distributed.
 
     Args:
-      devices: The devices; None for all. Those of another machine can only be compiled for.
-      shard_optimizer: Whether each holds only its share of the optimizer's state.
+      devices: The devices; None for all. Programs for another machine's can only be compiled.
+      shard_optimizer: Whether each device holds only its share of the optimizer's state.
     """
 
     def __init__(
@@ -182,15 +182,15 @@ class JaxDevices(Devices):
         self._shard_optimizer = shard_optimizer
 
     def __exit__(self, error_type: object, error: BaseException | None, traceback: object) -> None:
-        """Has this process end at once after an error, whose message still appears.
+        """Ends this process at once after an error, once the error's message has appeared.
 
-        JAX would wait for five minutes until all processes end, and then abort them with the stack
-        of its C++ code. So it may still end the others, if it notices before their step fails. An
-        error that says that another process was lost becomes a ConnectionError of one line.
+        JAX would wait five minutes for all processes to end, and then abort them with the stack of
+        its C++ code. It may still do so to the others, if it notices before their step fails. An
+        error about a lost process becomes a ConnectionError of one line.
         """
         if error is None or self.num_processes == 1:
             return
-        atexit.register(os._exit, 1)  # Registered last, it is called first.
+        atexit.register(os._exit, 1)  # The function registered last is called first.
         is_jaxs = isinstance(error, jax.errors.JaxRuntimeError) or _JAXS.match(str(error))
         if is_jaxs and _LOST.search(str(error)):
             cause = str(error).partition("\n")[0]
@@ -200,7 +200,7 @@ class JaxDevices(Devices):
             ) from error
 
     def mean_over_processes(self, *values: float) -> list[float]:
-        # As bytes: JAX would round them to 32 bits.
+        # Sent as bytes, since JAX would round the numbers to 32 bits.
         sent = np.array(values, np.float64).view(np.uint32)
         received = multihost_utils.process_allgather(sent).reshape(-1, sent.size)
         return received.view(np.float64).mean(axis=0).tolist()
@@ -212,13 +212,13 @@ class JaxDevices(Devices):
         value = getattr(tensor, "value", tensor)
         if isinstance(value, jax.Array) and not value.is_fully_replicated:
             return multihost_utils.process_allgather(value, tiled=True)
-        # On a CPU it is the value's own memory, in which JAX then lets no step write.
+        # On a CPU this shares the value's memory; JAX then lets no step overwrite it.
         return np.asarray(value)
 
     # --- batches ----------------------------------------------------------------------------
 
     def iterator(self, input_fn: InputFn) -> Iterator[Features]:
-        """Yields global batches, of which this process feeds its devices' shares."""
+        """Yields global batches; this process feeds the shares of its own devices."""
         from albert_tf.records.input_files import untuned
 
         shares = untuned(input_fn(self.input_context)).as_numpy_iterator()
@@ -233,7 +233,7 @@ class JaxDevices(Devices):
     def batches(self, input_fn: InputFn) -> Iterator[Features]:
         return self.iterator(input_fn)
 
-    # --- what runs on the devices -----------------------------------------------------------
+    # --- programs on the devices ------------------------------------------------------------
 
     def train_steps(
         self, task: Task, model: keras.Model, optimizer: Optimizer, settings: StepSettings
@@ -246,9 +246,11 @@ class JaxDevices(Devices):
             values, stats = _values(variables, shardings), []
             for iterator, count in runs:
                 for _ in range(count):
+                    # Launch a step, but don't run too far ahead of the devices.
                     values, of_step = step(values, next(iterator))
                     stats.append(of_step)
                     jax.block_until_ready(stats[-1 - _STEPS_AHEAD :][0])
+            # Between calls the variables hold the values.
             for variable, value in zip(variables, values, strict=True):
                 variable.assign(value)
             return np.stack(jax.device_get(stats))
@@ -258,7 +260,7 @@ class JaxDevices(Devices):
     def train_step(
         self, task: Task, model: keras.Model, optimizer: Optimizer, settings: StepSettings
     ) -> Any:
-        """Returns a jitted function: values of variables and a batch -> new values and statistics.
+        """Returns a jitted function of variables' values and a batch: new values, statistics.
 
         The variables are the model's trainable ones, then the optimizer's. Their memory is reused.
         """
@@ -267,16 +269,16 @@ class JaxDevices(Devices):
         count = len(model.trainable_variables)
 
         def update(values: list[Array], features: Features) -> tuple[list[Array], Array]:
-            # The schedule's rate and the step, of the state before the update.
+            # Learning rate and step of the state before the update.
             weights, state = values[:count], values[count:]
             with keras.StatelessScope(list(zip(optimizer.variables, state, strict=True))):
                 learning_rate = ops.cast(optimizer.learning_rate, "float32")
                 step = ops.convert_to_tensor(optimizer.iterations)
-            # Forward and backward pass of each replica on its share, summed over all of them.
+            # Forward and backward pass of each replica on its share, summed over all replicas.
             losses, grads = on_replicas(weights, step, features)
             squares = [ops.sum(ops.square(grad)) for grad in grads if grad is not None]
             stats = [sum(losses), *losses, learning_rate, ops.sqrt(sum(squares))]
-            # The update is of whole arrays: their sharding says where it runs.
+            # Update whole arrays; their sharding determines which device computes which part.
             weights, state = optimizer.stateless_apply(state, grads, weights)
             return [*weights, *state], ops.stack(stats)
 
@@ -286,9 +288,9 @@ class JaxDevices(Devices):
     def shapes(
         self, model: keras.Model, optimizer: Optimizer, features: Mapping[str, tuple[Any, Any]]
     ) -> tuple[Any, Any]:
-        """Returns the arguments of `train_step` without values, to compile it for other devices.
+        """Returns arguments of `train_step` without values, to compile it for other devices.
 
-        They are made from the shape and dtype of each feature of a global batch.
+        `features` maps each feature of a global batch to its shape and dtype.
         """
         variables = [*model.trainable_variables, *optimizer.variables]
         values = [
@@ -319,19 +321,20 @@ class JaxDevices(Devices):
         return lambda batch: jax.device_get(forward(_values(variables, everywhere), batch))
 
     def _on_replicas(self, function: Callable[..., Any], takes: Any, returns: Any) -> Any:
-        """Returns `function` as one of global arrays, which each replica calls on its share."""
-        # Without the check: with it JAX would itself sum the gradients of replicated weights over
-        # the replicas, for each micro-batch.
+        """Returns a function of global arrays that calls `function` on each replica's share."""
+        # With the check, JAX itself would sum the gradients of replicated weights over the replicas
+        # once for each micro-batch.
         return jax.shard_map(
             function, mesh=self._mesh, in_specs=takes, out_specs=returns, check_vma=False
         )
 
     def _shardings(self, model: keras.Model, optimizer: Optimizer) -> list[NamedSharding]:
-        """Returns where the values of the trainable variables and the optimizer's lie."""
+        """Returns the shardings of the trainable variables, then of the optimizer's variables."""
         weights = [self._same] * len(model.trainable_variables)
         return weights + [self._state_sharding(variable.shape) for variable in optimizer.variables]
 
     def _state_sharding(self, shape: Sequence[int]) -> NamedSharding:
+        # Divide the first axis that allows it.
         for axis, size in enumerate(shape):
             if self._shard_optimizer and size % self.num_replicas == 0:
                 return NamedSharding(self._mesh, PartitionSpec(*[None] * axis, _AXIS))
@@ -353,17 +356,17 @@ def connect(
 ) -> JaxDevices:
     """Connects the processes that train together, and returns the devices of all of them.
 
-    They are those of TF_CONFIG if it names more than one, else, on a TPU, those of its hosts.
-    JAX chooses the platform: a TPU or GPU if it has one's plugin, else the CPU. With `use_tpu` it
-    must be a TPU, of `num_tpu_cores` devices if given. What it compiles is kept in the user's cache
-    directory, unless JAX_COMPILATION_CACHE_DIR names another.
+    The processes are those of TF_CONFIG if it names more than one, or those of a TPU's hosts. JAX
+    chooses the platform: a TPU or GPU if its plugin is installed, otherwise the CPU. With `use_tpu`
+    it must be a TPU, with `num_tpu_cores` devices if given. Compiled programs are kept in the
+    user's cache directory, unless JAX_COMPILATION_CACHE_DIR names another.
     """
     import tensorflow as tf
 
-    tf.config.set_visible_devices([], "GPU")  # It only reads the input.
-    # It reports each platform that it doesn't find.
+    tf.config.set_visible_devices([], "GPU")  # TensorFlow only reads the input.
+    # JAX reports each platform that it doesn't find.
     logging.getLogger("jax").setLevel(logging.WARNING)
-    # The second start of a command finds its programs compiled.
+    # A second start of the same command finds its programs compiled.
     if not getattr(jax.config, "jax_compilation_cache_dir", None):
         caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         jax.config.update("jax_compilation_cache_dir", os.path.join(caches, "albert_tf", "jax"))
@@ -372,14 +375,15 @@ def connect(
         platform = jax.default_backend()
     except (RuntimeError, AssertionError) as error:  # JAX asserts that it has found one.
         named = os.environ.get("JAX_PLATFORMS")
-        what = f" of JAX_PLATFORMS={named}" if named else ""
+        where = f" of JAX_PLATFORMS={named}" if named else ""
         reason = next(iter(str(error).splitlines()), "there is none")
-        mend = "correct it, or unset it to let JAX choose" if named else "set JAX_PLATFORMS=cpu"
-        raise ValueError(f"JAX finds no device{what} ({reason}): {mend}") from error
+        remedy = "correct it, or unset it to let JAX choose" if named else "set JAX_PLATFORMS=cpu"
+        raise ValueError(f"JAX finds no device{where} ({reason}): {remedy}") from error
     if use_tpu:
         _check_tpu(platform, num_tpu_cores)
     devices = JaxDevices(shard_optimizer=shard_optimizer)
-    # Kernels that nobody has run on such a device, or with such libraries; all run one program.
+    # Nobody may have run the kernels on such a device or with such libraries: try them. If they
+    # fail in one process, all do without them, since all must run the same program.
     cause = jax_ops.why_not()
     if devices.any_process(cause is not None or jax_ops.accelerator() is None):
         os.environ["ALBERT_KERNELS"] = "off"
@@ -392,8 +396,8 @@ def _check_tpu(platform: str, num_tpu_cores: int | None) -> None:
     """Checks that JAX has found a TPU of so many devices."""
     if platform != "tpu":
         raise ValueError(
-            f"JAX finds no TPU here, only {platform}: install what docs/tpu.md tells on a TPU VM; "
-            "or leave `use_tpu` out to train on CPU or GPU"
+            f"JAX finds no TPU here, only {platform}: install the packages in docs/tpu.md on a TPU "
+            "VM, or leave `use_tpu` out to train on CPU or GPU"
         )
     if num_tpu_cores not in (None, jax.device_count()):
         raise ValueError(

@@ -1,8 +1,7 @@
 """Length buckets: which rows go into which batch, padded to one of a few static lengths.
 
-A plan is computed from the lengths of all rows. It depends only on its arguments, so that a run
-resumed at step t needs only t. It does not depend on the replicas either: they divide each batch
-among themselves.
+A plan is computed from the lengths of all rows, and depends only on its arguments: a run that
+resumes at step t needs only t. It does not depend on the replicas, which share each batch.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ import numpy as np
 
 from albert_tf.config import AlbertConfig
 
-# Most lengths where nothing else is asked for.
+# Default maximum number of lengths.
 USUAL_COUNT = 6
-# FLOP that a device computes in the time that XLA takes for one block of a training step, tracing
-# included; in evaluation both are a third.
-# Source: docs/performance.md: base's twelve blocks take 8 s on two cores, which train it at 500
-# positions/s, and 26 s before an H100, which trains it at 610,000.
+# FLOP that a device performs while XLA traces and compiles one block of a training step. In
+# evaluation, both the work and the compilation are a third.
+# Source: docs/performance.md: compiling ALBERT-base's twelve blocks takes 8 s on two cores, which
+# train 500 positions/s, and 26 s for an H100, which trains 610,000.
 _FLOP_WHILE_COMPILING = {"CPU": 2e11, "GPU": 7e14}
-# Most rows in all batches of a run: a plan takes 12 bytes for each, and 24 while it is made.
+# Largest total of rows in a run's batches: a plan takes 12 bytes per row, 24 while it is made.
 MOST_ROWS = 100_000_000
 
 
@@ -30,12 +29,12 @@ class LengthBatches:
     """The batches of T steps."""
 
     rows: np.ndarray  # `<int64>[T, B]`, the rows of each batch.
-    lengths: np.ndarray  # `<int64>[T]`, the number of positions its rows are padded to.
-    weights: np.ndarray  # `<float32>[T, B]`, 0 for rows that only fill up the last batch.
+    lengths: np.ndarray  # `<int64>[T]`, the padded length of each batch.
+    weights: np.ndarray  # `<float32>[T, B]`, 0 for rows that only fill the last batch.
 
 
 def compile_price(config: AlbertConfig, on_cpu: bool) -> float:
-    """Returns how many positions a model computes while XLA compiles a length, for any depth."""
+    """Returns how many positions a model of any depth computes while XLA compiles one length."""
     weights = config.hidden_size * (4 * config.hidden_size + 2 * config.intermediate_size)
     return _FLOP_WHILE_COMPILING["CPU" if on_cpu else "GPU"] / (6 * weights)
 
@@ -47,26 +46,27 @@ def choose_static_lengths(
     price: float = 0.0,
     on_cpu: bool = True,
 ) -> tuple[int, ...]:
-    """Chooses the bucket lengths that minimise padding, each row being padded to the next one.
+    """Chooses the bucket lengths that minimise padding; each row is padded to the next length.
 
     Args:
       row_lengths: `<int>[N]`, positions of each row, at most `max_seq_length`.
       max_seq_length: The longest length allowed.
       count: Maximum number of lengths.
-      price: Positions that each length must spare, since it has to be compiled.
-      on_cpu: Else all but `max_seq_length` are multiples of 8, as matrix units and kernels of GPUs
-        and TPUs want.
+      price: Positions of padding that each further length must save, since XLA compiles it.
+      on_cpu: If false, lengths except `max_seq_length` are multiples of 8, as GPU and TPU kernels
+        need.
 
     Returns:
       The lengths in ascending order; no row is longer than the last.
     """
+    # Only lengths that occur (rounded up) can be best.
     multiple = 1 if on_cpu else 8
     rounded = -(-np.asarray(row_lengths) // multiple) * multiple
     candidates, rows = np.unique(np.minimum(rounded, max_seq_length), return_counts=True)
-    # fitting[i]: rows that fit into the first i candidates.
+    # fitting[i]: number of rows that fit into the first i candidates.
     fitting = np.concatenate([[0], np.cumsum(rows)])
-    # least[i]: fewest positions for the first fitting[i] rows, and the lengths that achieve them;
-    # each iteration allows one more length.
+    # Dynamic programming. least[i]: fewest positions for the first fitting[i] rows; chosen[i]: the
+    # lengths that achieve it. Each iteration allows one more length.
     least = np.where(fitting == 0, 0.0, np.inf)
     chosen: list[tuple[int, ...]] = [()] * len(least)
     cheapest = np.inf
@@ -77,6 +77,7 @@ def choose_static_lengths(
             totals = positions[:i] + (fitting[i] - fitting[:i]) * length
             j = int(np.argmin(totals))
             least[i], chosen[i] = totals[j], (*previous[j], length)
+        # A length must save more padding than it costs to compile.
         if (cost := least[-1] + number * price) <= cheapest:
             cheapest, best = cost, chosen[-1]
     return best
@@ -92,8 +93,8 @@ def training_batches(
     """Plans a training run: every row once per epoch, without the last, incomplete batch.
 
     Each epoch shuffles all rows, sorts them by static length, cuts them into batches and shuffles
-    these. Rows of one static length stay in random order. A batch is that of all replicas, rows
-    have `row_lengths` `<int>[N]` positions, and the static lengths are ascending.
+    the batches. Rows of one static length stay in random order. A batch is for all replicas; row i
+    has `row_lengths[i]` positions, and the static lengths ascend.
     """
     buckets = _buckets(row_lengths, static_lengths)
     steps_an_epoch = len(buckets) // batch_size
@@ -103,8 +104,8 @@ def training_batches(
             "`train_batch_size`, or give more examples"
         )
     epochs = range(-(-num_steps // steps_an_epoch))
-    of_epochs = [_epoch(buckets, batch_size, steps_an_epoch, seed, epoch) for epoch in epochs]
-    rows = np.concatenate([np.empty((0, batch_size), np.int64), *of_epochs])[:num_steps]
+    batches = [_epoch(buckets, batch_size, steps_an_epoch, seed, epoch) for epoch in epochs]
+    rows = np.concatenate([np.empty((0, batch_size), np.int64), *batches])[:num_steps]
     weights = np.ones(rows.shape, np.float32)
     return LengthBatches(rows, _batch_lengths(rows, buckets, static_lengths), weights)
 
@@ -114,7 +115,7 @@ def epoch_batches(
 ) -> list[np.ndarray]:
     """Returns the rows of each batch of an epoch, as in training_batches.
 
-    The rows that are left, fewer than `batch_size`, are a last batch.
+    The remaining rows, fewer than `batch_size`, form a last batch.
     """
     buckets = _buckets(row_lengths, static_lengths)
     whole = _epoch(buckets, batch_size, len(buckets) // batch_size, seed, epoch)
@@ -125,9 +126,9 @@ def epoch_batches(
 def evaluation_batches(
     row_lengths: np.ndarray, batch_size: int, static_lengths: Sequence[int]
 ) -> LengthBatches:
-    """Plans one pass over all rows, longest first: running out of memory shows at once.
+    """Plans one pass over all rows, longest first, so that a lack of memory shows at once.
 
-    The last batch is filled up by repeating one of its rows, with weight 0.
+    Repeats of its last row, with weight 0, fill the last batch.
     """
     buckets = _buckets(row_lengths, static_lengths)
     order = np.argsort(-buckets, kind="stable")
@@ -148,7 +149,7 @@ def _epoch(
     """Returns the rows of an epoch's batches, `<int64>[steps_an_epoch, B]`."""
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(buckets))[: steps_an_epoch * batch_size]
-    # Stable: rows of one length stay in the order drawn.
+    # A stable sort keeps rows of one length in random order.
     batches = order[np.argsort(buckets[order], kind="stable")].reshape(-1, batch_size)
     return batches[rng.permutation(len(batches))]
 

@@ -1,7 +1,7 @@
 """The optimizers and the schedules of their learning rates, by name.
 
-To add one, add a row to OPTIMIZERS: a checkpoint holds whatever variables an optimizer has. No
-framework is imported before one is made, because scripts list the names in their --help.
+To add an optimizer, add a row to OPTIMIZERS: a checkpoint holds whatever variables it has. Nothing
+here imports a framework until an optimizer is created, because scripts list the names in --help.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def _lamb(*args: Any, **kwargs: Any) -> keras.optimizers.Optimizer:
     return Lamb(*args, **kwargs)
 
 
-# By name, a function of the learning rate's schedule and keyword arguments that makes one.
-# They are `global_clipnorm`, the largest norm of the gradients or None, and what the caller adds
-# (scripts: `weight_decay_rate`, `beta_1`, `beta_2` and `epsilon`).
+# Maps a name to a function that creates the optimizer from the schedule of its learning rate and
+# keyword arguments: `global_clipnorm`, the largest norm of the gradients or None, and the caller's
+# (scripts pass `weight_decay_rate`, `beta_1`, `beta_2` and `epsilon`).
 OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {"adamw": _adamw, "lamb": _lamb}
 
-# By name, a function of the number of all steps and of those of a decay: the step from which the
-# rate decays, to 0 at the last step.
+# Maps a name to a function of the numbers of all steps and of decay steps. It returns the step at
+# which the rate starts to decay, to 0 at the last step.
 SCHEDULES: dict[str, Callable[[int, int], int]] = {
     "linear": lambda steps, decay_steps: 0,
     "constant": lambda steps, decay_steps: steps,
@@ -40,7 +40,7 @@ SCHEDULES: dict[str, Callable[[int, int], int]] = {
 
 
 def count_decay_steps(decay_steps: int | None, num_train_steps: int) -> int:
-    """Returns the steps of a decay for which None means a tenth of all."""
+    """Returns the number of decay steps; None means a tenth of all steps."""
     return decay_steps or max(1, num_train_steps // 10)
 
 
@@ -56,20 +56,20 @@ def create_optimizer(
     decay_steps: int | None = None,
     **kwargs: Any,
 ) -> keras.optimizers.Optimizer:
-    """Creates the optimizer that the release trains with, AdamW or LAMB: clip, schedule, update.
+    """Creates the release's optimizer, AdamW or LAMB, with clipping and a schedule.
 
     Source: the release's `optimization.create_optimizer`.
 
     Args:
-      init_lr: Rate that the decay starts from.
+      init_lr: Learning rate at the start of the decay.
       num_train_steps: Updates until the rate is 0, unless it stays constant.
       num_warmup_steps: Updates of warm-up; 0 or None for no warm-up.
       optimizer: A name in OPTIMIZERS.
       poly_power: Exponent of the decay.
       start_warmup_step: Step at which the warm-up starts.
       clip_norm: Largest global norm of the gradients; None doesn't clip.
-      schedule: A name in SCHEDULES: what follows the warm-up.
-      decay_steps: Last updates in which the rate of "wsd" decays; None for a tenth of all.
+      schedule: A name in SCHEDULES, for the steps after the warm-up.
+      decay_steps: Number of final updates in which "wsd" decays; None for a tenth of all.
       **kwargs: Further arguments of the optimizer, such as `beta_2` of `AdamW`.
 
     Example:

@@ -1,4 +1,4 @@
-"""Shows the progress of a run: a line or a bar on the terminal, scalars for TensorBoard."""
+"""Reports the progress of a run: lines or a bar on the terminal, scalars for TensorBoard."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _BAR = "{percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt}, {elapsed} so far"
 
 
 class StepTimer:
-    """How long a step takes, reckoned from the later half of the loops so far."""
+    """Mean step time over the second half of the loops."""
 
     def __init__(self) -> None:
         self._loops: list[tuple[int, float]] = []
 
     def add(self, steps: int, seconds: float) -> None:
-        """Counts a loop: saving and evaluations are part of it, compilation is not."""
+        """Counts a loop, with saving and evaluation, but without compilation."""
         self._loops.append((steps, seconds))
 
     def step_seconds(self) -> float:
-        """Returns the seconds of a step; 0 if no loop has been counted."""
+        """Returns the seconds per step; 0 if no loop has been counted."""
         later = self._loops[len(self._loops) // 2 :] or [(1, 0.0)]
         steps, seconds = map(sum, zip(*later, strict=True))
         return seconds / steps
 
 
 class ProgressLog:
-    """Reports each loop of training steps; on a terminal with a bar, in a `with` statement.
+    """Reports each loop of training steps; in a `with` statement, a terminal also shows a bar.
 
     Args:
       directory: Directory for TensorBoard's files; None writes none.
-      num_train_steps: The last step of the run; None as long as it is not known.
+      num_train_steps: The last step of the run; None while it is unknown.
       examples_per_step: Examples per global batch.
       tokens_per_example: Positions per example, padding included.
     """
@@ -58,9 +58,9 @@ class ProgressLog:
         self.num_train_steps = num_train_steps
         self._examples_per_step = examples_per_step
         self._tokens_per_example = tokens_per_example
-        self._bar: tqdm | None = None  # In the `with` statement.
+        self._bar: tqdm | None = None  # Exists only within the `with` statement.
         self._timer = StepTimer()
-        self._last: tuple[int, float] | None = None  # The step at the last report, and when.
+        self._last: tuple[int, float] | None = None  # Step and time of the last report.
 
     def __enter__(self) -> ProgressLog:
         self._bar = bar(total=self.num_train_steps)
@@ -79,18 +79,20 @@ class ProgressLog:
           step: Updates done.
           stats: Means over the loop: `loss`, each loss by name, `learning_rate`, `grad_norm`.
           step_seconds: Seconds per step.
-          compiled: Whether it was a single step, compiled for its shapes: then neither rate nor
-            time left is shown.
+          compiled: Whether the loop was a single step that was compiled first. Its time says
+            nothing about the rate or the time left.
         """
+        # Rates, except of a step whose time is mostly compilation.
         rates = {}
         if not compiled:
             examples = self._examples_per_step / step_seconds
             tokens = examples * self._tokens_per_example
             rates = {"examples_per_second": examples, "tokens_per_second": tokens}
-        # The last of several losses is what is left of their sum.
+        # Name the parts of the loss except the last, which is the rest of the sum.
         losses = [name for name in stats if name.endswith("_loss")][:-1]
-        of_which = ", ".join(f"{name[:-5]} {four_digits(stats[name])}" for name in losses)
-        loss = f"loss {four_digits(stats['loss'])}" + (f" ({of_which})" if of_which else "")
+        parts = ", ".join(f"{name[:-5]} {four_digits(stats[name])}" for name in losses)
+        loss = f"loss {four_digits(stats['loss'])}" + (f" ({parts})" if parts else "")
+        # Estimate the time left by the clock, so that it includes saves and evaluations.
         if compiled:
             pace = f"compiled in {format_duration(step_seconds)}"
         else:
@@ -100,8 +102,8 @@ class ProgressLog:
                 self._timer.add(step - self._last[0], time.monotonic() - self._last[1])
             left = (self.num_train_steps - step) * (self._timer.step_seconds() or step_seconds)
             pace = f"{shown} examples/s | {format_duration(left)} left"
-        of = f"/{self.num_train_steps}" if self.num_train_steps else ""
-        logging.info("step %d%s | %s | %s", step, of, loss, pace)
+        total = f"/{self.num_train_steps}" if self.num_train_steps else ""
+        logging.info("step %d%s | %s | %s", step, total, loss, pace)
         if self._bar:
             self._bar.total = self.num_train_steps
             self._bar.update(step - self._bar.n)
@@ -111,25 +113,26 @@ class ProgressLog:
 
 
 def bar(parts: Iterable[Any] | None = None, total: int | None = None) -> Any:
-    """Returns `parts`; on a terminal a bar shows how many of them have been taken."""
+    """Returns `parts`; on a terminal, wrapped in a bar that counts the parts consumed."""
     if not log.on_terminal():
         return parts
     return tqdm(parts, total=total, bar_format=_BAR if total else None, leave=False)
 
 
 class ProgressBar(tqdm):
-    """Shows how much of the input is done, the rates, and the time left.
+    """Shows the share of the input that is done, the rates, and the time left.
 
-    A bar on a terminal, elsewhere an occasional line in the log. Used in a `with` statement.
+    On a terminal it is a bar, elsewhere an occasional line in the log. Use it in a `with`
+    statement.
 
     Args:
-      total_bytes: Stored bytes of the input.
-      done_bytes: How many of them an earlier run has done.
+      total_bytes: Size of the input in bytes, as stored.
+      done_bytes: Bytes that an earlier run has processed.
     """
 
     def __init__(self, total_bytes: int, done_bytes: int) -> None:
         shown = {"total": total_bytes, "initial": done_bytes, "unit": "B", "unit_scale": True}
-        # Blocks come in bursts: the mean since the start is steadier than the last rate.
+        # Blocks arrive in bursts: the mean since the start is steadier than the current rate.
         shown |= {"miniters": 1, "smoothing": 0}
         if not log.on_terminal():
             seconds = _SECONDS_BETWEEN_LINES
@@ -139,7 +142,7 @@ class ProgressBar(tqdm):
         self._output_tokens = 0
 
     def advance(self, position: int, output_tokens: int) -> None:
-        """Records that input up to `position` is done, with so many new output tokens."""
+        """Records that the input is done up to byte `position`, with new output tokens."""
         self._output_tokens += output_tokens
         rate = self._output_tokens / max(self.format_dict["elapsed"], 1e-9)
         self.set_postfix_str(f"{rate:,.0f} tokens/s", refresh=False)
@@ -147,7 +150,7 @@ class ProgressBar(tqdm):
 
 
 class _LogLines(io.TextIOBase):
-    """A file that writes its lines to the log."""
+    """A text file whose lines go to the log."""
 
     def write(self, text: str) -> int:
         if line := text.strip():
@@ -156,7 +159,7 @@ class _LogLines(io.TextIOBase):
 
 
 def write_metrics(directory: str, step: int, metrics: Mapping[str, float]) -> None:
-    """Writes a checkpoint's metrics for TensorBoard, as "eval" in the run's directory."""
+    """Writes a checkpoint's metrics for TensorBoard, to eval/ in the run's directory."""
     writer = tf.summary.create_file_writer(os.path.join(directory, "eval"))
     _write_scalars(writer, step, metrics)
     writer.close()

@@ -14,19 +14,19 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up that replaces the first steps of a stable rate and its polynomial decay.
 
     In the release's schedule the decay runs from step 0, not from the end of the warm-up, so the
-    rate starts at 0 and drops a little where the warm-up hands over. The first update therefore
-    moves no weight.
+    rate drops a little where the warm-up ends. The warm-up starts at a rate of 0, so the first
+    update moves no weight.
 
     Source: the release's `optimization.create_optimizer`; the stable rate: arXiv 2404.06395.
 
     Args:
-      init_lr: Rate that the warm-up heads for and the decay starts from.
+      init_lr: Learning rate at which the warm-up aims and the decay starts.
       num_train_steps: Step at which the rate reaches 0; it stays there.
       num_warmup_steps: Steps of warm-up, counted from `start_warmup_step`; 0 for none.
       poly_power: Exponent of the decay; 1.0 is linear.
       start_warmup_step: Step at which the warm-up starts. As in the release, the rate is
         negative before it (gradient ascent).
-      first_decay_step: Step at which the decay begins; `num_train_steps` for none at all.
+      first_decay_step: Step at which the decay begins; `num_train_steps` for no decay.
 
     Example:
       >>> rate = WarmupPolynomialDecay(0.1, num_train_steps=100, num_warmup_steps=10)
@@ -64,13 +64,15 @@ class WarmupPolynomialDecay(keras.optimizers.schedules.LearningRateSchedule):
             )
 
     def __call__(self, step: Any) -> Any:
-        """Returns the rate `<float32>[]` of the update after `step` `<int>[]` others."""
+        """Returns the learning rate `<float32>[]` of the update after `step` `<int>[]` updates."""
+        # The decay, from `first_decay_step` on.
         step = ops.cast(step, "float32")
         first, last = float(self.first_decay_step), float(self.num_train_steps)
         done = ops.maximum(ops.minimum(step, last) - first, 0.0) / max(last - first, 1.0)
         decayed = self.init_lr * ops.power(1.0 - done, self.poly_power)
         if not self.num_warmup_steps:
             return decayed
+        # The warm-up replaces the first steps.
         warm = step - float(self.start_warmup_step)
         warmed = self.init_lr * (warm / float(self.num_warmup_steps))
         return ops.where(warm < self.num_warmup_steps, warmed, decayed)

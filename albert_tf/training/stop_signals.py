@@ -1,4 +1,4 @@
-"""SIGINT (Ctrl-C) and SIGTERM as requests to stop, noticed even while TensorFlow computes."""
+"""Treats SIGINT (Ctrl-C) and SIGTERM as requests to stop, even while TensorFlow computes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import time
 from absl import logging
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-# GNU timeout signals its command and then the whole group, and who starts a run in a terminal may
-# pass on the Ctrl-C that the run has heard itself: what follows so soon is the same request.
+# GNU timeout signals its command and then the whole process group, and a wrapper may pass on a
+# Ctrl-C that the run has received itself. Signals within this time are the same request.
 _ONE_REQUEST_SECONDS = 1.0
 
 
 class StopSignals:
-    """Within this context, a first signal asks to stop, and a later one ends the process at once.
+    """Context in which a first signal asks to stop, and a later one ends the process at once.
 
-    Signals within a second of the first one are part of it.
+    Signals within a second of the first are the same request.
 
-    Python runs its own handlers between two lines of the main thread, which may be minutes away
-    while a step is compiled. So a thread waits for the signals. Outside the main thread no handler
-    can be set, and signals go unnoticed.
+    Python runs signal handlers between two lines of the main thread, which may be minutes away
+    while a step is compiled. Therefore a thread waits for the signals. Outside the main thread no
+    handler can be set, and signals go unnoticed.
 
     Attributes:
       requested: The signal that asked to stop; None if there was none.
@@ -34,9 +34,9 @@ class StopSignals:
         self._unsaved = False
 
     def set_unsaved(self, unsaved: bool) -> None:
-        """Sets whether there is unsaved work; at first there is none.
+        """Sets whether there is unsaved work; initially there is none.
 
-        Without any, the first signal already ends the process at once, with exit code 0.
+        Without unsaved work the first signal ends the process at once, with exit code 0.
         """
         self._unsaved = unsaved
         if self.requested and not unsaved:
@@ -48,7 +48,7 @@ class StopSignals:
             self._read_end, self._write_end = os.pipe()
             os.set_blocking(self._write_end, False)
             self._fd_before = signal.set_wakeup_fd(self._write_end)
-            # Without a Python handler the signal would have its default effect.
+            # A handler that does nothing, lest the signal have its default effect.
             self._handlers_before = [signal.signal(number, lambda *_: None) for number in _SIGNALS]
             threading.Thread(target=self._listen, daemon=True).start()
         return self
@@ -68,11 +68,13 @@ class StopSignals:
 
     def _hear(self, received: signal.Signals) -> None:
         now = time.monotonic()
+        # A later signal ends the process, unless it belongs to the first.
         if self.requested:
             if now - self._requested_at < _ONE_REQUEST_SECONDS:
                 return
             logging.info("stopped immediately by a second signal, %s", received.name)
             _exit(128 + received)
+        # The first one lets the loop under way finish and save, if there is something to save.
         self.requested, self._requested_at = received, now
         if not self._unsaved:
             self._end()

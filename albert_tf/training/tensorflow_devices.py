@@ -1,4 +1,4 @@
-"""The replicas of a tf.distribute strategy, and one update on them."""
+"""Training on TensorFlow: the replicas of a tf.distribute strategy, and one update on them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from albert_tf.training.interfaces import (
 )
 from albert_tf.types import Features
 
-# Names a worker that no longer answers in TensorFlow's messages; more follows a device's name.
+# The name of a worker that no longer answers, in TensorFlow's messages. A device's name, which
+# looks alike, continues.
 _LOST_WORKER = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)\b(?!/device)")
 
 
@@ -43,15 +44,15 @@ def create_strategy(
     master: str | None = None,
     num_tpu_cores: int | None = None,
 ) -> tf.distribute.Strategy:
-    """Chooses a strategy for the machine.
+    """Chooses the strategy to train with.
 
-    A TPU if asked for, by its name or grpc address ("local" on a TPU VM) and, where Google Cloud
-    does not tell them, its zone and project; it must have `num_tpu_cores` cores, if given.
-    Otherwise all workers of TF_CONFIG, if it names more than one; else all GPUs of this machine (or
-    all logical CPUs, if several are configured); else its one device.
+    With `use_tpu` it is a TPU, found by its name or grpc address ("local" on a TPU VM) and, if
+    Google Cloud does not provide them, its zone and project. The TPU must have `num_tpu_cores`
+    cores, if given. Otherwise the strategy has all workers of TF_CONFIG, if it names more than one;
+    or all GPUs of this machine (or all logical CPUs, if there are several); or the one device.
     """
     if use_tpu:
-        if tf_config.num_workers() > 1:  # Each would train alone, and write the same files.
+        if tf_config.num_workers() > 1:  # Each would train alone and write the same files.
             raise ValueError(
                 f"TF_CONFIG names {tf_config.num_workers()} workers, but TensorFlow trains on a "
                 "TPU from one process: set `backend=jax` on each, or unset TF_CONFIG and give "
@@ -62,7 +63,7 @@ def create_strategy(
         tf_config.log_others()
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
         if threading.current_thread() is threading.main_thread():
-            # TensorFlow takes it as a notice, and would go on.
+            # TensorFlow treats the signal as a notice of preemption, and would go on.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         return strategy
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
@@ -72,7 +73,7 @@ def create_strategy(
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process is the one that writes files."""
+    """Whether this process writes the files."""
     resolver = strategy.cluster_resolver
     if resolver is None or isinstance(strategy, tf.distribute.TPUStrategy):
         return True
@@ -85,7 +86,7 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 @tf.function(autograph=False)
 def _mean_over_replicas(strategy: tf.distribute.Strategy, values: tf.Tensor) -> tf.Tensor:
     def mean(x: tf.Tensor) -> tf.Tensor:
-        # The reduction needs the device of its operand; an argument has none.
+        # The reduction needs its operand's device, which an argument does not have.
         x = tf.identity(x)
         return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, x)
 
@@ -106,7 +107,7 @@ def _tpu_strategy(
     # Any error: Google's packages, which find a TPU by its name, raise errors of their own.
     except Exception as error:
         reason = files.reason(error)
-        first = reason.partition(". ")[0]  # What follows is of TensorFlow's insides.
+        first = reason.partition(". ")[0]  # The rest describes TensorFlow's internals.
         raise ValueError(
             f"TPU {name!r} can't be used ({first}): {_tpu_remedy(name, reason)}; or leave "
             "`use_tpu` out to train on CPU or GPU"
@@ -120,7 +121,7 @@ def _tpu_strategy(
 
 
 def _tpu_remedy(name: str, reason: str) -> str:
-    """Returns advice for a TPU that was not found; TensorFlow's messages have none."""
+    """Returns advice for a TPU that was not found, since TensorFlow's messages have none."""
     packages = {
         (distribution.metadata["Name"] or "").lower().replace("_", "-")
         for distribution in importlib.metadata.distributions()
@@ -131,22 +132,22 @@ def _tpu_remedy(name: str, reason: str) -> str:
         return "this TensorFlow has no TPU support: install the packages in docs/tpu.md"
     if packages & {"tensorflow", "tensorflow-cpu"}:
         return (
-            "tensorflow and tensorflow-tpu are installed over each other: install the packages in "
-            "docs/tpu.md into a new environment"
+            "tensorflow and tensorflow-tpu are both installed: install the packages in docs/tpu.md "
+            "into a new environment"
         )
     if name != "local":
         return "check `tpu_name`, `tpu_zone` and `gcp_project`"
     if "lockfile" in reason or "in use" in reason:
-        return "another process is using it: stop that first"
+        return "another process is using it: stop that process first"
     return "this machine has no TPU: run on a TPU VM"
 
 
 class TrainStep:
-    """Forward and backward pass, sum over replicas, clip, update.
+    """One update: forward and backward pass, sum over replicas, clipping, optimizer.
 
-    Called in replica context on this replica's share of a global batch. The result depends on the
-    global batch, not on how replicas and micro-batches split it: each loss is a sum over a weight,
-    and the weights are summed over the whole batch first. (Dropout masks do depend on the split;
+    Call it in replica context on this replica's share of a global batch. The result depends on the
+    global batch, not on its split into replicas and micro-batches: each loss is a sum divided by a
+    weight that has been summed over the whole batch first. (Dropout masks depend on the split:
     they are a function of seed, step, replica and micro-batch.)
     """
 
@@ -158,8 +159,7 @@ class TrainStep:
         settings: StepSettings | None = None,
     ) -> None:
         settings = settings or StepSettings()
-        # Optimizers sum over the replicas as well: AdamW unless told otherwise, Keras' own in this
-        # method.
+        # This step sums the gradients over the replicas, so the optimizer must not do it again.
         if hasattr(optimizer, "sum_over_replicas"):
             optimizer.sum_over_replicas = False
         else:
@@ -178,18 +178,18 @@ class TrainStep:
         )
 
     def __call__(self, features: Features) -> tf.Tensor:
-        """Performs one update on this replica's features, of static shape but for their length.
+        """Performs one update on this replica's features; only their length may be dynamic.
 
         Returns `<float32>[len(stat_names)]`, the same on all replicas.
         """
-        # The whole batch's weights come first: each replica's losses are shares of its means.
+        # The weights of the whole batch: each replica's losses are shares of its means.
         context = tf.distribute.get_replica_context()
         weights = context.all_reduce(tf.distribute.ReduceOp.SUM, self._task.loss_weights(features))
         local = self._accumulate(features, weights, context.replica_id_in_sync_group)
-        # The sums of all replicas, and with them the losses and gradients of the whole batch.
+        # Sum over all replicas: the losses and gradients of the whole batch.
         sums, grads = context.all_reduce(tf.distribute.ReduceOp.SUM, local)
         losses = self._task.losses(sums, weights)
-        # Clip and update: a weight that no loss depends on has no gradient, and stays as it is.
+        # Clip and update. A weight that no loss depends on has no gradient and stays unchanged.
         variables = [self._model.trainable_variables[i] for i in sorted(grads)]
         grads = [grads[i] for i in sorted(grads)]
         learning_rate = tf.cast(self._optimizer.learning_rate, tf.float32)
@@ -198,14 +198,14 @@ class TrainStep:
         return tf.stack(stats)
 
     def _accumulate(self, features: Features, weights: Any, replica: Any) -> Any:
-        """Returns this replica's loss sums, and its share of the gradients of the total loss."""
+        """Returns this replica's loss sums and its share of the gradients of the total loss."""
         count = self._accumulation_steps
         first_pass = tf.cast(replica, tf.int32) * count
         if count == 1:
             return self._gradients(features, weights, self._dropout_seed(first_pass))
 
         def split(x: tf.Tensor) -> tf.Tensor:
-            # At most the length is not static.
+            # Only the length may be dynamic.
             rest = [-1 if size is None else size for size in x.shape[1:]]
             return tf.reshape(x, [count, x.shape[0] // count, *rest])
 
@@ -213,12 +213,13 @@ class TrainStep:
             micro_batch = {name: feature[i] for name, feature in micro_batches.items()}
             return self._gradients(micro_batch, weights, self._dropout_seed(first_pass + i))
 
+        # The first micro-batch gives the loop's initial value, the others are added to it.
         micro_batches = {name: split(feature) for name, feature in features.items()}
         _, total = tf.while_loop(
             lambda i, _: i < count,
             lambda i, total: (i + 1, tf.nest.map_structure(tf.add, total, one(i))),
             (1, one(0)),
-            parallel_iterations=1,  # By default several passes, and their activations, overlap.
+            parallel_iterations=1,  # Otherwise several passes, and their activations, overlap.
         )
         return total
 
@@ -226,19 +227,19 @@ class TrainStep:
         return dropout.pass_seed(self._seed, self._optimizer.iterations, number)
 
     def _micro_step(self, features: Features, weights: Any, dropout_seed: tf.Tensor) -> Any:
-        """Returns the loss sums, and the gradients (those not None) by variable index."""
+        """Returns the loss sums, and the gradients that are not None by variable index."""
         with tf.GradientTape() as tape:
             outputs = self._model(features, training=True, dropout_seed=dropout_seed)
             sums = self._task.loss_sums(outputs, features)
             loss = tf.add_n(self._task.losses(sums, weights))
         variables = [variable.value for variable in self._model.trainable_variables]
         grads = enumerate(tape.gradient(loss, variables))
-        # Dense: sum over replicas, norm and clipping must not see a gather's duplicate rows.
+        # Make them dense: a gather's duplicate rows would make the norm, and the clipping, wrong.
         return sums, {i: tf.convert_to_tensor(grad) for i, grad in grads if grad is not None}
 
 
 class TensorFlowDevices(Devices):
-    """The replicas of a strategy, from create_strategy."""
+    """The replicas of a strategy that create_strategy returned."""
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         self._strategy = strategy
@@ -253,7 +254,7 @@ class TensorFlowDevices(Devices):
         self.static_shapes = not self.on_cpu
 
     def __exit__(self, error_type: object, error: BaseException | None, traceback: object) -> None:
-        """Says in one line which other worker was lost, if that is why the run ends."""
+        """Names the lost worker in one line, if the run ends because a worker was lost."""
         if self.num_processes == 1 or not isinstance(error, tf.errors.OpError):
             return
         cause = files.reason(error)
@@ -274,7 +275,7 @@ class TensorFlowDevices(Devices):
         return means.numpy().tolist()
 
     def host_values(self, tensors: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-        # On a CPU it is the variable's own memory, in which TensorFlow then updates nothing.
+        # On a CPU this shares the variable's memory; TensorFlow then writes updates elsewhere.
         with tf.device("CPU"):
             return {
                 name: tf.identity(tf.convert_to_tensor(tensor)) for name, tensor in tensors.items()
@@ -283,10 +284,10 @@ class TensorFlowDevices(Devices):
     # --- batches ----------------------------------------------------------------------------
 
     def iterator(self, input_fn: InputFn) -> Iterator[Any]:
-        """Returns an iterator over a host's dataset, untuned.
+        """Returns an iterator over a host's dataset, without autotuning.
 
-        The iterators that tf.distribute puts on each device are tuned whatever the dataset's
-        options; they are used only for TPUs, where they also feed the hosts of a pod.
+        tf.distribute's own iterators tune themselves whatever the dataset's options. Only TPUs use
+        them, because they also feed the hosts of a pod.
         """
         if self._on_tpu:
             return iter(
@@ -308,18 +309,18 @@ class TensorFlowDevices(Devices):
             return next(iterator)
         return self._strategy.experimental_distribute_values_from_function(lambda _: next(iterator))
 
-    # --- what runs on the devices -----------------------------------------------------------
+    # --- programs on the devices ------------------------------------------------------------
 
     def train_steps(
         self, task: Task, model: keras.Model, optimizer: Optimizer, settings: StepSettings
     ) -> RunSteps:
         train_step = TrainStep(task, model, optimizer, settings)
 
-        # Nothing there is Python that AutoGraph must rewrite, at more than a second a run.
+        # No Python in there needs AutoGraph, which would take more than a second per run.
         @tf.autograph.experimental.do_not_convert
         def step(iterator: Any) -> tf.Tensor:
             replicas = self._strategy.run(train_step, args=(self._next_batch(iterator),))
-            # All replicas hold the same numbers: they have been summed.
+            # All replicas hold the same numbers, since they have been summed.
             return self._first(replicas)
 
         @tf.function
@@ -353,7 +354,7 @@ class TensorFlowDevices(Devices):
             replicas = self._strategy.run(function, args=(batch,))
             return tf.nest.map_structure(lambda x: self._strategy.gather(x, axis=0), replicas)
 
-        # As many traces as lengths are meant; called itself, `rows` would warn of them.
+        # One trace per length is intended; calling `rows` itself would warn about them.
         return lambda batch: _arrays(rows.get_concrete_function(batch)(batch))
 
     def _first(self, replicas: Any) -> tf.Tensor:

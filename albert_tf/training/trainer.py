@@ -1,4 +1,4 @@
-"""Trainer: the training loop, what feeds each step, and what a checkpoint holds."""
+"""Trainer: the training loop, the input of each step, and the contents of a checkpoint."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from albert_tf.training.progress import ProgressLog, bar
 from albert_tf.training.stop_signals import StopSignals
 from albert_tf.types import Array, Features
 
-# An on-device loop is kept this short, whatever steps_per_loop allows: users want to see a progress
-# line, and after SIGTERM a process has some 30 seconds to save.
+# Longest on-device loop, whatever steps_per_loop allows: users want to see progress, and after
+# SIGTERM a process has about 30 seconds to save.
 _LOOP_SECONDS = 10.0
-# Its length is that of the slowest of so many loops before it: on a busy machine, steps differ.
+# The slowest of this many recent loops sets the pace, since steps vary on a busy machine.
 _LOOPS_REMEMBERED = 10
 
 
@@ -40,10 +40,10 @@ class Trainer:
 
     Args:
       task: Defines model, losses and metrics.
-      devices: Where it runs.
+      devices: Devices to run on.
       output_dir: Existing directory for checkpoints and summaries.
-      make_optimizer: Makes the optimizer; None only evaluates.
-      settings: How a step is computed; its seed also initialises the weights. None for defaults.
+      make_optimizer: Makes the optimizer; None for a Trainer that only evaluates.
+      settings: How to compute a step; their seed also initialises the weights. None for defaults.
 
     Example:
       >>> import tensorflow as tf
@@ -76,7 +76,7 @@ class Trainer:
         self.devices = devices
         self.output_dir = output_dir
         self._writer = CheckpointWriter(output_dir)
-        self._seconds = 0.0  # Of training, as the checkpoint that was restored holds them.
+        self._seconds = 0.0  # Training time so far, according to the restored checkpoint.
         settings = settings or StepSettings()
         keras.utils.set_random_seed(settings.seed)
         with devices.scope():
@@ -85,8 +85,8 @@ class Trainer:
             if self.optimizer:
                 self.optimizer.build(self.model.trainable_variables)
         if self.optimizer:
-            self._of_steps = (task, self.model, self.optimizer, settings)
-            self._train_runs = devices.train_steps(*self._of_steps)
+            self._step_parts = (task, self.model, self.optimizer, settings)
+            self._train_runs = devices.train_steps(*self._step_parts)
         self._metrics = devices.summed(self.model, self._metric_pairs)
 
     @property
@@ -100,7 +100,7 @@ class Trainer:
         expand_group0: bool = False,
         any_depth: bool = False,
     ) -> bool:
-        """Sets the model's initial weights, and says in the log where they come from.
+        """Sets the model's initial weights, and logs their origin.
 
         Removes checkpoints in output_dir that a killed process left half-written.
 
@@ -110,7 +110,7 @@ class Trainer:
           any_depth: See conversion.load_weights.
 
         Returns:
-          Whether they are a checkpoint's in output_dir: the run resumes.
+          Whether the run resumes from a checkpoint in output_dir.
         """
         # 1. Resume from output_dir.
         latest = checkpoint.latest(self.output_dir)
@@ -128,7 +128,7 @@ class Trainer:
                 expand_group0=expand_group0,
                 any_depth=any_depth,
                 replace_heads=True,
-                # If the config is the one beside init_checkpoint, it has already been read.
+                # The caller has read a config; one beside init_checkpoint need not be valid.
                 replace_config=True,
                 classes=self.task.classes,
             )
@@ -139,9 +139,9 @@ class Trainer:
         return False
 
     def digest(self) -> int:
-        """Returns a number that differs if weights or step do, to compare workers by.
+        """Returns a checksum of weights and step, by which to compare workers.
 
-        Each worker assigns what it reads, so a difference would go unnoticed.
+        Each worker loads its own files, so that a difference would go unnoticed.
         """
         state = self.devices.host_values(conversion.named_weights(self.model))
         number = self.step if self.optimizer else 0
@@ -161,10 +161,11 @@ class Trainer:
         after_save: Callable[[], bool] | None = None,
         deadline: Deadline | None = None,
     ) -> bool:
-        """Trains up to a given step, with checkpoints on the way; returns whether it is over.
+        """Trains up to a given step and saves checkpoints; returns whether the run is complete.
 
-        Steps go on while one is written; whatever ends the run waits for it. SIGINT and SIGTERM end
-        it early, after a checkpoint; or, if there is nothing to save, the process with exit code 0.
+        Training continues while a checkpoint is written, but never ends before it is complete.
+        SIGINT and SIGTERM end the training early, after a checkpoint. If there is nothing to save,
+        they end the process with exit code 0.
 
         Args:
           source: Makes a host's dataset, from the Trainer's current step.
@@ -172,10 +173,10 @@ class Trainer:
           num_train_steps: The step to train up to.
           steps_per_loop: Maximum number of steps per on-device loop.
           save_steps: Steps between checkpoints.
-          keep_max: Checkpoints to keep; 0 keeps all.
-          after_save: Called when a checkpoint is written that no signal asked for; True ends the
+          keep_max: Number of checkpoints to keep; 0 keeps all.
+          after_save: Called after each checkpoint, unless a signal asked for it; True ends the
             training. It may change weights, moments and step if it restores that checkpoint.
-          deadline: Says when the decay of a timed run begins, with which it gets its last step.
+          deadline: Decides when the decay of a timed run begins, and thereby its last step.
 
         Raises:
           NonFiniteLossError: If a loss becomes NaN or infinite. Nothing is saved then.
@@ -192,32 +193,32 @@ class Trainer:
             deadline.used = self._seconds
         with StopSignals() as signals, self._writer, progress:
             while not (is_over or is_stopped):
-                # The devices run up to the next checkpoint before the host looks again, but for
-                # seconds only. The first step of a length runs alone: it is compiled, which tells
-                # nothing of the time that a step takes.
+                # Plan a loop up to the next checkpoint, but only a few seconds long. The first step
+                # of each length runs alone: its time is mostly compilation.
                 count = min(steps_per_loop, save_steps - step % save_steps, stop - step)
                 quick = int(_LOOP_SECONDS / max(step_seconds)) if step_seconds else 1
                 known = iterators.count_known(step, min(count, max(1, quick)))
                 count, compiled = max(1, known), not known
 
-                # Feed and run them.
+                # Run it.
                 start = time.monotonic()
                 stats = self._train_runs(iterators.runs(step, count))
                 signals.set_unsaved(True)
                 ended, since = time.monotonic(), ended
 
-                # All workers go by one time, and all stop if any of them was told to: else some
-                # would wait for the others for ever.
+                # All workers use the same times, and all stop if a signal reached any of them.
+                # Otherwise some would wait for the others forever.
                 seconds, passed, told = self.devices.mean_over_processes(
                     (ended - start) / count, ended - since, float(signals.requested is not None)
                 )
                 is_stopped = told > 0
 
-                # Nothing goes on, or is saved, after a loss that is not a number, or after a
-                # checkpoint that could not be written.
+                # Raise if a checkpoint could not be written or a loss is not finite, before
+                # anything else is saved.
                 self._writer.check()
                 self._check_finite(stats, step, saved)
                 step += count
+                # Report the loop; a timed run's last step is an estimate until its decay begins.
                 if deadline:
                     deadline.add(count, passed, compiled)
                     stop, progress.num_train_steps = deadline.decay(step)
@@ -225,11 +226,11 @@ class Trainer:
                 if not compiled:
                     step_seconds.append(seconds)
 
-                # From its decay on a timed run is one of so many steps.
+                # When its decay begins, a timed run becomes one of a fixed number of steps.
                 if deadline and stop == step:
                     stop = num_train_steps = progress.num_train_steps
                     self.optimizer.learning_rate = deadline.settle(step, stop)
-                    self._train_runs = self.devices.train_steps(*self._of_steps)
+                    self._train_runs = self.devices.train_steps(*self._step_parts)
                     iterators.known.clear()
                     deadline = None
 
@@ -244,10 +245,10 @@ class Trainer:
                         is_over = after_save() or is_over
                         signals.set_unsaved(True)
             self.wait_until_saved()
-            # A signal from here on ends the process, unless one has asked to stop already.
+            # From here on a signal ends the process, unless an earlier one asked to stop.
             signals.set_unsaved(is_stopped)
         if is_stopped:
-            # Even after the last step: evaluation and export are left to the next start.
+            # This holds even after the last step: the next start evaluates and exports.
             logging.info("stopped at step %d: the same command resumes from there", step)
         return not is_stopped
 
@@ -267,14 +268,14 @@ class Trainer:
     def save(self, keep_max: int, deadline: Deadline | None = None) -> None:
         """Starts to write a checkpoint of the run's state; see `wait_until_saved`.
 
-        It holds the weights by the release's names, the optimizer's variables by those of `_slots`,
-        such as `<weight>/adam_m`, and the number of updates, `global_step`; before the decay of a
-        timed run also the seconds used.
+        It holds the weights under the release's names, the optimizer's variables under the names
+        of `_slots`, such as `<weight>/adam_m`, and the number of updates, `global_step`. Before
+        the decay of a timed run it also holds the seconds used.
 
-        Only while the state is copied to the host, and the checkpoint before is written, does it
-        hold up the devices. An error in writing is raised by a later call.
+        The devices wait only until the previous checkpoint is written and the state is copied to
+        the host. A later call raises an error in writing.
         """
-        self._writer.wait()  # First: the host need not hold two states.
+        self._writer.wait()  # Before the copy, so that the host holds only one state.
         named = conversion.named_weights(self.model)
         state = {**named, **_slots(self.optimizer, named), _STEP: np.int64(self.step)}
         if deadline:
@@ -289,7 +290,7 @@ class Trainer:
         self.devices.wait_for_all()
 
     def restore(self, prefix: str) -> int:
-        """Restores a checkpoint that a Trainer, or the release, wrote of this task's model.
+        """Restores a checkpoint of this task's model, written by a Trainer or by the release.
 
         Returns:
           The checkpoint's step. The optimizer has its variables and the step; without one only the
@@ -297,10 +298,11 @@ class Trainer:
           than the task's is put into theirs.
         """
         stored = checkpoint.read(prefix)
+        # Weights, strictly by name.
         slots = {}
         if self.optimizer:
             slots = _slots(self.optimizer, conversion.named_weights(self.model))
-        else:  # The rows of slots would have to be moved as well.
+        else:  # Not for training: the rows of slots would have to move as well.
             stored = labels.in_order(prefix, stored, self.task.classes, leave_others=False)
         report = conversion.load_tensors(self.model, prefix, stored)
         missing = [*report.missing, *(name for name in (*slots, _STEP) if name not in stored)]
@@ -309,6 +311,7 @@ class Trainer:
                 f"checkpoint {prefix} lacks {', '.join(missing)}: it was not saved by such a "
                 "training run; give another `output_dir`, and start from it with `init_checkpoint`"
             )
+        # The optimizer's variables, the step, and the seconds of a timed run.
         found = arrays.as_float32({name: stored[name] for name in slots}, prefix)
         for name, slot in slots.items():
             slot.assign(found[name])
@@ -321,7 +324,7 @@ class Trainer:
     def evaluate(self, *input_fns: InputFn) -> dict[str, float]:
         """Returns the task's metrics over a whole dataset, by name, and their total `loss`.
 
-        Each function makes a host's finite dataset of a part of the data. A metric with weight 0,
+        Each function makes a host's finite dataset of a part of the data. A metric of weight 0,
         for example if no piece is masked, is 0.
         """
         totals: dict[str, np.ndarray] = {}
@@ -341,19 +344,19 @@ class Trainer:
         return {name: ops.stack(pair) for name, pair in metrics.items()}
 
 
-# --- what feeds each step ---------------------------------------------------------------------
+# --- the input of each step -------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class InputByLength:
-    """Batches of several lengths, and which length each step takes.
+    """Batches of several lengths, and the length of each step.
 
-    A step is compiled once for each shape: so each length has its own dataset, and the host picks.
-    Where no shape is needed, several lengths may go by one number.
+    A step is compiled once for each shape, so each length has its own dataset, and the host picks
+    one. Where shapes need not be static, one number may stand for several lengths.
 
     Attributes:
-      input_fns: By length, a function that makes a host's dataset of the batches of that length, in
-        step order, from the Trainer's current step.
+      input_fns: Maps a length to a function that makes a host's dataset of the batches of that
+        length, in step order, from the Trainer's current step.
       lengths: `<int>[T]`, the length at each step of the run, from step 0.
     """
 
@@ -362,7 +365,7 @@ class InputByLength:
 
 
 class StepIterators:
-    """Splits the steps from `first_step` on into runs, each fed by batches of one length."""
+    """Splits the steps from `first_step` on into runs of batches of one length."""
 
     def __init__(
         self,
@@ -372,7 +375,7 @@ class StepIterators:
         num_steps: int,
     ) -> None:
         if callable(source):
-            # A broadcast: one number in memory, however many steps.
+            # A broadcast array: one number in memory, whatever the number of steps.
             source = InputByLength({0: source}, np.broadcast_to(0, num_steps))
             lengths = [0]
         else:
@@ -382,12 +385,12 @@ class StepIterators:
         self.known: set[int] = set()  # Lengths for which a step has been compiled.
 
     def count_known(self, step: int, most: int) -> int:
-        """Returns how many steps from a step on, at most `most`, have lengths that ran before."""
+        """Counts the steps from a step on, at most `most`, whose lengths have been compiled."""
         lengths = self._lengths[step : step + most].tolist()
         return next((i for i, each in enumerate(lengths) if each not in self.known), most)
 
     def runs(self, step: int, count: int) -> Iterator[Run]:
-        """Yields runs of one length, an iterator and its number of steps, from a step on."""
+        """Yields the runs of `count` steps: an iterator, and the steps to take from it."""
         lengths = self._lengths[step : step + count]
         cuts = [0, *(np.flatnonzero(np.diff(lengths)) + 1).tolist(), count]
         self.known |= set(lengths.tolist())
@@ -395,7 +398,7 @@ class StepIterators:
             yield self._iterators[int(lengths[start])], end - start
 
 
-# --- what a checkpoint holds of an optimizer, and what writes it -------------------------------
+# --- the optimizer in a checkpoint, and the thread that writes checkpoints ----------------------
 
 _STEP = "global_step"
 _SECONDS = f"{names.OPTIMIZER}seconds"
@@ -406,23 +409,23 @@ def _slots(
 ) -> dict[str, keras.Variable]:
     """Returns an optimizer's variables by their names in a checkpoint.
 
-    One that belongs to a weight is `<weight>/<slot>`, such as output_bias/adam_m; one that belongs
-    to none is `optimizer/<its number>`. The step is stored apart, a learning rate is a setting.
+    A weight's variable is `<weight>/<slot>`, such as output_bias/adam_m; any other is
+    `optimizer/<its number>`. The step is stored separately, and the learning rate is a setting.
     """
-    # Keras names it after the weight's path: of dense/kernel it is dense_kernel_adam_m.
+    # Keras names a variable after the weight's path: dense_kernel_adam_m for dense/kernel.
     weights = {variable.path.replace("/", "_"): name for name, variable in named.items()}
     slots = {}
     for number, variable in enumerate(optimizer.variables):
         if variable.name in ("iteration", "learning_rate"):
             continue
         words = variable.name.split("_")
-        # The longest name of a weight that it begins with.
+        # The weight with the longest matching name.
         of_weight = ["_".join(words[:count]) for count in range(len(words) - 1, 0, -1)]
         owner = next((name for name in of_weight if name in weights), None)
         if owner:
             slots[f"{weights[owner]}/{variable.name.removeprefix(owner + '_')}"] = variable
         else:
-            # Not by its name: Keras numbers nameless ones by all that a process has made.
+            # Not by name: Keras numbers unnamed variables across the whole process.
             slots[f"{names.OPTIMIZER}{number}"] = variable
     return slots
 
@@ -430,8 +433,8 @@ def _slots(
 class CheckpointWriter:
     """Writes one checkpoint at a time, in a thread.
 
-    An error in writing is raised by the next call of `check` or `wait`. A `with` statement waits
-    for its last checkpoint, whatever ends it.
+    The next call of `check` or `wait` raises an error in writing. A `with` statement always waits
+    for its last checkpoint.
     """
 
     def __init__(self, directory: str) -> None:
@@ -446,9 +449,9 @@ class CheckpointWriter:
         self.wait()
 
     def start(self, step: int, tensors: Mapping[str, Any], keep_max: int) -> None:
-        """Starts to write a checkpoint; to be called after `wait`.
+        """Starts to write a checkpoint; call `wait` first.
 
-        Args: see checkpoint.save; nothing may change the tensors any more.
+        Args: see checkpoint.save; nothing may change the tensors afterwards.
         """
         self._started = self._thread.submit(self._write, step, tensors, keep_max)
 
@@ -458,7 +461,7 @@ class CheckpointWriter:
             self.wait()
 
     def wait(self) -> None:
-        """Waits until the checkpoint is written, and listed; raises the error if it can't be."""
+        """Waits until the checkpoint is written and listed; raises the error if that fails."""
         started, self._started = self._started, None
         if started:
             started.result()
