@@ -1,1 +1,1 @@
-"""How a script starts and ends: settings, quiet imports, errors in a line, and its figures."""
+"""Shared by all commands: flags from settings, logs, errors in one line, TF_CONFIG, figures."""

@@ -1,4 +1,4 @@
-"""User errors, including those in a --flagfile, end a script with a one-line message."""
+"""A user's error ends a command with a line that names flags, not with a traceback."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from albert_tf.storage import files
 
 # An argument in one of the library's messages, perhaps with a value: `name`, `name=value`.
 _ARGUMENT = re.compile(r"`((\w+)(?:=[^`]*)?)`")
-# In messages of JAX and TensorFlow, for which a full disk is an exhausted resource, too.
+# RESOURCE_EXHAUSTED would not do: to JAX and TensorFlow a full disk is that, too.
 _OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory", re.IGNORECASE)
-# What a terminal obeys, but tabs and line ends.
+# Control characters except tab and newline.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# The flags on which memory depends in scripts without batches.
+# Flags on which memory depends in commands without batches.
 _TAKE_MEMORY = ("num_processes", "block_megabytes", "input_sentence_size")
 
 
@@ -26,11 +26,11 @@ _TAKE_MEMORY = ("num_processes", "block_megabytes", "input_sentence_size")
 def in_one_line(*others: type[Exception], flags: Collection[str] = ()) -> Iterator[None]:
     """Ends the process with a one-line message and exit code 1 if the body raises a user error.
 
-    Likewise for Ctrl-C. The traceback is logged on request: in scripts, with --verbosity=1.
+    So does Ctrl-C. --verbosity=1 logs the traceback as well.
 
     Args:
-      *others: Exceptions to handle besides ValueError, ImportError (of an extra), OSError,
-        TensorFlow's, which it also raises for files, and those that say that memory ran out.
+      *others: Exceptions to handle besides ValueError, ImportError (a missing extra), OSError,
+        TensorFlow's (it raises them for files, too) and those that say that memory ran out.
       flags: The names of the script's flags; see `with_dashes`.
     """
     try:
@@ -38,9 +38,11 @@ def in_one_line(*others: type[Exception], flags: Collection[str] = ()) -> Iterat
     except KeyboardInterrupt:
         sys.exit("error: interrupted")
     except files.errors(ValueError, ImportError, MemoryError, RuntimeError, *others) as error:
+        # TensorFlow's messages span lines, with the operation's place in the graph.
         is_tensorflows = isinstance(error, files.errors()) and not isinstance(error, OSError)
         text = files.reason(error) if is_tensorflows else str(error)
         if isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(text):
+            # Name the flags that lower the memory of this command.
             cause = text.partition("\n")[0]
             found = " or ".join(f"`{name}`" for name in _TAKE_MEMORY if name in flags)
             text = f"memory ran out ({cause}): lower "
@@ -50,14 +52,14 @@ def in_one_line(*others: type[Exception], flags: Collection[str] = ()) -> Iterat
             near = error.object[max(error.start - 60, 0) : error.end + 60]
             text = f"{near!r} has a character that UTF-8 does not have ({error.reason})"
         elif isinstance(error, RuntimeError) and not isinstance(error, others):
-            raise
+            raise  # A mistake of the program: the traceback tells more.
         logging.debug("traceback of the error:", exc_info=True)
         sys.exit(f"error: {printable(with_dashes(text, flags))}")
 
 
 @contextlib.contextmanager
 def of_extra(extra: str, what: str) -> Iterator[None]:
-    """Names the extra that `what` needs if the body can't import what that installs."""
+    """Adds the command that installs an extra if the body lacks one of its packages."""
     try:
         yield
     except ImportError as error:
@@ -68,28 +70,28 @@ def of_extra(extra: str, what: str) -> Iterator[None]:
 
 
 def with_dashes(text: str, flags: Collection[str]) -> str:
-    """Rewrites one of the library's messages in terms of a script's flags.
+    """Rewrites one of the library's messages in terms of a command's flags.
 
-    The library names `num_cores` and `optimizer=lamb`, in backquotes; a script, its flags
-    --num_cores and --optimizer=lamb. Arguments that are not flags stay as they are.
+    `num_cores` and `optimizer=lamb` become --num_cores and --optimizer=lamb. Arguments that are
+    not flags keep their backquotes.
     """
     return _ARGUMENT.sub(lambda found: f"--{found[1]}" if found[2] in flags else found[0], text)
 
 
 def print_to_reader(text: str) -> None:
-    """Prints text at once; ends the process if its reader has gone, as `| head` once it is full."""
+    """Prints text at once; ends the process if its reader has gone, as after `| head`."""
     try:
         print(text, flush=True)
-    except BrokenPipeError:  # At its end Python flushes once more.
+    except BrokenPipeError:  # At exit Python flushes once more: let it have somewhere to write.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
 
 
 def escape_controls(text: str) -> str:
-    """Escapes, as JSON does, what a terminal would obey; for text of several lines."""
+    """Escapes control characters as JSON does; for text of several lines."""
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def printable(text: str) -> str:
-    """Escapes all that doesn't print, line ends included; for a message, which is one line."""
+    """Escapes all unprintable characters, newlines included; for a message of one line."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -1,4 +1,4 @@
-"""Figures as PNG files, by matplotlib, which is an extra."""
+"""Figures as PNG files. matplotlib comes with an extra, so functions import it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def new_figure(width: float, height: float) -> Figure:
     """Returns an empty figure of a size in inches."""
-    # No pyplot: it would touch the display, or a notebook's settings.
+    # pyplot would touch the display, or a notebook's settings.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -22,14 +22,14 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-# Colours that the colour-blind tell apart (Okabe and Ito, without yellow); markers for the others.
+# Colour-blind people can tell these apart (Okabe and Ito, without yellow); markers help as well.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "os^DvPX<>"
 BLUE, RED = _COLORS[:2]
 
 
 def style(number: int) -> dict[str, Any]:
-    """Returns how the line of a series is drawn: every other one is dashed."""
+    """Returns the line style of a series; every other one is dashed."""
     return {
         "color": _COLORS[number % len(_COLORS)],
         "marker": _MARKERS[number % len(_MARKERS)],
@@ -40,14 +40,14 @@ def style(number: int) -> dict[str, Any]:
 
 
 def legend_beside(axes: Any) -> None:
-    """Puts a legend to the right of axes, where it hides no line."""
+    """Puts the legend to the right of the axes, where it hides no line."""
     axes.legend(
         fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, handlelength=4
     )
 
 
 def whole_numbers(axis: Any) -> None:
-    """Puts an axis' ticks at whole numbers only."""
+    """Allows ticks at whole numbers only."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(integer=True))

@@ -1,4 +1,4 @@
-"""How a script's log looks: a time and a message on a terminal, elsewhere absl's lines.
+"""The log of a command: time and message on a terminal, absl's lines elsewhere.
 
 Example:
     >>> command("albert-predict", model="my model", task="classify").split(maxsplit=1)[1]
@@ -23,7 +23,7 @@ _LABELS = {logging.WARNING: "warning: ", logging.ERROR: "error: ", logging.DEBUG
 
 
 def begin(verbosity: int = absl_logging.INFO) -> None:
-    """Shows messages of at least a level from here on, in lines for people if they read along."""
+    """Logs messages of at least this level; on a terminal, in lines for people."""
     absl_logging.set_verbosity(max(verbosity, absl_logging.get_verbosity()))
     root, handler = logging.getLogger(), absl_logging.get_absl_handler()
     if handler in root.handlers and on_terminal():
@@ -44,7 +44,7 @@ class _TerminalHandler(logging.StreamHandler):
         # could wait for another thread that logs and waits for the bar.
         try:
             from tqdm import tqdm
-        except ImportError:  # Where answers are all that is installed. There is no bar then.
+        except ImportError:  # The extra serve alone does not install it, and shows no bars.
             self._above_bars = contextlib.nullcontext
             super().createLock()
         else:
@@ -61,7 +61,7 @@ class _TerminalHandler(logging.StreamHandler):
 
 
 def command(name: str, *words: str, **flags: str) -> str:
-    """Returns a command line of one of the project's commands, as it can be typed here."""
+    """Returns a command line that can be typed here, even if the command is not on PATH."""
     beside = os.path.join(os.path.dirname(sys.executable), name)
     if os.path.exists(beside) and shutil.which(name) != beside:
         name = min(beside, os.path.relpath(beside), key=len)

@@ -1,7 +1,7 @@
-"""A script's settings: one frozen dataclass, from which its flags and its --help are made.
+"""A command's settings: one frozen dataclass, from which its flags and its --help are made.
 
-Each field is a flag; its type annotation says how it is parsed: bool, int, float, str, or
-tuple[str, ...] for a list separated by commas, each perhaps `| None`.
+Each field is a flag. Its annotation says how it is parsed: bool, int, float, str, or
+tuple[str, ...] for a list separated by commas; each may be `| None`.
 
 Example:
     >>> import dataclasses
@@ -28,10 +28,10 @@ from albert_tf.console import errors
 
 # The default of a setting that must be given.
 REQUIRED = dataclasses.MISSING
-# Intervals of whole numbers, up to what TensorFlow's shapes and SentencePiece's settings hold.
+# Intervals of int32, the type of TensorFlow's shapes and of SentencePiece's settings.
 POSITIVE, NATURAL = "[1, 2147483647]", "[0, 2147483647]"
 _INT32_MAX = 2**31 - 1
-# Our flags -> what users of other libraries call them, where absl sees no resemblance.
+# Our flags -> their names in other libraries, where absl sees no resemblance.
 _ELSEWHERE = {
     "num_train_epochs": "epochs num_epochs n_epochs max_epochs",
     "num_train_steps": "epochs num_epochs max_steps num_steps steps num_training_steps",
@@ -74,13 +74,13 @@ def setting(
       default: Its value if it isn't given; REQUIRED if it must be.
       help: Sentences that say what it does, its unit, and the reason for its default.
       group: The heading under which --help lists it.
-      interval: The numbers that are accepted, such as "(0, 1]" (0 < x <= 1); NaN never is. Without
-        one a whole number may be anything up to 2**31 - 1.
-      choices: The texts that are accepted; all if there are none.
+      interval: The accepted numbers, such as "(0, 1]" (0 < x <= 1), never NaN. By default
+        integers are accepted up to 2**31 - 1.
+      choices: The accepted texts; all if there are none.
       alias: Another name of the flag.
-      per_command: Whether it belongs to a command, not to the run that it works on, so that a
-        later command doesn't take it from the run's record: what to do, and on which machine.
-      repeated: Whether a list's flag is given once for each element, not with commas.
+      per_command: Whether a later command ignores the value in the run's record: it says what
+        this command does, or on which machine.
+      repeated: Whether a list's flag is given once for each element, instead of with commas.
       rare: Whether --help leaves it out; --helpfull lists it.
     """
     metadata = {
@@ -110,13 +110,13 @@ def with_default(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """The settings of a script: a subclass has them as fields.
+    """The settings of a command: a subclass has them as fields.
 
     Its `__post_init__` refuses contradictions by one-line ValueErrors that name fields in
-    backquotes; a script shows them as flags.
+    backquotes; the command shows these as flags.
 
     Attributes:
-      given: The names of the fields whose values were given, not left at their defaults.
+      given: The names of the fields whose values were given.
       headings: The groups of --help in their order; by default that of the fields.
     """
 
@@ -140,7 +140,7 @@ class Settings:
 
     @classmethod
     def implied(cls, values: FlagValues) -> list[str]:
-        """Returns flags that the given ones stand for, as a recipe's name does."""
+        """Returns the flags that given ones stand for, such as those of a recipe."""
         return []
 
     def record(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class Settings:
     def following(self: AnySettings, recorded: Mapping[str, Any]) -> AnySettings:
         """Returns these settings with a run's recorded values in place of those not given.
 
-        Settings of the command, as opposed to the run (see `setting`), stay as they are.
+        Settings that are `per_command` stay as they are.
         """
         of_the_run = {f.name for f in self.flags() if not f.metadata["per_command"]}
         taken: dict[str, Any] = {
@@ -165,10 +165,11 @@ class Settings:
 def run_script(
     cls: type[AnySettings], main: Callable[[AnySettings], None], doc: str | None
 ) -> None:
-    """Runs a script with the process's command line; its --help is `doc`, and then the flags."""
+    """Runs a command with the process's command line; --help shows `doc` and the flags."""
     define_flags(cls, flags.FLAGS)
     sys.modules["__main__"].__doc__ = doc  # --helpfull begins with it.
     app.define_help_flags()
+    # Replace absl's --help, which lists the flags in one column.
     for name, short_name in (("help", "?"), ("helpshort", None)):
         flag = _HelpFlag(name, short_name, lambda: help_text(cls, doc or ""))
         flags.DEFINE_flag(flag, flags.FLAGS, app.__name__)
@@ -189,8 +190,9 @@ def parse(
     Args:
       cls: The settings.
       argv: The command line, with the script's name first.
-      values: Flags, of which those of the settings are defined; by default new ones.
+      values: absl's flags, among them those of the settings; by default new ones.
     """
+    # A parser that does not depend on this process's flags, for tests and benchmarks.
     if values is None:
         values = FlagValues()
         define_flags(cls, values)
@@ -199,6 +201,7 @@ def parse(
         rest = values(argv)
         if implied := cls.implied(values):  # The last value wins: the one given.
             rest = values([argv[0], *implied, *argv[1:]])
+        # A setting is given by its name or its alias, even if it has the default's value.
         given = {
             field.name: values[_flag(field)].value
             for field in cls.flags()
@@ -213,6 +216,7 @@ def parse(
             f"save it as {error.encoding}"
         )
     except flags.Error as error:
+        # absl suggests names that look alike; add those that other libraries use.
         if isinstance(error, flags.UnrecognizedFlagError):
             name = error.flagname.replace("-", "_")
             meant = [each for each in cls.names() if name in _ELSEWHERE.get(each, "").split()]
@@ -224,12 +228,13 @@ def parse(
         if rest[1].lower() in ("true", "false"):
             text += f": write --FLAG={rest[1]}"
         sys.exit(f"error: unexpected arguments: {text} (--help lists the flags)")
+    # __post_init__ refuses contradictions.
     with errors.in_one_line(flags=cls.names()):
         return cls.of(**{n: tuple(v) if isinstance(v, list) else v for n, v in given.items()})
 
 
 def _flag(field: dataclasses.Field) -> str:
-    """Returns a flag's name; a field that Python keeps the name of has an underscore after it."""
+    """Returns a flag's name: that of its field without the underscore after a Python keyword."""
     return field.name.rstrip("_")
 
 
@@ -241,7 +246,7 @@ def define_flags(cls: type[Settings], values: FlagValues) -> None:
         default: Any = None if field.default is REQUIRED else field.default
         default = list(default) if isinstance(default, tuple) else default
         choices, interval = field.metadata["choices"], field.metadata["interval"]
-        # absl shows the defining module as the heading in its --helpfull.
+        # --helpfull shows the defining module as a heading: let that be the group.
         more = {"flag_values": values, "module_name": field.metadata["group"]}
         arguments: tuple[str, Any, str] = (_flag(field), default, field.metadata["help"])
         if value_type is bool:
@@ -276,7 +281,7 @@ def _parser(value_type: type, interval: str | None) -> flags.ArgumentParser:
 
 
 class _IntegerParser(flags.IntegerParser):
-    """Checks the maximum apart from the lower bound, so that each message names one of them."""
+    """Checks the maximum by itself: absl's message would name both bounds."""
 
     def __init__(self, interval: str) -> None:
         low, high = (float(end) for end in interval[1:-1].split(","))
@@ -291,7 +296,7 @@ class _IntegerParser(flags.IntegerParser):
 
 
 class _FloatParser(flags.FloatParser):
-    """Checks an interval: absl's own bounds are inclusive, and accept NaN."""
+    """Checks an interval. absl's own bounds are inclusive, and it accepts NaN."""
 
     def __init__(self, interval: str) -> None:
         super().__init__()
@@ -306,7 +311,7 @@ class _FloatParser(flags.FloatParser):
 
 
 class _HelpFlag(flags.BooleanFlag):
-    """--help prints the script's own flags in their groups; absl's lists them in one column."""
+    """Prints --help: the command's own flags, by groups."""
 
     def __init__(self, name: str, short_name: str | None, text: Callable[[], str]) -> None:
         super().__init__(name, False, "show this help", short_name, allow_override=True)
@@ -319,7 +324,7 @@ class _HelpFlag(flags.BooleanFlag):
 
 
 def help_text(cls: type[Settings], doc: str) -> str:
-    """Returns the text of --help: what the script does, and its flags in groups, but rare ones."""
+    """Returns the text of --help: what the command does, and its flags by group, but rare ones."""
     values = FlagValues()
     define_flags(cls, values)
     fields = [field for field in cls.flags() if not field.metadata["rare"]]

@@ -1,4 +1,4 @@
-"""TF_CONFIG: the processes that train together."""
+"""TF_CONFIG: the addresses of the processes that train together."""
 
 from __future__ import annotations
 
