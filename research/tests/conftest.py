@@ -1,11 +1,4 @@
-"""The settings of the library's tests: they hold here, too."""
+"""The settings and fixtures of the library's tests hold here, too."""
 
-from tests.conftest import (  # noqa: F401
-    _no_silent_end,
-    every_chain_fused,
-    golden,
-    pytest_collection_finish,
-    pytest_runtest_setup,
-    tokenizer,
-    vocabulary,
-)
+from tests.conftest import *  # noqa: F403
+from tests.conftest import _no_silent_end  # noqa: F401
