@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import importlib.util
 import os
@@ -25,8 +24,10 @@ if TYPE_CHECKING:
 _DRAIN_SECONDS = 2
 # Load balancers keep theirs for a minute.
 _KEEP_ALIVE_SECONDS = 75
-# What the system keeps of a connection, and so the most that is read of it at once.
-_RECEIVED_BYTES = 65_536
+# A longer header is refused.
+_HEADER_BYTES = 16_384
+# Others get status 503. A process may often have 1,024 files open, of which each connection is one.
+_MOST_CONNECTIONS = 1000
 
 
 def find(models: Sequence[str]) -> dict[str, dict[str, str]]:
@@ -68,7 +69,6 @@ def run(settings: ServerSettings) -> None:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
     try:
         listener.bind((settings.host, port))
     except OSError as error:
@@ -95,22 +95,11 @@ def run(settings: ServerSettings) -> None:
 def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) -> None:
     import uvicorn
 
-    from albert_tf.serving.connection import Connection
-    from albert_tf.serving.entrance import Entrance
-
-    # Connections are files, of which a process often may have 1,024, but more if it asks.
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import resource
-
-        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     drain_seconds = min(_DRAIN_SECONDS, seconds)
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets=[])
-            made = {"server_state": self.server_state, "app_state": self.lifespan.state}
-            self.servers = [Entrance(listener, lambda: Connection(self.config, **made))]
+            await super().startup(sockets)
             print(ready, file=sys.stderr, flush=True)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -121,7 +110,9 @@ def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) ->
 
     config = uvicorn.Config(
         app,
-        loop="asyncio",  # Not uvloop where that is installed: Entrance was not tried with it.
+        # The same wherever uvloop or httptools are installed.
+        loop="asyncio",
+        http="h11",
         headers=[("X-Content-Type-Options", "nosniff")],
         log_config=None,
         log_level="error",  # Not for each request that is no HTTP.
@@ -129,6 +120,8 @@ def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) ->
         server_header=False,
         lifespan="off",
         ws="none",
+        h11_max_incomplete_event_size=_HEADER_BYTES,
+        limit_concurrency=_MOST_CONNECTIONS,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=seconds - drain_seconds,
     )

@@ -5,9 +5,7 @@
 All are served by the same program, one after the other. Clients keep their connections, each asks
 for one text of 4 to 64 pieces at a time, and compares its answer with that of the model alone. In
 the second half of the last load the server gets SIGTERM, and another starts on the same port: where
-a client was told that its connection ends, it connects again once /readyz says so. At last abuse.py
-does its worst beside one client of another address, which shall wait for at most 0.3 s and get its
-answers, and the server shall keep at most 50 MB of it.
+a client was told that its connection ends, it connects again once /readyz says so.
 """
 
 from __future__ import annotations
@@ -251,31 +249,6 @@ async def _restarted(
     return ended
 
 
-def measure_abused(directory: str) -> None:
-    """Prints what abuse.py does to a client beside it, and to the server's memory."""
-    texts = make_texts(200)
-    right = in_process("server.expected", directory, texts, backend="tensorflow")
-    load, port, waits = Load(Path(directory).name, texts, right), free_port(), []
-    with serve(directory, port):
-        asyncio.run(load.run(port, 8, 2.0))
-        before = of_process(port, "resident_memory_bytes")
-        body = json.dumps({"instances": texts[:1]})
-        command = [sys.executable, str(Path(__file__).with_name("abuse.py")), str(port), load.path]
-        with subprocess.Popen([*command, body]) as abuse:
-            while abuse.poll() is None:
-                start = time.perf_counter()
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60).close()
-                waits.append(time.perf_counter() - start)
-                asyncio.run(load.run(port, 1, 0.1))
-        more = (of_process(port, "resident_memory_bytes") - before) / 1e6
-    print(
-        f"\n{Path(directory).name}, abused: /healthz within {max(waits):.2f} s (bar: 0.3), "
-        f"{len(load.seconds)} answers, {load.wrong} wrong, {load.lost} lost, "
-        f"{more:.0f} MB more (bar: 50)",
-        flush=True,
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -296,7 +269,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for clients in args.clients:
                 measure(str(folder / name), clients, args.seconds, restart=False)
             measure(str(folder / name), args.clients[-1], args.seconds, restart=True)
-        measure_abused(str(folder / args.formats[0]))
 
 
 if __name__ == "__main__":
