@@ -1,4 +1,4 @@
-"""AlbertConfig: what a model is. And the models and recipes that come with the package, by name."""
+"""AlbertConfig, the sizes of a model; and the models and recipes that come with the package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from albert_tf.storage import files, text_files
 # Name of the config file beside a model's weights.
 CONFIG_FILE = "albert_config.json"
 DROPOUT_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-# For every normalisation; the release's own.
+# The release's, for every layer norm.
 LAYER_NORM_EPSILON = 1e-12
 HIDDEN_ACTS = ("gelu", "relu", "tanh", "linear")
 # No trained model comes near this; much deeper ones could not even be built.
@@ -47,8 +47,7 @@ _LEGACY_KEYS: dict[str, Any] = {
 class AlbertConfig:
     """The hyper-parameters of an ALBERT encoder.
 
-    Field names and defaults are the release's; a key missing from a file gets the release's
-    default, that of the xxlarge model.
+    Field names and defaults are the release's: a key that a file lacks has xxlarge's value.
 
     Attributes:
       vocab_size: Pieces in the vocabulary.
@@ -100,6 +99,7 @@ class AlbertConfig:
     parameter_sharing: str = "all"
 
     def __post_init__(self) -> None:
+        # Types and ranges first: the checks below compute with the values.
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.type == "int":
@@ -139,8 +139,8 @@ class AlbertConfig:
         """Makes a config from the keys of an albert_config.json.
 
         Args:
-          values: Values by field name. The release's legacy keys are accepted if they have the
-            same value as in every released file, and dropped.
+          values: Values by field name. The release's legacy keys are dropped; another value than
+            that of all released files is an error.
           where: Their location, for error messages.
         """
         if where:
@@ -171,7 +171,7 @@ class AlbertConfig:
             the package, for example "albert_base_v2".
         """
         path, known = os.fspath(path), shipped_models()
-        # A directory of that name may be the model's own output.
+        # A directory of that name may be the output_dir of a run of the model.
         if path in known and not os.path.isfile(path):
             path = known[path]
         elif pathlib.PurePath(path).stem == path and not os.path.exists(path):
@@ -245,8 +245,7 @@ class AlbertConfig:
         return self.num_hidden_groups if self._shares("ffn") else self.num_hidden_layers
 
 
-# Models take a config; its file, or the name of a model that comes with the package; or its
-# dictionary, as stored in .keras files.
+# A config, its file, the name of a shipped model, or its dictionary, as stored in .keras files.
 ConfigSource = AlbertConfig | str | os.PathLike[str] | dict[str, Any]
 
 
@@ -262,7 +261,7 @@ def _is_int(value: Any) -> bool:
 
 
 def _is_finite(value: Any) -> bool:
-    # An integer may be too large for a float.
+    # An integer may be too large to become a float.
     return (_is_int(value) or isinstance(value, float)) and abs(value) <= sys.float_info.max
 
 

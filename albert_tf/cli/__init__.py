@@ -1,1 +1,1 @@
-"""The commands, a file each: flags -> checks, the library's calls, and what is said of them."""
+"""The commands, a file each: from flags to calls of the library, and what they print."""

@@ -1,4 +1,4 @@
-"""The console commands: each reads its flags first, then imports what it runs, quietly."""
+"""Entry points of the console commands: --help and wrong flags need no TensorFlow."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ def finetune() -> None:
 
 
 def _run_training(cls: type[TrainingSettings], module: str, doc: str | None) -> None:
+    # The module imports TensorFlow, on the backend that the flags name.
     def main(given: TrainingSettings) -> None:
         tensorflow_logs.import_tensorflow(given.backend)
         importlib.import_module(module).main(given)
@@ -117,6 +118,7 @@ def inspect() -> None:
             about = (getdoc(main) or "").partition("\n")[0]
             lines.append(f"  {each:12}{about}")
         sys.exit("\n".join(lines))
+    # --help and errors call the command "albert-inspect NAME".
     main, cls = COMMANDS[name]
     sys.argv = [f"{sys.argv[0]} {name}", *sys.argv[2:]]
     settings.run_script(cls, main, getdoc(main))

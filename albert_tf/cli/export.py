@@ -18,7 +18,6 @@ from albert_tf.storage import files
 
 
 def _table_of(before: Mapping[str, float], after: Mapping[str, float]) -> str:
-    """Returns both scores as lines of text."""
     lines = [f"{'':16} {'before':>9} {'after':>9}"]
     lines += [f"{name:16} {before[name]:9.4f} {after[name]:9.4f}" for name in before]
     return "\n".join(lines)
@@ -39,6 +38,7 @@ def main(settings: ExportSettings) -> None:
 
     directory, form, task = settings.export_dir, settings.format, settings.task
     with errors.in_one_line(flags=settings.names()):
+        # Check the directory and the packages before a model is loaded.
         files.check_free(directory)
         if form == "saved_model":
             files.check_literal(directory)
@@ -47,6 +47,7 @@ def main(settings: ExportSettings) -> None:
                 for package in ("onnxruntime", "tf2onnx"):
                     importlib.import_module(package)
         served = served_tasks.load_served(task, settings.stored(settings.model), settings.options())
+        # Score the model before and after: formats may change answers, int8 most of all.
         scored = scores.Evaluation.read(served.kind, settings) if settings.eval_file else None
         before = scored(predict.from_model(served).outputs) if scored else {}
         if form == "saved_model":
@@ -62,6 +63,7 @@ def main(settings: ExportSettings) -> None:
         if scored:
             after = scored(predict.load_exported(directory).outputs)
             print(_table_of(before, after))
+    # How to go on from here.
     if form == "saved_model" and (hint := saved_model.hint(directory)):
         logging.info("%s", hint)
     following = log.command("albert-predict", model=directory)

@@ -1,4 +1,4 @@
-"""Extends a vocabulary and its model: flags -> checks, pieces, rows. Users read commands.py."""
+"""Adds pieces to a vocabulary, and rows to its model. The text of --help is in commands.py."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def _extend(settings: ExtensionSettings) -> str:
 
     texts = files.list_files(settings.input_file)
     files.check_free(settings.output_dir)
+    # The model as it is stored, heads included, and its vocabulary.
     stored = settings.stored(hub.download(settings.init_checkpoint))
     old = stored.vocabulary()
     if old.is_word_piece:
@@ -66,6 +67,7 @@ def _extend(settings: ExtensionSettings) -> str:
         )
     model = ExtensibleModel(old.tokenizer.content, old.path)
     source = read(stored)
+    # Train a vocabulary of the domain, and keep those of its pieces that shorten the text most.
     vocab_size = len(model) + settings.num_pieces
     domain = sentencepiece.train(texts, settings, vocab_size, *old.form, hard_vocab_limit=False)
     sentences = sentencepiece.read_sentences(texts, settings, *old.form)
@@ -76,6 +78,7 @@ def _extend(settings: ExtensionSettings) -> str:
             f"{len(pieces)} useful pieces that {old.path} lacks; lower it to that, or give more "
             "text"
         )
+    # Old pieces keep their ids; a new one's row is the mean of those of the pieces it replaces.
     with (
         tempfile.TemporaryDirectory() as folder,
         files.whole_directory(settings.output_dir) as directory,

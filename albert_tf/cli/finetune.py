@@ -34,7 +34,7 @@ from albert_tf.training import length_buckets
 from albert_tf.training.interfaces import Devices
 from albert_tf.training.trainer import NonFiniteLossError
 
-# A split -> the setting that asks for it, and that of its batch size.
+# Split -> the setting that asks for it, and the setting of its batch size.
 SPLITS = {
     "train": ("do_train", "train_batch_size"),
     "dev": ("do_eval", "eval_batch_size"),
@@ -53,6 +53,7 @@ def main(settings: FinetuningSettings) -> None:
         settings, run = prepare(settings, held)
         if settings.do_train and not train(settings, run):
             return  # Stopped: the next start goes on.
+        # Evaluations choose the best checkpoint; without training an evaluation of it is enough.
         if settings.do_eval:
             chooses = chooses_best(settings, run.splits["dev"].examples)
             if not (chooses and run.evaluate_saved()) and not settings.do_train:
@@ -70,17 +71,17 @@ def prepare(
     settings: FinetuningSettings, held: contextlib.ExitStack
 ) -> tuple[FinetuningSettings, SupervisedRun]:
     """Makes what a run needs until `held` closes: settings, and a SupervisedRun with weights."""
-    # The directory's run, the weights, settings and model with which it begins.
+    # 1. The run in the directory, or else weights, settings and config to begin with.
     directory, settings, config = RunDirectory.open(settings, find_initial_weights)
     config = with_dropout(settings, config)
 
-    # Devices come before any other TensorFlow operation: workers can't be connected later.
+    # 2. The devices, before any other TensorFlow operation: workers can't be connected later.
     devices = held.enter_context(settings.create_devices())
     settings.check_batch_sizes(
         devices, eval_batch_size=settings.do_eval, predict_batch_size=settings.predicts
     )
 
-    # The data, which must be what task and model expect, and the same for all workers.
+    # 3. The data, which must match task and model, and be the same for all workers.
     vocabulary = find_vocabulary(settings, directory, config)
     task = make_task(settings, config, vocabulary.tokenizer, find_classes(settings, directory))
     check_same_task(settings, task, directory)
@@ -95,7 +96,7 @@ def prepare(
     directory.hold(devices, held, run=True)
     logging.info("%s with %d replica(s)", devices.name, devices.num_replicas)
 
-    # The model, its weights and features; from then on the directory is this run's.
+    # 4. The model, its weights and features; from then on the directory is this run's.
     run = SupervisedRun(task, settings.make_trainer(task, devices), directory.initial)
     any_depth = settings.num_hidden_layers is not None
     resumes = settings.do_train and directory.initialise(run.trainer, any_depth=any_depth)
@@ -104,14 +105,14 @@ def prepare(
     make_splits(settings, run, examples, teacher)
     if settings.do_train:
         about = vocabulary, getattr(task.kind, "labels", ()), task.record(settings.task_name)
-        data.pop("test", None)  # A later run may predict others.
+        data.pop("test", None)  # A later command may predict other examples.
         directory.begin(devices, resumes, settings, config, data, *about)
     return settings, run
 
 
 def find_initial_weights(settings: FinetuningSettings) -> str | None:
-    """Returns the weights to begin with, on this machine; None for random ones."""
-    # Without training, the best checkpoint may be all that is left of a run.
+    """Returns the path of the weights to begin with, on this machine; None for random ones."""
+    # The best checkpoint may be all that is left of a run.
     if not settings.do_train and (best := checkpoint.best(settings.output_dir)):
         return best
     if named := settings.init_checkpoint or settings.albert_hub_module_handle:
@@ -131,7 +132,7 @@ def find_initial_weights(settings: FinetuningSettings) -> str | None:
 
 
 def with_dropout(settings: FinetuningSettings, config: AlbertConfig) -> AlbertConfig:
-    """Returns the config with the dropout rates that the settings have, and logs them."""
+    """Returns the config with the settings' dropout rates, and logs all rates."""
     rates = {name: getattr(settings, name) for name in DROPOUT_FIELDS}
     given = {name: rate for name, rate in rates.items() if rate is not None}
     config = dataclasses.replace(config, **given)
@@ -157,15 +158,15 @@ def find_vocabulary(
 
 
 def vocabulary_arguments(settings: FinetuningSettings) -> list[Any]:
-    """Returns `vocabulary.find`'s arguments: files, case and accents; None where not given."""
-    # The release prefers the SentencePiece model if both are named.
+    """Returns arguments of `vocabulary.find`: files, case and accents; None where not given."""
+    # If both files are named, the release takes the SentencePiece model.
     spm_model_file = settings.spm_model_file
     form = [getattr(settings, n) if n in settings.given else None for n in vocabulary.FORM]
     return [spm_model_file, None if spm_model_file else settings.vocab_file, *form]
 
 
 def find_classes(settings: FinetuningSettings, directory: RunDirectory) -> tuple[str, ...] | None:
-    """Returns the classes trained on before; None for those of the task or of the training file."""
+    """Returns the classes of the trained model; None for the task's own or the training file's."""
     if not registry.row_of(settings).find_classes:
         return None
     has_own = files.exists(os.path.join(directory.path, labels_file.LABELS_FILE))
@@ -178,10 +179,10 @@ def find_classes(settings: FinetuningSettings, directory: RunDirectory) -> tuple
 def check_same_task(
     settings: FinetuningSettings, task: SupervisedTask, directory: RunDirectory
 ) -> None:
-    """Checks that stored weights are of the same task; a training may begin with another task's.
+    """Checks that stored weights belong to the same task; a new run may begin with another's.
 
-    Without training the same kind of task is enough, but not two of GLUE's: mismnli and ax read
-    MNLI's weights.
+    Without training a task of the same kind will do, except for two tasks of GLUE; mismnli and ax
+    use MNLI's weights.
     """
     path = directory.stored or (None if settings.do_train else directory.initial)
     before = kinds.find(path) if path else None
@@ -206,8 +207,8 @@ def check_same_task(
 def chooses_best(settings: FinetuningSettings, examples: Sequence[Any]) -> bool:
     """Whether an evaluation chooses the best checkpoint of the run in output_dir.
 
-    Not on another task's examples and, without training, not on others than the run's own: those
-    may be the test set, and values of two sets don't compare.
+    Examples of another task don't choose. Without training, only the run's own examples do: others
+    may be the test set, and scores on two sets can't be compared.
     """
     run = find_run(settings.output_dir)
     if run and run.task and run.task.name != settings.task_name:
@@ -227,8 +228,8 @@ def make_task(
 ) -> SupervisedTask:
     """Makes the task that the settings name.
 
-    Without config and tokenizer it only reads prediction files. `classes` are those trained on
-    before; None for those of the task or of the training file.
+    Without config and tokenizer it only reads prediction files. `classes` are those of the trained
+    model; None for the task's own or the training file's.
     """
     options = None
     if config:
@@ -247,7 +248,7 @@ def make_task(
 
 
 def read_examples(settings: FinetuningSettings, task: SupervisedTask) -> dict[str, list[Any]]:
-    """Reads the examples of the splits that are asked for; weighs the classes to train on."""
+    """Reads the splits that are asked for, and weighs the classes to train on."""
     examples = {
         split: registry.row_of(settings).read(settings, split, task)
         for split, (does, _) in SPLITS.items()
@@ -264,7 +265,7 @@ def make_splits(
     examples: Mapping[str, list[Any]],
     teacher: Teacher | None,
 ) -> None:
-    """Makes the features of each split; a teacher adds to those to train on."""
+    """Makes the features of each split; a teacher adds its predictions to the training set's."""
     task, devices, splits = run.task, run.trainer.devices, run.splits
     for name, part in examples.items():
         splits[name] = make_split(settings, task, devices, name, part, splits)
@@ -281,7 +282,7 @@ def make_split(
     examples: list[Any],
     before: Mapping[str, Split],
 ) -> Split:
-    """Makes the features of a split's examples, or finds them cached; others are made `before`."""
+    """Makes the features of a split, or finds them cached; `before` has the splits made so far."""
     is_training, batch_size = name == "train", getattr(settings, SPLITS[name][1])
     features = feature_table.load_or_make_features(
         examples,
@@ -294,17 +295,17 @@ def make_split(
     if count == 1:
         return Split(examples, features, batch_size, (longest,))
 
-    # If XLA compiles the whole step, a length must save more time than compiling for it takes.
+    # If XLA compiles the whole step, a length must save more padding than its compilation costs.
     if devices.static_shapes or settings.jit_compile:
         price = length_buckets.compile_price(task.options.config, devices.on_cpu)
     if is_training:
         epochs = settings.train_step * settings.train_batch_size / len(rows)
         price = 0.0 if settings.static_lengths else price / epochs
     else:
-        count = min(count, usual)  # Such a set is read once for each compilation.
+        count = min(count, usual)  # An evaluation may read the set only once per compilation.
         if settings.do_train:
             price *= min(1.0, settings.save_checkpoints_steps / settings.train_step)
-    # One program serves "dev" and "test", if both have the lengths of what was made before.
+    # Take the lengths of an earlier split, and so its program, if that costs little padding.
     for split in before.values():
         allowed = np.unique([*split.static_lengths, longest])
         padding = np.sum(allowed[np.searchsorted(allowed, rows)] - rows)
@@ -316,7 +317,7 @@ def make_split(
 
 
 def make_teacher(settings: FinetuningSettings, task: SupervisedTask) -> Teacher | None:
-    """Returns the teacher, if there is one; the task then learns from it."""
+    """Returns the teacher, which also sets the task's loss; None without one."""
     if not (settings.do_train and settings.teacher):
         return None
     distillation = Distillation(settings.distillation_weight, settings.temperature)
@@ -325,7 +326,7 @@ def make_teacher(settings: FinetuningSettings, task: SupervisedTask) -> Teacher 
 
 
 def train(settings: FinetuningSettings, run: SupervisedRun) -> bool:
-    """Trains up to the last step, and evaluates if asked to; returns whether it got there."""
+    """Trains up to the last step, with evaluations if asked to; returns whether it got there."""
     steps, seed = settings.train_step, settings.random_seed
     return run.train(steps, seed, settings.early_stopping_patience, **settings.loop)
 
@@ -348,6 +349,7 @@ def combine(settings: FinetuningSettings) -> None:
             )
     task = make_task(settings, classes=classes)
     examples = read_examples(settings, task)
+    # All files are read before the first one is written.
     averages = {
         split: task.average(settings.ensemble_dirs, split, part) for split, part in examples.items()
     }
@@ -355,6 +357,7 @@ def combine(settings: FinetuningSettings) -> None:
     to = task, settings.output_dir, f"the ensemble of {', '.join(settings.ensemble_dirs)}"
     scores: dict[str, float] = {}
     for split, predictions in averages.items():
+        # The test set is predicted with thresholds that were tuned on the development set.
         if scores and examples[split] != examples["dev"]:
             predictions = task.tuned(predictions, scores)
         scores = write_predictions(*to, split, examples[split], predictions)
@@ -363,10 +366,10 @@ def combine(settings: FinetuningSettings) -> None:
 def check_exportable(
     settings: FinetuningSettings, task: SupervisedTask, vocabulary: Vocabulary
 ) -> None:
-    """Checks before training what an export needs, and that its directory is free."""
+    """Checks before training that an export will succeed, and that its directory is free."""
     if not settings.export_dir:
         return
-    # Not at the top: the script also runs without tensorflow_text.
+    # Imported only here: training also runs without tensorflow_text.
     try:
         from albert_tf.serving.graphs import tokenizer as graph_tokenizer
     except ImportError as error:
@@ -383,7 +386,7 @@ def check_exportable(
 
 
 def is_exported(settings: FinetuningSettings) -> bool:
-    """Whether the run is over, and has made its export, which appears complete or not at all."""
+    """Whether the run is over and has been exported; an export is complete once it appears."""
     if settings.do_train:
         newest = checkpoint.latest(settings.output_dir)
         ends_early = settings.early_stopping_patience, settings.save_checkpoints_steps
@@ -396,7 +399,7 @@ def is_exported(settings: FinetuningSettings) -> bool:
 
 
 def export(settings: FinetuningSettings, run: SupervisedRun) -> None:
-    """Writes the checkpoint to use as a SavedModel that takes raw text, unless one is there."""
+    """Exports the checkpoint to use as a SavedModel, unless there is one already."""
     if files.exists(os.path.join(settings.export_dir, "saved_model.pb")):
         logging.info("%s already contains an export, which is kept", settings.export_dir)
         return

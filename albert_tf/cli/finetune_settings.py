@@ -1,4 +1,4 @@
-"""The settings of run_finetune.py: those of the release's four scripts, and a few more.
+"""The settings of albert-finetune: those of the release's four scripts, and a few more.
 
 The four are run_classifier.py, run_race.py, run_squad_v1.py and run_squad_v2.py. Where a task's
 script has another default than run_classifier.py, its row in albert_tf.tasks.registry has that.
@@ -301,12 +301,12 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
             )
 
     def following(self, recorded: Mapping[str, Any]) -> FinetuningSettings:
-        """See Settings; of two settings that say the same, one that is given replaces both."""
+        """See Settings. A setting that is given also replaces the same one in another unit."""
         kept = {n: value for n, value in recorded.items() if self.same.get(n) not in self.given}
         return super().following(kept)
 
     def with_steps(self, num_examples: int) -> FinetuningSettings:
-        """Returns the settings with steps in place of epochs and shares of steps."""
+        """Returns the settings with numbers of steps, not of epochs or shares of steps."""
         steps, warmup = self.train_step, self.warmup_step
         if self.num_train_epochs is not None:
             steps = max(1, int(num_examples / self.train_batch_size * self.num_train_epochs))
@@ -331,7 +331,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
 
     @property
     def predicts(self) -> bool:
-        """Whether a model predicts, on the test set or as a teacher."""
+        """Whether a model predicts the test set, or a teacher the training set."""
         return self.do_predict or bool(self.do_train and self.teacher)
 
     @property
@@ -341,7 +341,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
 
     def feature_prefix(self, is_training: bool) -> str:
         """Returns the path prefix of stored features."""
-        # If "dev" and "test" are the same examples, they share a file.
+        # "dev" and "test" share a file: they may be the same examples.
         folder = self.cached_dir or os.path.join(self.output_dir or "", "features")
         purpose = "train" if is_training else "predict"
         given = self.train_feature_file if is_training else self.predict_feature_file

@@ -1,6 +1,6 @@
-"""albert-inspect: what models cost, and what is inside trained ones.
+"""albert-inspect: the cost of models, and layers, attention and knowledge of trained ones.
 
-Each command checks all it is given before it loads a model.
+Each command checks its settings and files before it loads a model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LENGTH_HELP = (
     "Maximum length of a row in tokens; for records, the length they were made with; by default "
     f"{_LENGTH}, or the model's maximum if that is less."
 )
-# By config: name, and parameters as the paper prints them. Source: its table 1.
+# Config -> name and number of parameters as printed in the paper. Source: its table 1.
 _PAPER = {
     "bert_base": ("BERT base", "108M"),
     "bert_large": ("BERT large", "334M"),
@@ -51,7 +51,7 @@ _PAPER = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InspectionSettings(StoredSettings):
-    """Which models are inspected, and where the findings go."""
+    """The settings of albert-inspect agreement, and of all commands on trained models."""
 
     headings = (_MODELS, _INPUT)
 
@@ -162,7 +162,7 @@ class SizesSettings(Settings):
             )
 
 
-# --- what each command does -----------------------------------------------------------------
+# --- the commands ----------------------------------------------------------------------------
 
 
 def similarity(settings: SimilaritySettings) -> None:
@@ -176,6 +176,7 @@ def similarity(settings: SimilaritySettings) -> None:
 
         paths = files.list_files(settings.input_file)
         of_records = models.are_records(paths)
+        # All models read the same lines, each with its own vocabulary.
         lines = [] if of_records else models.sample(models.texts(paths), settings.max_rows)
         prepared = []
         for stored in _stored(settings):
@@ -187,6 +188,7 @@ def similarity(settings: SimilaritySettings) -> None:
             else:
                 rows = models.text_rows(lines, _tokenizer(stored), length)
             prepared.append((stored, rows))
+        # Every model fits its rows: load one after the other.
         found = {}
         for stored, rows in prepared:
             model = models.lengthened(models.load_encoder(stored), settings.extra_layers)
@@ -240,10 +242,11 @@ def probes(settings: ProbeSettings) -> None:
         prepared = [(stored, _labelled(settings, stored)) for stored in _stored(settings)]
         data = {stored.path: labelled for stored, labelled in prepared}
         for labelled in data.values():
-            probing.held_out(labelled, settings.seed)  # Raises, before any model is loaded.
+            probing.held_out(labelled, settings.seed)  # Raises before any model is loaded.
         found = {}
         for stored, labelled in prepared:
             model = models.load_encoder(stored)
+            # The control tells how much the labels can be read without any training.
             control = models.with_random_weights(model.config, settings.seed)
             found[stored.path] = probing.measure(model, control, labelled, settings.seed)
         table = probing.csv_table(found, data, settings.seed)
@@ -263,6 +266,7 @@ def _labelled(settings: ProbeSettings, stored: ModelLocation) -> Labelled:
         if not models.are_records(paths):
             raise ValueError("`task=order` needs records of pre-training in `input_file`, not text")
         return probes.of_order(paths, config, length, most, settings.seed)
+    # All other tasks read text, in pieces of the model's vocabulary.
     how = (_tokenizer(stored), length, most, settings.seed)
     if settings.task == "neighbours":
         return probes.of_neighbours(models.texts(files.list_files(path)), *how)
@@ -288,7 +292,7 @@ def _running(settings: InspectionSettings, draws: bool = True) -> Iterator[None]
 def _stored(settings: InspectionSettings) -> list[ModelLocation]:
     found = [settings.stored(path) for path in dict.fromkeys(settings.model)]
     for stored in found:
-        stored.config()  # Raises, before any model is loaded.
+        stored.config()  # Raises before any model is loaded.
     return found
 
 
@@ -359,7 +363,7 @@ def _costs(settings: SizesSettings) -> Iterator[str]:
     yield f"  {'FLOPs':22}{settings.num_train_steps * step:>20.3g}"
 
 
-# By name: what a command does, and its settings.
+# Name -> function and settings.
 COMMANDS: dict[str, tuple[Callable[[Any], None], type[Any]]] = {
     "similarity": (similarity, SimilaritySettings),
     "attention": (attention, AttentionSettings),

@@ -48,6 +48,7 @@ def main(settings: PredictionSettings) -> None:
     """Answers lines of text."""
     log.begin(logging.WARNING)
     with errors.in_one_line(flags=settings.names()):
+        # Exports for other runtimes need no TensorFlow.
         if settings.task or exported_files.find(settings.model) is None:
             tensorflow_logs.import_tensorflow("tensorflow")
         if settings.input_file:

@@ -37,9 +37,9 @@ from albert_tf.training.progress import ProgressLog
 from albert_tf.training.schedules import WarmupPolynomialDecay
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
-# The seed of an evaluation's masks, the same for every `random_seed`.
+# Seed of an evaluation's masks, whatever `random_seed` is.
 _EVALUATION_SEED = -1
-# What stands for the last step of a timed run until its decay begins: no run gets there.
+# Placeholder for the last step of a timed run until its decay is scheduled.
 _UNKNOWN_STEPS = 2**31 - 1
 
 
@@ -49,6 +49,7 @@ def main(settings: PretrainingSettings) -> None:
     in_one_line = errors.in_one_line(NonFiniteLossError, flags=settings.names())
     with in_one_line, contextlib.ExitStack() as held:
         settings, trainer, records, weights = prepare(settings, held)
+        # From here on a damaged record is looked up and named, with its file.
         with input_files.naming_bad_records(records.files, records.spec):
             known = {"masked_lm_loss_by_frequency": frequency_loss(settings, records)}
             text = "guessing masked pieces by their frequency alone has a loss of %.3f"
@@ -56,6 +57,7 @@ def main(settings: PretrainingSettings) -> None:
             finished = not settings.do_train or train(settings, trainer, records)
             if settings.do_eval and finished:
                 input_fn = evaluation_input(settings, records)
+                # Weights by themselves, or every checkpoint of a run in output_dir.
                 if weights and not settings.do_train:
                     evaluate_once(settings, trainer, weights, input_fn, known)
                     return
@@ -70,9 +72,9 @@ def prepare(
 ) -> tuple[PretrainingSettings, Trainer, Records, str | None]:
     """Makes what a run needs until `held` closes: its settings, a Trainer, records, and weights.
 
-    A Trainer that trains has its weights; those that are returned are to be evaluated alone.
+    For training the Trainer already has the weights; otherwise they are to be evaluated.
     """
-    # The directory's run, the weights, settings and model with which it begins.
+    # 1. The run in the directory, or else weights, settings and config to begin with.
     if settings.output_dir is None:
         folder = held.enter_context(tempfile.TemporaryDirectory())
         settings = dataclasses.replace(settings, output_dir=folder)
@@ -82,11 +84,11 @@ def prepare(
     settings = place_decay(settings, directory) if settings.do_train else settings
     paths = input_files.find_files(settings.input_file)
 
-    # Devices come before any other TensorFlow operation: workers can't be connected later.
+    # 2. The devices, before any other TensorFlow operation: workers can't be connected later.
     devices = held.enter_context(settings.create_devices())
     settings.check_batch_sizes(devices, eval_batch_size=settings.do_eval)
 
-    # The data, which must be what settings and config expect, and the same for all workers.
+    # 3. The records, which must match settings and config, and be the same for all workers.
     if devices.is_chief:
         run_directory.make_output_dir(settings.output_dir)
     has_cache = files.is_dir(settings.output_dir)  # Other workers may be earlier than the chief.
@@ -96,29 +98,29 @@ def prepare(
     data = {"records": records.digest()}
     shared = {**settings.record(), "config": config.to_dict(), **data}
     run_directory.check_workers_agree(devices, shared)
-    # Another process may evaluate beside training.
+    # Training and evaluation are reserved apart: another process may evaluate this run.
     directory.hold(devices, held, run=settings.do_train, evaluation=settings.do_eval)
     text = "%d records in %d files; %s with %d replica(s)"
     logging.info(text, sum(records.counts), len(paths), devices.name, devices.num_replicas)
 
-    # The model and its weights; from then on the directory is this run's.
+    # 4. The model and its weights; from then on the directory is this run's.
     trainer = make_trainer(settings, config, devices)
     if settings.do_train:
-        # The paper's deeper models were started from shallower ones.
+        # The paper's deeper models began with the weights of shallower ones.
         depth = {"expand_group0": settings.init_from_group0, "any_depth": True}
         resumes = directory.initialise(trainer, **depth)
-        if branches and not resumes:  # Not its weights alone.
+        if branches and not resumes:  # A branch also takes over optimizer state and step.
             logging.info("branch: step %d", trainer.restore(directory.initial))
         directory.begin(devices, resumes, settings, config, data, vocabulary)
     return settings, trainer, records, directory.initial
 
 
 def find_initial_weights(settings: PretrainingSettings) -> str | None:
-    """Returns the weights to start from, or to evaluate alone, on this machine.
+    """Returns the path of the weights to start from, or to evaluate once, on this machine.
 
-    None is random ones, or those of a run in output_dir, which are evaluated as they come.
+    None stands for random weights or, without training, for the checkpoints of output_dir's run.
     """
-    # Without training a run in output_dir may have no checkpoint yet.
+    # That run may be another process's, and have no checkpoint yet.
     if not settings.do_train and checkpoint.read_list(settings.output_dir):
         return None
     if settings.do_train and settings.decay_from:
@@ -127,7 +129,7 @@ def find_initial_weights(settings: PretrainingSettings) -> str | None:
         return hub.download(settings.init_checkpoint)
     if settings.do_train:
         return None
-    # A model that was converted, or unpacked, into output_dir.
+    # A model that was converted into output_dir, or unpacked there.
     try:
         layouts.find(settings.output_dir)
     except FileNotFoundError:
@@ -138,12 +140,13 @@ def find_initial_weights(settings: PretrainingSettings) -> str | None:
 def check_weights(
     settings: PretrainingSettings, config: AlbertConfig, weights: str | None
 ) -> PretrainingSettings:
-    """Checks initial weights; returns the settings, without a loss for a head that they lack."""
+    """Checks initial weights; returns the settings, without the loss of a head that they lack."""
     if weights is None:
         return settings
     layout = layouts.find(weights)
     if settings.do_train:
-        # Loading tells which groups are missing.
+        # A branch goes on with its run's model. Other weights may be of a shallower one, and
+        # loading says which groups they lack.
         free = () if settings.decay_from else ("num_hidden_layers", "num_hidden_groups")
         layouts.check_config(config, layout, weights, free, replace=True)
     elif not any(name.startswith(SENTENCE_ORDER_HEAD) for name in layout.head_shapes(weights)):
@@ -153,9 +156,10 @@ def check_weights(
 
 
 def place_decay(settings: PretrainingSettings, directory: RunDirectory) -> PretrainingSettings:
-    """Returns the settings with the steps of a run that places its decay itself.
+    """Returns the settings with the steps of a branch, or of a timed run.
 
-    A branch is all decay, the clock places that of a timed run: once, then run.json says where.
+    A branch decays from its first step on. A timed run's decay begins when the time that is left
+    just suffices. Once settled, run.json holds the steps.
     """
     run = find_run(directory.path) if directory.stored else None
     recorded = run.settings if run else {}
@@ -164,6 +168,7 @@ def place_decay(settings: PretrainingSettings, directory: RunDirectory) -> Pretr
             f"`output_dir` {directory.path} contains another run than a branch from "
             f"`decay_from={settings.decay_from}`: give a new directory"
         )
+    # Settled by an earlier start; a new branch; a new timed run; or a run with given steps.
     if recorded.get("decay_from") or recorded.get("train_minutes"):
         steps, decay_steps = (recorded[name] for name in ("num_train_steps", "decay_steps"))
     elif settings.decay_from:
@@ -182,7 +187,7 @@ def place_decay(settings: PretrainingSettings, directory: RunDirectory) -> Pretr
 def settle_decay(
     settings: PretrainingSettings, devices: Devices, first: int, last: int
 ) -> WarmupPolynomialDecay:
-    """Records a timed run's decay, before any of its steps is taken; returns the rates with it."""
+    """Records where a timed run decays, before its first such step; returns the schedule."""
     logging.info("the learning rate decays from step %d to step %d", first, last)
     settings = dataclasses.replace(settings, num_train_steps=last, decay_steps=last - first)
     if devices.is_chief:
@@ -194,7 +199,7 @@ def settle_decay(
 def find_vocabulary(
     paths: list[str], directory: RunDirectory, config: AlbertConfig
 ) -> Vocabulary | None:
-    """Returns the vocabulary to keep: the one beside the records, or else beside the weights."""
+    """Returns the vocabulary to keep: the one beside the records, else beside the weights."""
     found, weights = vocabulary.find_beside_records(paths), directory.initial
     try:
         found = found or (vocabulary.find(weights) if weights else None)
@@ -225,13 +230,13 @@ class Records:
         return [index.records for index in self.indexes]
 
     def digest(self) -> str:
-        """Returns a digest of all that decides the order of the records."""
+        """Returns a digest of everything that the order of the records depends on."""
         names = list(map(os.path.basename, self.files))
         remote = sum(map(files.is_remote, self.files))  # Remote files are read in another order.
         return digest([names, self.counts, remote])
 
     def masking(self, masks: Callable[..., MaskingSettings], seed: int) -> DynamicMasking | None:
-        """Returns what draws masks if the records hold none."""
+        """Returns the drawing of masks; None if the records hold masks."""
         rows = self.row_format
         return DynamicMasking(rows, masks(rows), seed) if rows else None
 
@@ -277,7 +282,7 @@ def check_records(
 
 
 def frequency_loss(settings: PretrainingSettings, records: Records) -> float:
-    """Returns the loss of guessing the first records' masked pieces by their frequencies there."""
+    """Returns the loss of guessing masked pieces by their frequency, in the first records."""
     settings = dataclasses.replace(settings, eval_batch_size=256, max_eval_steps=32)
     batches = evaluation_input(settings, records)(tf.distribute.InputContext())
     return frequencies.loss(frequencies.count_masked(batches.as_numpy_iterator()))
@@ -312,6 +317,7 @@ def train(settings: PretrainingSettings, trainer: Trainer, records: Records) -> 
         settings.train_batch_size,
         settings.max_seq_length,
     )
+    # The last step of a timed run is not known yet.
     deadline = None
     if settings.num_train_steps == _UNKNOWN_STEPS:
         settle = functools.partial(settle_decay, settings, trainer.devices)
@@ -321,9 +327,9 @@ def train(settings: PretrainingSettings, trainer: Trainer, records: Records) -> 
 
 
 def last_step(settings: PretrainingSettings) -> int:
-    """Returns the last step of the run in output_dir as it was last started, or an earlier one.
+    """Returns the last step of the run in output_dir, or num_train_steps if that is earlier.
 
-    It is 0 if no run has begun there: no more checkpoints will come.
+    It is 0 if no run has begun there: no checkpoints will come.
     """
     run = find_run(settings.output_dir)
     last = run.settings.get("num_train_steps", 0) if run else 0
@@ -337,7 +343,7 @@ def evaluate_once(
     input_fn: InputFn,
     known: Mapping[str, float],
 ) -> None:
-    """Evaluates stored weights, and adds the results and what is known to eval_results.txt."""
+    """Evaluates stored weights once; appends the results and `known` to eval_results.txt."""
     report = conversion.load_weights(trainer.model, path)
     unused = () if settings.sentence_order_weight else (POOLER, SENTENCE_ORDER_HEAD)
     names = map(conversion.tf1_name, report.missing)
@@ -351,7 +357,7 @@ def evaluate_once(
 
 
 def evaluation_input(settings: PretrainingSettings, records: Records) -> InputFn:
-    """Returns what makes the batches of an evaluation."""
+    """Returns the function that makes the batches of an evaluation."""
     return functools.partial(
         input_pipeline.evaluation_dataset,
         records.files,

@@ -1,4 +1,4 @@
-"""The settings of run_pretraining.py: the release's, with its defaults, and a few more."""
+"""The settings of albert-pretrain: the release's, with its defaults, and a few more."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
 
     @classmethod
     def of(cls, **values: Any) -> PretrainingSettings:
-        """Returns settings with values that count as given; without output_dir nothing trains."""
+        """Returns settings with values that count as given; an evaluation needs no output_dir."""
         if "output_dir" not in values and values.get("do_eval") and values.get("init_checkpoint"):
             return cls(**{"do_train": False, **values}, given=frozenset(values))
         return super().of(**values)
@@ -192,7 +192,7 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
         if not self.do_train and not self.do_eval:
             raise ValueError("nothing to do: set `do_train` or `do_eval`")
         if not self.do_train and tf_config.num_workers() > 1:
-            # The training processes would mistake it for one of their own.
+            # The training's processes would mistake it for one of theirs.
             raise ValueError(
                 "`do_eval` without `do_train` runs in a single process: unset TF_CONFIG"
             )
@@ -220,13 +220,13 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
         return self.masking == "dynamic" or (self.masking is None and self.masked_lm_prob > 0)
 
     def mask_settings(self, row_format: RowFormat, **changes: float) -> MaskingSettings:
-        """Returns what dynamic masking masks in training, but for `changes`."""
+        """Returns dynamic masking's settings in training, with `changes`."""
         share = self.masked_lm_prob or MaskingSettings.masked_lm_prob
         most, length = self.max_predictions_per_seq, row_format.max_seq_length
         return self.masks(row_format, most, length, **{"masked_lm_prob": share, **changes})
 
     def eval_mask_settings(self, row_format: RowFormat) -> MaskingSettings:
-        """Returns what it masks in an evaluation, whatever the training's shares."""
+        """Returns dynamic masking's settings in an evaluation, with the paper's shares."""
         papers = ("mask_replace_prob", "random_replace_prob")
         shares = {name: getattr(MaskingSettings, name) for name in papers}
         return self.mask_settings(row_format, masked_lm_prob=self.eval_masked_lm_prob, **shares)

@@ -1,4 +1,4 @@
-"""A run's directory: what a command takes from it, what may not be there, and what it writes."""
+"""The directory of a run: how a command finds, reserves and describes the run in it."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ AnySettings = TypeVar("AnySettings", FinetuningSettings, PretrainingSettings)
 
 @dataclasses.dataclass(frozen=True)
 class RunDirectory:
-    """The directory of a run, and the weights with which a command begins there."""
+    """The directory of a run, and the weights that a command begins with."""
 
     path: str
     stored: str | None = None  # The newest checkpoint of the run that it holds.
-    initial: str | None = None  # The weights to begin with if it holds none; None for random ones.
+    initial: str | None = None  # Weights to begin with otherwise; None for random ones.
 
     @classmethod
     def open(
@@ -47,19 +47,20 @@ class RunDirectory:
         find_initial: Callable[[AnySettings], str | None],
         branches: bool = False,
     ) -> tuple[RunDirectory, AnySettings, AlbertConfig]:
-        """Returns a run's directory, its settings, and the config of its model; nothing is written.
+        """Returns a run's directory, its settings, and the config of its model; writes nothing.
 
-        Settings that are not given are those of the run that made the weights, which a new run
-        follows if it `branches` off. `find_initial` returns `initial`; it is only called if the
+        Settings that are not given come from the record of the run in the directory, or of the run
+        that the new one `branches` off. `find_initial` returns `initial`; it is only called if the
         directory has no checkpoint.
         """
         path = settings.output_dir
         if settings.do_train:
             check_fresh_or_own(path)
-        # The run in the directory; if it has no checkpoint, init_checkpoint; else random weights.
+        # 1. Weights: the newest checkpoint in the directory, init_checkpoint, or random ones.
         stored = checkpoint.latest(path)
         initial = None if stored else find_initial(settings)
         weights = stored or initial
+        # 2. Config: the one that is named, else the one beside the weights.
         if settings.albert_config_file:
             config = AlbertConfig.from_json_file(settings.albert_config_file)
         elif weights:
@@ -72,7 +73,8 @@ class RunDirectory:
             config = dataclasses.replace(config, num_hidden_layers=settings.num_hidden_layers)
         if stored:
             _check_same_model(config, path)
-        # Any other training from other weights is a new run, with settings of its own.
+        # 3. Settings: those of the recorded run. Training that starts from other weights is a new
+        # run with its own settings.
         goes_on = stored or branches or not settings.do_train
         if goes_on and (run := find_run(initial or path)):
             settings = settings.following(run.settings)
@@ -80,14 +82,14 @@ class RunDirectory:
         return cls(path, stored, initial), settings, config
 
     def hold(self, devices: Devices, held: contextlib.ExitStack, **activities: bool) -> None:
-        """The chief makes the directory, and reserves it for activities until `held` closes."""
+        """Lets the chief make the directory, and reserve it for activities until `held` closes."""
         if devices.is_chief:
             make_output_dir(self.path)
             for name in (name for name, is_done in activities.items() if is_done):
                 held.enter_context(files.hold(self.path, name))
 
     def initialise(self, trainer: Trainer, **options: bool) -> bool:
-        """Does what Trainer.initialise does; checks that all workers then have the same weights."""
+        """Calls Trainer.initialise, and checks that all workers have the same weights then."""
         resumes = trainer.initialise(self.initial, **options)
         if trainer.devices.num_processes > 1:
             check_workers_agree(trainer.devices, {"initial weights": trainer.digest()})
@@ -106,8 +108,8 @@ class RunDirectory:
     ) -> None:
         """Begins or resumes a training here: from now on the directory is its own.
 
-        Every worker calls it. The chief writes what later commands go by: vocabulary, class names,
-        config and run.json. `data` are digests of what this start reads; others stay as they are.
+        Every worker calls it. The chief writes what later commands read: vocabulary, class names,
+        config and run.json. `data` are digests of this command's data; other recorded ones stay.
         """
         evaluation.begin(self.path, devices, resumes)
         if not devices.is_chief:
@@ -124,9 +126,9 @@ class RunDirectory:
 
 
 def log_end(trainer: Trainer, evaluates: bool, served_as: str, exported: str | None = None) -> None:
-    """Logs a run's checkpoint to use, its score, and a command that answers with it.
+    """Logs the checkpoint to use, its score, and a command that tries the model.
 
-    `served_as` is which of serving's tasks does; `exported` is where it was exported to, if it was.
+    `served_as` is the task of that command; `exported` the directory of an export, if there is one.
     """
     if not trainer.devices.is_chief:
         return
@@ -147,7 +149,7 @@ def log_end(trainer: Trainer, evaluates: bool, served_as: str, exported: str | N
 
 
 def _check_same_model(config: AlbertConfig, directory: str) -> None:
-    """Checks that the run in a directory has the same config; dropout may change."""
+    """Checks that the run in a directory has the same config; dropout rates may differ."""
     stored = os.path.join(directory, CONFIG_FILE)
     if not files.exists(stored):
         return
@@ -164,7 +166,7 @@ def _check_same_model(config: AlbertConfig, directory: str) -> None:
 
 
 def check_fresh_or_own(output_dir: str) -> None:
-    """Checks that output_dir holds checkpoints of this run, or no model."""
+    """Checks that output_dir holds a run to resume, or no model at all."""
     if checkpoint.latest(output_dir):
         return
     if lost := checkpoint.lost(output_dir):
@@ -172,6 +174,7 @@ def check_fresh_or_own(output_dir: str) -> None:
             f"`output_dir` {output_dir}: its file checkpoint lists {', '.join(lost)}, of which "
             "none is there: copy one again, or remove that file to start afresh"
         )
+    # Weights that no run lists would be mistaken for this run's later.
     found = checkpoint.unlisted(output_dir)
     try:
         layouts.find(output_dir)
@@ -192,18 +195,18 @@ def make_output_dir(path: str) -> None:
     files.check_expanded(path)
     try:
         tf.io.gfile.makedirs(path)
-        # A training and its evaluation may begin at once.
+        # A training and its evaluation may begin at once: each tries a file of its own.
         files.try_to_write(os.path.join(path, f".write_test.{uuid.uuid4().hex}"))
     except tf.errors.OpError as error:
         raise ValueError(f"`output_dir` {path} can't be written: {files.reason(error)}") from None
 
 
 def check_workers_agree(devices: Devices, parts: Mapping[str, Any]) -> None:
-    """Checks that all workers were given the same; every worker calls it, with the same names.
+    """Checks that `parts`, plain JSON by name, are the same on all workers, which all call it.
 
-    Workers that differ would train different models, or wait for each other for ever. `parts` is
-    what they must have in common, by name; plain JSON.
+    Workers that differ would train different models, or wait for each other for ever.
     """
+    # The mean over processes is every process's own number only if all have the same.
     numbers = [zlib.crc32(repr(part).encode()) for part in parts.values()]
     means = devices.mean_over_processes(*numbers)
     different = [
@@ -214,7 +217,7 @@ def check_workers_agree(devices: Devices, parts: Mapping[str, Any]) -> None:
     if not different:
         return
     # Wait until every worker has the answer: one that exits first would break the collective
-    # operation for the others. Here an error only says that some have ended.
+    # operation of the others. An error here only means that some have ended.
     with contextlib.suppress(Exception):
         devices.wait_for_all()
     raise ValueError(

@@ -33,7 +33,7 @@ def main(settings: SentencePieceSettings) -> None:
         form = settings.do_lower_case, settings.keep_accents
         path = f"{settings.model_prefix}.model"
         sentencepiece.check_writable(settings.model_prefix)
-        # One file says how text is read for all vocabularies in a directory.
+        # One tokenizer_config.json holds for all vocabularies in a directory.
         if find_form((path,), False, lower=form[0], keep=form[1]) != form:
             raise ValueError(
                 f"`model_prefix`: tokenizer_config.json beside {path} differs in do_lower_case or "

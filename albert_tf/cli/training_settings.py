@@ -1,4 +1,4 @@
-"""The settings that both training scripts share, and how --recipe gives them."""
+"""The settings that albert-pretrain and albert-finetune share; recipes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _tpu = functools.partial(setting, group=TPU, per_command=True, rare=True)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingSettings(Settings):
-    """The settings of both training scripts; each has more, and some defaults of its own."""
+    """The settings of both training commands; each has more, and some defaults of its own."""
 
-    # Paths of the script's recipes, which --recipe names.
+    # The command's recipes: name -> flag file.
     recipes: ClassVar[Mapping[str, str]] = {}
-    # Setting -> the one that says the same in another unit, such as steps and epochs.
+    # Setting -> the same in another unit, such as steps and epochs.
     same: ClassVar[Mapping[str, str]] = {}
 
     # --- the model, and where it lies -------------------------------------------------------
@@ -207,12 +207,12 @@ class TrainingSettings(Settings):
 
     @property
     def rate(self) -> dict[str, Any]:
-        """The last step, that at which warm-up ends, and more of create_optimizer's arguments."""
+        """Arguments of create_optimizer: the last step, the end of the warm-up, and others."""
         raise NotImplementedError
 
     @property
     def loop(self) -> dict[str, Any]:
-        """How often a training logs and saves, and what it keeps; arguments of Trainer.train."""
+        """Arguments of Trainer.train: how often it logs and saves, and what it keeps."""
         return {
             "steps_per_loop": self.iterations_per_loop,
             "save_steps": self.save_checkpoints_steps,
@@ -270,7 +270,7 @@ class TrainingSettings(Settings):
     def check_batch_sizes(self, devices: Devices, **used: bool) -> None:
         """Checks that batches can be split evenly over the devices.
 
-        `used` says which batch sizes are used besides the training's.
+        `used` says which batch sizes are used beside the training's, by setting.
         """
         replicas, parts = devices.num_replicas, self.gradient_accumulation_steps
         sizes = [(name, replicas, "") for name, is_used in used.items() if is_used]
@@ -286,7 +286,7 @@ class TrainingSettings(Settings):
 
     @classmethod
     def implied(cls, values: flags.FlagValues) -> list[str]:
-        """Returns the flags of the recipe, but for those that say the same as one that is given."""
+        """Returns the recipe's flags, without those whose other unit is given."""
         if values.recipe is None:
             return []
         named = f"--flagfile={cls.recipes[values.recipe]}"

@@ -1,1 +1,1 @@
-"""Looks inside trained models: layers, attention, agreement, probes. No part of training."""
+"""Looks inside trained models: layers, attention, agreement, probes. Training needs none of it."""

@@ -20,7 +20,7 @@ _NOUNS = [
         *("school", "bank", "ship", "road", "law", "report"),
     )
 ]
-# Singular, plural, and how the sentence goes on.
+# Singular, plural, and the rest of the sentence.
 _VERBS = (
     *(("is", "are", "old"), ("was", "were", "here"), ("has", "have", "a name")),
     *(("does", "do", "not help"), ("needs", "need", "help"), ("gives", "give", "us hope")),
@@ -30,7 +30,7 @@ _VERBS = (
 _BETWEEN = ("near", "with")
 # Sentences are short.
 _BATCH = 256
-# Between subject and verb: nothing, or a noun of the subject's or of the other number.
+# Between subject and verb stands nothing, or a noun in the subject's or in the other number.
 BETWEEN = ("nothing", "same number", "other number")
 NUMBERS = ("singular", "plural")
 COLUMNS = ("model", "between", "subject", "sentences", "left_out", "right")
@@ -76,14 +76,15 @@ def measure(model: AlbertForPreTraining, tokenizer: Tokenizer) -> list[tuple]:
     """Measures how often the form that agrees is the more probable one.
 
     Both forms fill the same masks, one for each piece; the log-probabilities of pieces are summed.
-    Sentences with an unknown piece, or whose two forms have different numbers of pieces, are left
-    out.
+    Sentences with an unknown piece are left out, and those whose forms differ in their number of
+    pieces.
 
     Returns:
       For each of BETWEEN and NUMBERS these two, the number of sentences, how many more are left
       out, and the share of sentences in which the right form is preferred (NaN without sentences).
     """
     found = {(between, number): [0, 0, 0] for between in BETWEEN for number in NUMBERS}
+    # Sentences with as many masks are computed together.
     groups: dict[int, list[tuple[Sentence, _Gap]]] = {}
     for sentence in sentences():
         gap = _gap(sentence, tokenizer)
@@ -119,11 +120,12 @@ def _gains(model: AlbertForPreTraining, gaps: Sequence[_Gap]) -> np.ndarray:
     wrong_verbs = np.array([gap.wrong_verb for gap in gaps])[..., None]
     gains: list[float] = []
     for count, batch in models.batches([gap.row for gap in gaps], _BATCH):
+        # The last batch is filled up with rows of padding, whose masks are at position 0.
         places = np.arange(len(gains), len(gains) + count)
         masked = np.zeros((len(batch["input_ids"]), positions.shape[1]), np.int32)
         masked[:count] = positions[places]
         outputs = model({**batch, "masked_lm_positions": masked}, training=False)
-        # The normaliser is the same for both forms.
+        # Logits do: the normaliser is the same for both forms, and cancels.
         logits = np.asarray(outputs["masked_lm_logits"], np.float64)[:count]
         right, wrong = (
             np.take_along_axis(logits, form[places], axis=2).sum((1, 2))
@@ -134,7 +136,7 @@ def _gains(model: AlbertForPreTraining, gaps: Sequence[_Gap]) -> np.ndarray:
 
 
 def table(found: Mapping[str, Sequence[tuple]]) -> str:
-    """Returns what was measured of models by name as the text of a .csv file."""
+    """Returns the measures of models, by name, as the text of a .csv file."""
     rows = []
     for name, measures in found.items():
         rows += [[name, *counts, f"{right:.4f}"] for *counts, right in measures]

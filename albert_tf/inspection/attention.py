@@ -14,7 +14,7 @@ from albert_tf.model import layers
 from albert_tf.model.albert import AlbertModel
 from albert_tf.text.tokenization import Tokenizer
 
-# Beyond that, names of pieces would cover each other.
+# With more pieces their names would overlap.
 _MOST_NAMED = 32
 
 
@@ -22,12 +22,13 @@ def probabilities(model: AlbertModel, features: Mapping[str, np.ndarray]) -> np.
     """Returns the attention probabilities of every block and head, given features by name.
 
     Returns:
-      `<float32>[L, B, N, S, S]`: of each position (fourth axis) to each (last axis), which sum
-      to 1. L is num_hidden_layers * inner_group_num.
+      `<float32>[L, B, N, S, S]`: how much each position (fourth axis) attends to each (last axis,
+      sums to 1). L is num_hidden_layers * inner_group_num.
     """
     encoder, found = model.encoder, []
     states = models.block_states(model, features)
     masked_scores = layers.masked_scores(features["input_mask"])
+    # The model returns no probabilities: recompute them from the input of each block.
     blocks = [block for layer, times in encoder.schedule() for block in layer * times]
     for block, x in zip(blocks, states, strict=False):
         attention = encoder.attention[block.attention]
@@ -41,7 +42,7 @@ def of_text(
 ) -> tuple[list[str], np.ndarray]:
     """Returns a text's pieces, special ones included, and `<float32>[L, N, S, S]`."""
     longest = model.config.max_position_embeddings
-    # One more than fits, so that a longer text is not cut silently.
+    # Room for one more, so that a text that is too long is not truncated silently.
     row = pair_features(tokenizer, text, text_pair, longest + 1)
     ids = row["input_ids"]
     if len(ids) > longest:
@@ -63,7 +64,7 @@ def npz(pieces: Sequence[str], probabilities: np.ndarray) -> bytes:
 def draw(pieces: Sequence[str], probabilities: np.ndarray) -> bytes:
     """Returns a PNG with a panel for each layer (row) and head (column), the darker the more.
 
-    All have one scale, whose end is the largest probability: of a long text most are small.
+    They share a scale that ends at the largest probability: in a long text most are small.
     """
     layers, heads, length, _ = probabilities.shape
     most = probabilities.max()
@@ -76,7 +77,7 @@ def draw(pieces: Sequence[str], probabilities: np.ndarray) -> bytes:
             if not layer:
                 axes.set_title(f"head {head + 1}", fontsize=8)
     places = range(length) if length <= _MOST_NAMED else []
-    # Not TeX's mathematics.
+    # A $ would begin a formula.
     names = [piece.replace("$", r"\$") for piece in pieces] if places else []
     for axes in panels[-1]:
         axes.set_xticks(places, names, rotation=90, fontsize=5)

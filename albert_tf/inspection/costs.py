@@ -1,4 +1,4 @@
-"""What a model costs, from its config alone: parameters, FLOPs and bytes."""
+"""Parameters, FLOPs and bytes of a model, computed from its config alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from albert_tf.config import AlbertConfig
 
 HEADS = ("masked LM head", "sentence order head")
 _FLOAT_BYTES = 4
-# A backward pass computes two products for each of the forward pass.
+# The backward pass computes two products for each one of the forward pass.
 _STEP_PER_FORWARD = 3
 
 
@@ -43,7 +43,7 @@ def count_encoder(config: AlbertConfig) -> int:
 def forward_flops(config: AlbertConfig, shape: Shape) -> int:
     """Returns the FLOPs of the matrix products of a forward pass; a multiply-add is two.
 
-    Only products that the model needs count: logits at P positions, not at S.
+    Logits are counted at the P masked positions only.
     """
     hidden, width = config.hidden_size, config.embedding_size
     dense = 4 * hidden * hidden + 2 * hidden * config.intermediate_size  # Q, K, V, output, FFN

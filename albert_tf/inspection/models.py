@@ -1,4 +1,4 @@
-"""What is inspected: models, and the rows of texts or records they are given."""
+"""Loads what is inspected: models, and rows of texts or records to run them on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from albert_tf.types import Array
 Row = dict[str, np.ndarray]
 _Item = TypeVar("_Item")
 _FEATURES = ("input_ids", "input_mask", "segment_ids")
-# Names on disk in other records -> what to do about these.
+# Features of records that can't be used -> why, and what to do.
 _STRANGERS = {
     "starts": "has no masks: give records that the generator made with `masking=static`",
     "cls_positions": "packs several examples into a row: give records that the generator made "
@@ -39,7 +39,7 @@ _STRANGERS = {
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Returns the text of a .csv file: the names of its columns, and its rows."""
+    """Returns the text of a .csv file."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([columns, *rows])
     return text.getvalue()
@@ -49,7 +49,7 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def sample(items: Iterable[_Item], most: int, seed: int = 0) -> list[_Item]:
-    """Returns up to `most` of any number of items, each as likely as the others, in their order."""
+    """Returns a uniform sample of at most `most` items, in their order (reservoir sampling)."""
     drawn = random.Random(seed)
     kept: list[tuple[int, _Item]] = []
     for number, item in enumerate(items):
@@ -61,7 +61,7 @@ def sample(items: Iterable[_Item], most: int, seed: int = 0) -> list[_Item]:
 
 
 def texts(paths: Sequence[str]) -> Iterator[str]:
-    """Yields the lines of text files that are not empty."""
+    """Yields the non-empty lines of text files."""
     empty = True
     for path in paths:
         for _, line in utf8_lines(path):
@@ -78,12 +78,12 @@ def text_rows(lines: Iterable[str], tokenizer: Tokenizer, max_seq_length: int) -
 
 
 def are_records(paths: Sequence[str]) -> bool:
-    """Whether files hold records, by how they begin; if not, they hold text."""
+    """Whether files hold records, not text; their first bytes tell."""
     found = set()
     for path in paths:
         with files.open_bytes(path) as file:
             begin = file.read(12)
-        # A record begins with its length, and the checksum of that.
+        # A record begins with its length and the checksum of the length.
         found.add(len(begin) == 12 and protobuf.masked_checksum(begin[:8]) == begin[8:])
     if len(found) > 1:
         raise ValueError(
@@ -95,10 +95,10 @@ def are_records(paths: Sequence[str]) -> bool:
 def record_rows(
     paths: Sequence[str], config: AlbertConfig, max_seq_length: int, most: int, seed: int = 0
 ) -> list[dict[str, np.ndarray]]:
-    """Returns a sample of pre-training records, with the masks that are stored in them.
+    """Returns a sample of pre-training records, masked as they are stored.
 
     They have `input_ids`, `input_mask`, `segment_ids` `<int32>[S]` and `sentence_order_labels`
-    `<int32>[]`; `max_seq_length` is that of the records.
+    `<int32>[]`; `max_seq_length` must be the length of their rows.
     """
     spec = pretraining_spec(
         max_seq_length,
@@ -117,9 +117,9 @@ def record_rows(
 
 
 def batches(rows: Sequence[Any], size: int = 32) -> Iterator[tuple[int, Row]]:
-    """Yields rows in batches of one shape: how many of a batch count, and `<int32>[size, S]`.
+    """Yields batches of one shape: the number of their real rows, and features `<int32>[size, S]`.
 
-    S is the longest row's, and the last batch is filled up with rows of padding.
+    S is the length of the longest row; rows of padding fill up the last batch.
     """
     longest = max(row["input_ids"].shape[-1] for row in rows)
     for begin in range(0, len(rows), size):
@@ -133,9 +133,9 @@ def batches(rows: Sequence[Any], size: int = 32) -> Iterator[tuple[int, Row]]:
 
 
 def load_encoder(stored: ModelLocation) -> AlbertModel:
-    """Returns the encoder of stored weights; whatever heads they have are left out."""
+    """Returns the encoder of a stored model, without its heads."""
     model = AlbertModel(stored.config())
-    stored.fill(model)  # Lacks at most the pooler, which is no layer.
+    stored.fill(model)  # Only the pooler may be missing, and no command looks at it.
     return model
 
 
@@ -151,13 +151,13 @@ def load_masked_lm(stored: ModelLocation) -> AlbertForPreTraining:
 
 
 def with_random_weights(config: AlbertConfig, seed: int) -> AlbertModel:
-    """Returns a fresh model, as pre-training would begin with."""
+    """Returns a model as it is initialised for pre-training."""
     keras.utils.set_random_seed(seed)
     return AlbertModel(config)
 
 
 def check_extra_layers(config: AlbertConfig, extra_layers: int) -> None:
-    """Checks that a model can be lengthened."""
+    """Checks that all layers share one block, if more of them are asked for."""
     if extra_layers and max(config.num_attention_groups, config.num_ffn_groups) > 1:
         raise ValueError(
             "`extra_layers` applies the block that all layers share; this model has "
@@ -167,7 +167,7 @@ def check_extra_layers(config: AlbertConfig, extra_layers: int) -> None:
 
 
 def lengthened(model: AlbertModel, extra_layers: int) -> AlbertModel:
-    """Returns a model of the same weights that applies its shared block more often."""
+    """Returns a model with the same weights that applies its shared block more often."""
     depth = model.config.num_hidden_layers + extra_layers
     longer = AlbertModel(dataclasses.replace(model.config, num_hidden_layers=depth))
     longer.set_weights(model.get_weights())
@@ -175,7 +175,7 @@ def lengthened(model: AlbertModel, extra_layers: int) -> AlbertModel:
 
 
 def layer_states(model: AlbertModel, features: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """Returns the input of the first layer, which follows the E to H map, and all outputs.
+    """Returns the input of the first layer (after the map from E to H) and each layer's output.
 
     They are L + 1 arrays `<float32>[B, S, H]`; a layer is all its `inner_group_num` blocks.
     """

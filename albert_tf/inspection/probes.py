@@ -1,4 +1,4 @@
-"""Linear probes: what a layer's outputs tell about the words."""
+"""Linear probes: how much of a property of the text can be read from each layer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from albert_tf.tasks.table import TableSettings
 from albert_tf.text.tokenization import Tokenizer
 
 COLUMNS = ("model", "layer", "train", "test", "accuracy", "control", "majority")
-# One in so many groups of rows is held out.
+# One of so many groups of rows is held out.
 _HELD_OUT = 5
 # With fewer rows a probe's accuracy says nothing.
 _FEWEST_ROWS = 20
@@ -30,7 +30,7 @@ _FEWEST_ROWS = 20
 def probe_hits(
     train: np.ndarray, train_labels: np.ndarray, test: np.ndarray, labels: np.ndarray
 ) -> np.ndarray:
-    """Trains a probe on features `<float>[M, F]`; returns where it is right, 1 or 0 each."""
+    """Trains a probe on features `<float>[M, F]`; returns 1 where it is right on `test`, else 0."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -39,21 +39,20 @@ def probe_hits(
     return (probe.fit(train, train_labels).predict(test) == labels).astype(np.float64)
 
 
-# --- what probes predict --------------------------------------------------------------------
+# --- labels for probes ----------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class Labelled:
-    """Rows, and the labels that a probe is to read."""
+    """Rows, and the labels of rows or of words in them."""
 
     # `input_ids`, `input_mask` and `segment_ids` `<int32>[L]` of each of R rows.
     rows: Sequence[Row]
     labels: np.ndarray  # `<int64>[N]`, of the rows, or of words in them.
     row_numbers: np.ndarray  # `<int64>[N]`, the row of each label.
-    # `<int64>[N]`, where in its row a word begins; None if labels are of rows.
+    # `<int64>[N]`, the position of a word's first piece in its row; None for labels of rows.
     positions: np.ndarray | None = None
-    # `<int64>[R]`, the group of each row: either all of one are held out, or none. None if each row
-    # is one.
+    # `<int64>[R]`, the group of each row, which is held out as a whole; None: a row is a group.
     groups: np.ndarray | None = None
 
     def __post_init__(self) -> None:
@@ -74,7 +73,7 @@ def _of_rows(
 def of_order(
     paths: Sequence[str], config: AlbertConfig, max_seq_length: int, most: int, seed: int
 ) -> Labelled:
-    """Records of pre-training, by whether their segments are swapped; see record_rows."""
+    """Returns pre-training records, labelled by whether their segments are swapped."""
     rows = models.record_rows(paths, config, max_seq_length, most, seed)
     return _of_rows(rows, (int(row["sentence_order_labels"]) for row in rows))
 
@@ -82,14 +81,15 @@ def of_order(
 def of_neighbours(
     lines: Iterable[str], tokenizer: Tokenizer, max_seq_length: int, most: int, seed: int
 ) -> Labelled:
-    """Texts, in every other of which (label 1) two adjacent pieces are exchanged, of any place.
+    """Returns texts; in every other one (label 1) two adjacent pieces are exchanged at random.
 
-    Texts without two adjacent pieces that differ are left out.
+    Texts without two different adjacent pieces are left out.
     """
     drawn = random.Random(seed)
     rows: list[Row] = []
     for row in models.text_rows(models.sample(lines, most, seed), tokenizer, max_seq_length):
         ids = row["input_ids"].copy()
+        # [CLS] and [SEP] stay where they are.
         places = [i for i in range(1, len(ids) - 2) if ids[i] != ids[i + 1]]
         if places:
             place = drawn.choice(places)
@@ -108,7 +108,7 @@ def of_table(
     seed: int,
     group_column: str | None = None,
 ) -> Labelled:
-    """Texts of a table, by their label, and grouped by what stands in a column, if one is named."""
+    """Returns texts of a table with their labels, grouped by the values of `group_column`."""
     labels = table.find_labels(path, columns)
     examples = models.sample(table.read_texts(path, columns, labels), most, seed)
     rows = [pair_features(tokenizer, each.text_a, each.text_b, max_seq_length) for each in examples]
@@ -123,10 +123,10 @@ def of_table(
 def of_words(
     path: str, column: str, tokenizer: Tokenizer, max_seq_length: int, most: int, seed: int
 ) -> Labelled:
-    """Words of a CoNLL-U file, by what stands in a column; see conllu_sentences.
+    """Returns words of a CoNLL-U file, labelled by the values of a column; see conllu_sentences.
 
-    A word is represented by its first piece; those with nothing in the column are left out.
-    Sentences are drawn until they have `most` of the others.
+    A word's first piece stands for it. Words without a value are left out; whole sentences are
+    drawn until they have `most` of the others.
     """
     found = list(conll.conllu_sentences(path, column))
     random.Random(seed).shuffle(found)
@@ -134,6 +134,7 @@ def of_words(
     found = found[: int(np.searchsorted(np.cumsum(counts), most)) + 1]
     labels = {value for _, values in found for value in values} - {conll.NOTHING}
     ids = {value: i for i, value in enumerate(sorted(labels))}
+    # A long sentence is read in several windows, each of which is a row.
     tagger = Tag(max_seq_length=max_seq_length)
     rows: list[Row] = []
     places = []
@@ -148,14 +149,14 @@ def of_words(
     return Labelled(rows, numbers, row_numbers, positions)
 
 
-# --- what layers tell -----------------------------------------------------------------------
+# --- training and scores --------------------------------------------------------------------
 
 
 def features(model: AlbertModel, data: Labelled) -> np.ndarray:
-    """Returns what probes see of each layer's input and output, `<float32>[L + 1, N, F]`.
+    """Returns the features of a label in each layer's input and output, `<float32>[L + 1, N, F]`.
 
-    For a word that is the vector of its first piece, F = H; for a row that of [CLS] beside the mean
-    over all positions that are no padding, F = 2H.
+    A word has the vector of its first piece (F = H), a row the vector of [CLS] and the mean over
+    all positions but padding (F = 2H).
     """
     parts = []
     begin = 0
@@ -174,7 +175,7 @@ def features(model: AlbertModel, data: Labelled) -> np.ndarray:
 
 
 def held_out(data: Labelled, seed: int) -> np.ndarray:
-    """Returns which labels are held out, `<bool>[N]`: of a fifth of the groups, drawn by a seed."""
+    """Returns which labels are held out, `<bool>[N]`: those of a random fifth of the groups."""
     groups = np.arange(len(data.rows)) if data.groups is None else data.groups
     names = np.random.default_rng(seed).permutation(np.unique(groups))
     found = np.isin(groups[data.row_numbers], names[: len(names) // _HELD_OUT])
@@ -190,8 +191,8 @@ def measure(model: AlbertModel, control: AlbertModel, data: Labelled, seed: int)
     """Trains a probe on each layer of a model and of a control with random weights.
 
     Returns:
-      `<float64>[L + 1, 2]`: accuracy on what is held out, of the model and of the control. Layer 0
-      is the input of layer 1, which follows the E to H map.
+      `<float64>[L + 1, 2]`: held-out accuracy of the model and of the control. Layer 0 is the
+      input of layer 1, after the map from E to H.
     """
     test = held_out(data, seed)
     labels = data.labels
@@ -204,13 +205,13 @@ def measure(model: AlbertModel, control: AlbertModel, data: Labelled, seed: int)
 
 
 def majority(data: Labelled, seed: int) -> float:
-    """Returns the accuracy of the most frequent label."""
+    """Returns the accuracy of always predicting the most frequent label of the training part."""
     test = held_out(data, seed)
     return float(np.mean(data.labels[test] == np.argmax(np.bincount(data.labels[~test]))))
 
 
 def csv_table(found: Mapping[str, np.ndarray], data: Mapping[str, Labelled], seed: int) -> str:
-    """Returns what was measured of models by name, on data, as the text of a .csv file."""
+    """Returns the accuracies of models, by name, as the text of a .csv file."""
     rows = []
     for name, accuracies in found.items():
         test = held_out(data[name], seed)
@@ -223,7 +224,7 @@ def csv_table(found: Mapping[str, np.ndarray], data: Mapping[str, Labelled], see
 
 
 def draw(found: Mapping[str, np.ndarray], data: Mapping[str, Labelled], seed: int) -> bytes:
-    """Returns the figure, as a PNG: accuracies with intervals, controls hollow, guessing dotted."""
+    """Returns the figure as a PNG: accuracies with intervals, controls hollow, guessing dotted."""
     figure = figures.new_figure(9, 4.5)
     axes = figure.subplots()
     hollow = {"fillstyle": "none", "linestyle": ":"}

@@ -1,4 +1,4 @@
-"""How far each layer takes its input: the distance and the angle between input and output."""
+"""Distance and angle between the input and the output of each layer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def measure(model: AlbertModel, rows: Sequence[Any]) -> np.ndarray:
 
     Returns:
       `<float64>[L, 2]`: mean L2 distance, and mean angle in degrees, between input and output of
-      each layer, over all positions that are no padding.
+      each layer, over all positions but padding.
 
     Source: section 3.1 of the paper, figure 1.
     """
@@ -34,15 +34,15 @@ def measure(model: AlbertModel, rows: Sequence[Any]) -> np.ndarray:
 
 
 def _distance_and_angle(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    """Returns both, summed over the rows of `<float64>[T, H]`."""
+    """Returns L2 distance and angle in degrees, summed over the rows of `<float64>[T, H]`."""
     u, v = (z / np.linalg.norm(z, axis=1, keepdims=True) for z in (x, y))
-    # Not the arc cosine, which loses half the digits of a small angle.
+    # The arc cosine would lose half the digits of a small angle.
     angles = 2 * np.arctan2(np.linalg.norm(u - v, axis=1), np.linalg.norm(u + v, axis=1))
     return np.linalg.norm(y - x, axis=1).sum(), np.degrees(angles).sum()
 
 
 def table(found: Mapping[str, np.ndarray], extra_layers: int) -> str:
-    """Returns the measures `<float64>[L, 2]` of models by name as the text of a .csv file."""
+    """Returns the measures `<float64>[L, 2]` of models, by name, as the text of a .csv file."""
     rows = []
     for name, measures in found.items():
         for layer, values in enumerate(measures, start=1):
@@ -52,7 +52,7 @@ def table(found: Mapping[str, np.ndarray], extra_layers: int) -> str:
 
 
 def draw(found: Mapping[str, np.ndarray], extra_layers: int) -> bytes:
-    """Returns the figure, as a PNG; extra layers are dotted."""
+    """Returns the figure as a PNG; the lines of extra layers are dotted."""
     figure = figures.new_figure(11, 4.5)
     figure.suptitle("How far each layer takes its input", fontsize=12)
     panels = figure.subplots(1, 2)
