@@ -3,6 +3,7 @@ import json
 import pytest
 
 from albert_tf.tasks import conll
+from tests import tiny
 
 COLUMNS = """\
 -DOCSTART- -X- -X- O
@@ -26,12 +27,21 @@ def read(path, **arguments):
     return [each.words for each in examples], labels, [each.guid for each in examples]
 
 
-def test_columns(tmp_path):
-    path = tmp_path / "train.conll"
-    path.write_bytes(COLUMNS.encode())
-    # Line ends and columns are ASCII's alone: a word may hold any other white space.
-    assert read(path) == (WORDS, TAGS, ["3", "7", "10"])
-    assert conll.find_tags(str(path)) == CLASSES
+OBJECTS = [{"tokens": w, "labels": t} for w, t in zip(WORDS, TAGS, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "lines"),
+    [
+        # Line ends and columns are ASCII's alone: a word may hold any other white space.
+        ("train.conll", COLUMNS, ["3", "7", "10"]),
+        ("train.jsonl", "\n\n".join(map(json.dumps, OBJECTS)), ["1", "3", "5"]),
+    ],
+)
+def test_sentences_have_the_lines_they_begin_in(tmp_path, name, content, lines):
+    path = tiny.write(tmp_path / name, content.encode())
+    assert read(path) == (WORDS, TAGS, lines)
+    assert conll.find_tags(path) == CLASSES
 
 
 NUMBERED = """\
@@ -82,14 +92,6 @@ def test_comments_and_numbers_of_words_are_no_words(tmp_path, content, words, ta
     assert [each.words for each in found] == words
     if tags:
         assert [" ".join(classes[i] for i in each.labels) for each in found] == tags
-
-
-def test_json_lines(tmp_path):
-    path = tmp_path / "train.jsonl"
-    rows = [{"tokens": w, "labels": t} for w, t in zip(WORDS, TAGS, strict=True)]
-    path.write_text("\n\n".join(map(json.dumps, rows)), encoding="utf-8")
-    assert read(path) == (WORDS, TAGS, ["1", "3", "5"])
-    assert conll.find_tags(str(path)) == CLASSES
 
 
 @pytest.mark.parametrize(
