@@ -6,11 +6,9 @@ Can't see: several replicas, which need a process of their own: test_run_pretrai
 import concurrent.futures
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras import ops
 
 from albert_tf.model import dropout
 from albert_tf.tasks.pretraining import PretrainingTask
@@ -19,49 +17,11 @@ from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TrainStep
 from tests import goldens, tiny, tolerances
 from tests import pretraining_runs as runs
+from tests.training.toys import PARTS, SEED, SeedTask, Slope, SlopeTask, eagerly
 
 X = np.array([1.0, 2.0, -3.0, 5.0, 7.0, -11.0], "float32")
 WEIGHTS = np.array([1.0, 0.0, 2.0, 0.5, 0.0, 3.0], "float32")
-
-
-class Slope(keras.Model):
-    """y = a * x, and a weight that nothing depends on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = self.add_weight(shape=(), initializer="ones", name="a")
-        self.unused = self.add_weight(shape=(3,), initializer="ones", name="unused")
-        self.seeds: list[list[int]] = []
-        self.built = True
-
-    def call(self, features, training, dropout_seed):
-        assert training
-        if tf.executing_eagerly():
-            self.seeds.append(dropout_seed.numpy().tolist())
-        return self.a * features["x"]
-
-
-class SlopeTask(Task):
-    """Two losses with weights of their own: y weighted, and the mean of y squared."""
-
-    loss_names = ("linear_loss", "square_loss")
-    loss_epsilon = {"linear_loss": 0.5}
-
-    def build_model(self) -> keras.Model:
-        return Slope()
-
-    def loss_weights(self, features) -> dict[str, Any]:
-        count = tf.cast(tf.size(features["x"]), tf.float32)
-        return {"linear_loss": tf.reduce_sum(features["weights"]), "square_loss": count}
-
-    def loss_sums(self, outputs, features) -> dict[str, Any]:
-        return {
-            "linear_loss": tf.reduce_sum(outputs * features["weights"]),
-            "square_loss": tf.reduce_sum(outputs**2),
-        }
-
-    def metrics(self, outputs, features) -> dict[str, Any]:
-        raise NotImplementedError
+FEATURES = {"x": X, "weights": WEIGHTS}
 
 
 def slope_step(accumulation_steps: int, seed: int = 5) -> tuple[TrainStep, Slope, Any]:
@@ -76,8 +36,7 @@ def slope_step(accumulation_steps: int, seed: int = 5) -> tuple[TrainStep, Slope
 @pytest.mark.parametrize("accumulation_steps", [1, 2, 3])
 def test_an_update_in_closed_form(accumulation_steps):
     step, model, optimizer = slope_step(accumulation_steps)
-    features = {"x": tf.constant(X), "weights": tf.constant(WEIGHTS)}
-    stats = dict(zip_stats(SlopeTask(), tf.function(step, autograph=False)(features)))
+    stats = stats_of(SlopeTask(), tf.function(step, autograph=False)(FEATURES))
     linear = float(np.sum(X * WEIGHTS) / (np.sum(WEIGHTS) + 0.5))
     square = float(np.mean(X**2))
     gradient = linear + 2 * square  # At a = 1, of the sum of both losses.
@@ -100,26 +59,22 @@ def test_an_update_in_closed_form(accumulation_steps):
 
 def test_one_micro_batch_is_in_memory_at_a_time():
     step, _, _ = slope_step(3)
-    features = {"x": tf.constant(X), "weights": tf.constant(WEIGHTS)}
-    graph = tf.function(lambda: step(features), autograph=False).get_concrete_function().graph
+    graph = tf.function(lambda: step(FEATURES), autograph=False).get_concrete_function().graph
     nodes = [*graph.as_graph_def().node]
     nodes += [node for body in graph.as_graph_def().library.function for node in body.node_def]
     loops = [node for node in nodes if node.op in ("While", "StatelessWhile")]
     assert [loop.attr["parallel_iterations"].i for loop in loops] == [1]
 
 
-def zip_stats(task: Task, values: tf.Tensor) -> list[tuple[str, float]]:
-    return list(zip(stat_names(task), values.numpy().tolist(), strict=True))
+def stats_of(task: Task, values: tf.Tensor) -> dict[str, float]:
+    return dict(zip(stat_names(task), values.numpy().tolist(), strict=True))
 
 
 def seeds_of(seed: int, accumulation_steps: int, steps: int) -> list[list[int]]:
     step, model, _ = slope_step(accumulation_steps, seed)
-    tf.config.run_functions_eagerly(True)
-    try:
+    with eagerly():
         for _ in range(steps):
-            step({"x": tf.constant(X), "weights": tf.constant(WEIGHTS)})
-    finally:
-        tf.config.run_functions_eagerly(False)
+            step(FEATURES)
     return model.seeds
 
 
@@ -133,41 +88,6 @@ def test_dropout_seeds_are_a_function_of_seed_step_and_part():
     assert seeds_of(5, 3, 4) == seeds
     neighbours = seeds_of(6, 3, 4)
     assert min(abs(a - b) for a, _ in seeds for b, _ in neighbours) > 10000
-
-
-PARTS, SEED = 4, 5
-
-
-class Seeds(keras.Model):
-    """The dropout seed of each row's forward pass; `a` and `unused` only are there."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = self.add_weight(shape=(), initializer="ones", name="a")
-        self.unused = self.add_weight(shape=(4,), initializer="ones", name="unused")
-        self.built = True
-
-    def call(self, features, training, dropout_seed):
-        return self.a * ops.cast(ops.convert_to_tensor(dropout_seed) % 2**20, "float32")
-
-
-class SeedTask(Task):
-    """Losses that are the dropout seeds of the passes of a step, one row in each."""
-
-    loss_names = tuple(f"{kind}_{i}_loss" for kind in ("pass", "step") for i in range(PARTS))
-
-    def build_model(self) -> keras.Model:
-        return Seeds()
-
-    def loss_weights(self, features) -> dict[str, Any]:
-        return {name: ops.mean(features["ones"]) / 2 for name in self.loss_names}
-
-    def loss_sums(self, outputs, features) -> dict[str, Any]:
-        sums = {}
-        for i in range(PARTS):
-            here = ops.cast(ops.sum(features["number"]) == i, "float32")
-            sums |= {f"pass_{i}_loss": here * outputs[0], f"step_{i}_loss": here * outputs[1]}
-        return sums
 
 
 def _seeds_of_two_replicas() -> list[float]:
@@ -210,13 +130,10 @@ def test_ten_steps_are_the_releases():
     update = tf.function(step, autograph=False)
     for i, (stored, batch) in enumerate(zip(settings["steps"], goldens.batches(), strict=True)):
         features = {name: tf.constant(value) for name, value in batch.items()}
-        stats = dict(zip_stats(task, update(features)))
-        for mine, theirs in (
-            ("masked_lm_loss", "masked_lm_loss"),
-            ("sentence_order_loss", "sentence_order_loss"),
-            ("loss", "total_loss"),
-        ):
-            assert abs(stats[mine] - stored[theirs]) <= tolerances.TRAJECTORY_LOSS, (i, mine)
+        stats = stats_of(task, update(features))
+        stats["total_loss"] = stats.pop("loss")
+        for name in ("masked_lm_loss", "sentence_order_loss", "total_loss"):
+            assert abs(stats[name] - stored[name]) <= tolerances.TRAJECTORY_LOSS, (i, name)
     assert len(params) == len(model.weights)
     goldens.check_weights(params, 10, tiny.weights(model))
 
@@ -229,6 +146,5 @@ def test_xla_compiles_by_default_on_gpus(given, gpus, expected, monkeypatch):
     compiled, optimizer = [], create_optimizer(1e-3, 1, 0)
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: gpus)
     monkeypatch.setattr(tf, "function", lambda function, **how: compiled.append(how["jit_compile"]))
-    settings = StepSettings(jit_compile=given)
-    TrainStep(None, None, optimizer, settings)
+    TrainStep(None, None, optimizer, StepSettings(jit_compile=given))
     assert compiled == [expected]
