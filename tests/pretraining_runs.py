@@ -277,6 +277,12 @@ def main_of_a_process(command: list[str]) -> None:
     commands.pretrain()
 
 
+def main_of_counted_steps(command: list[str]) -> None:
+    """Runs it with steps that count only."""
+    with counted_steps():
+        main_of_a_process(command)
+
+
 def start(
     flags: list[str],
     log_file: pathlib.Path,
