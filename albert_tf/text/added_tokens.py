@@ -10,20 +10,20 @@ from albert_tf.storage.text_files import read_json_object
 from albert_tf.text.sentence_piece import Piece, read_model
 from albert_tf.text.tokenization import Tokenizer
 
-# Where tokenizers of all ages keep them; the keys of the last file are tokens.
+# Files in which tokenizers of any version keep added tokens; the keys of the last one are tokens.
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _DECODER = "added_tokens_decoder"
 _KEYS = ("added_tokens", _DECODER, "additional_special_tokens", "extra_special_tokens")
-# Plain text here, as in the release.
+# Special pieces are plain text here, as in the release.
 _PLAIN = {"<pad>", "[PAD]", "<unk>", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"}
-# Two more, lstrip and rstrip, change offsets only.
+# Flags that can't be followed. Two others, lstrip and rstrip, change offsets only.
 _NOT_FOLLOWED = ("single_word", "normalized")
 
 
 def find(path: str, is_word_piece: bool, tokenizer: Tokenizer) -> tuple[str, ...]:
-    """Returns the tokens added to the tokenizer that lies beside a vocabulary, or that it is.
+    """Returns the tokens added to Hugging Face's tokenizer beside a vocabulary, or in its file.
 
-    Those that SentencePiece finds in normalised text are left to it.
+    Tokens that SentencePiece finds in normalised text are left to it.
     """
     directory, found = files.directory_of(path), dict[str, None]()
     stored = {file: _tokens(file) for file in (os.path.join(directory, name) for name in _FILES)}
@@ -31,6 +31,7 @@ def find(path: str, is_word_piece: bool, tokenizer: Tokenizer) -> tuple[str, ...
     pieces = read_model(tokenizer.content).pieces if has_pieces else []
     its_own = {piece.piece for piece in pieces if piece.type == Piece.USER_DEFINED}
     for file, tokens in stored.items():
+        # Names all tokens of a file that would be read in another way than by Hugging Face.
         odd = []
         for text, flags in tokens.items():
             if text in _PLAIN or (text in its_own and tokenizer.preprocess(text) == text):
@@ -44,14 +45,14 @@ def find(path: str, is_word_piece: bool, tokenizer: Tokenizer) -> tuple[str, ...
             shown = ", ".join(odd if len(odd) < 6 else [*odd[:5], "..."])
             raise ValueError(
                 f"{file} adds tokens to the tokenizer that can't be followed: {shown}; expected "
-                "pieces of the vocabulary, found wherever a raw text has them: add such ones, or, "
-                "if no text has them, give the vocabulary from a directory without this file"
+                "pieces of the vocabulary that are found wherever a raw text has them: if no text "
+                "has these, give the vocabulary from a directory without this file"
             )
     return tuple(found)
 
 
 def to_config(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Returns a tokenizer's added tokens, if it has any, for tokenizer_config.json."""
+    """Returns a tokenizer's added tokens as a field of tokenizer_config.json, if it has any."""
     flags = dict.fromkeys(("lstrip", "rstrip", *_NOT_FOLLOWED), False) | {"special": True}
     ids = tokenizer.convert_tokens_to_ids(tokenizer.added_tokens)
     rows = zip(ids, tokenizer.added_tokens, strict=True)

@@ -1,4 +1,4 @@
-"""tokenizer.json, the file of Hugging Face's fast tokenizers: vocabularies from it and as it."""
+"""Reads and writes vocabularies as tokenizer.json, the file of Hugging Face's fast tokenizers."""
 
 from __future__ import annotations
 
@@ -20,40 +20,36 @@ from albert_tf.text.sentence_piece import Piece, ends_in_digit_comma
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.word_starts import CONTINUATION_MARK, SPACE_MARK
 
-# Written by transformers, since its version 5 without the vocabulary beside it.
+# The file that transformers writes, since its version 5 without the vocabulary beside it.
 FILE = "tokenizer.json"
-# Fits into the float32 of SentencePiece's file.
+# Scores are float32 in SentencePiece's file.
 _MOST_SCORE = 3e38
-# transformers takes this from the scores of pieces that the release splits again.
+# transformers subtracts this from the scores of pieces that the release splits again.
 _DIGIT_COMMA_PENALTY = 100
-# The same for pieces that SentencePiece never takes.
+# Subtracted from the scores of pieces that SentencePiece never uses.
 _UNUSED_PENALTY = 1000
-# Its own steps for spiece.model: the release has no such quotes, and spaces are collapsed anyway.
-_QUOTES = [
-    {"type": "Replace", "pattern": {"String": "``"}, "content": '"'},
-    {"type": "Replace", "pattern": {"String": "''"}, "content": '"'},
-]
+# The class of characters that preprocess_text strips begins so in every version of Unicode.
+_COMBINING = "[\u0300-\u034e"
+
+
+def _step(how: str, pattern: str, content: str) -> dict[str, Any]:
+    """Returns the step that replaces a "String" or "Regex"."""
+    return {"type": "Replace", "pattern": {how: pattern}, "content": content}
+
+
+# transformers' own steps for a spiece.model. The release has no such quotes.
+_QUOTES = [_step("String", "``", '"'), _step("String", "''", '"')]
 # A sigma at the end of a word, as `str.lower` finds it; their Lowercase looks at single letters.
 _CASED, _IGNORED = r"[\p{Lu}\p{Ll}\p{Lt}]", r"[\p{Mn}\p{Me}\p{Cf}\p{Lm}\p{Sk}'.:·‘’․‧]"
-_SIGMA = {
-    "type": "Replace",
-    "pattern": {"Regex": f"(?<={_CASED})Σ(?!{_IGNORED}*{_CASED})"},
-    "content": "ς",
-}
-_ONE_SPACE = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+_SIGMA = _step("Regex", f"(?<={_CASED})Σ(?!{_IGNORED}*{_CASED})", "ς")
+_ONE_SPACE = _step("Regex", " {2,}", " ")
 _STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
 _COMPOSE = {"type": "NFC"}
-# A private character between two marks, so that composing leaves them in their order, as the model
+# A private character between two marks keeps their order while they are composed, as the model
 # does: a vowel after a shadda, or an asat before a dot. Only U+0300 to U+036F compose in pairs.
 _APART = "\ue000"
-_HELD_APART = {
-    "type": "Replace",
-    "pattern": {"Regex": "(?<=\\p{Mn})(?=\\p{Mn})(?![\u0300-\u036f])"},
-    "content": _APART,
-}
-_TOGETHER = {"type": "Replace", "pattern": {"String": _APART}, "content": ""}
-# Begins the class of the characters that preprocess_text strips, whatever Unicode's version.
-_COMBINING = "[\u0300-\u034e"
+_HELD_APART = _step("Regex", "(?<=\\p{Mn})(?=\\p{Mn})(?![\u0300-\u036f])", _APART)
+_TOGETHER = _step("String", _APART, "")
 
 
 # --- reading -----------------------------------------------------------------------------------
@@ -89,7 +85,6 @@ def _object(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _word_piece_file(model: Mapping[str, Any]) -> bytes:
-    """Returns a WordPiece vocabulary file."""
     vocab = _object(model, "vocab")
     if not vocab or sorted(vocab.values(), key=str) != sorted(range(len(vocab)), key=str):
         raise ValueError("the ids of its pieces are not consecutive from 0")
@@ -102,7 +97,7 @@ def _word_piece_file(model: Mapping[str, Any]) -> bytes:
 
 
 def _bert_form(normalizer: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Returns the form of a BertNormalizer; it must do the rest as WordPiece does."""
+    """Returns case and accents of a BertNormalizer, which must do all else as WordPiece does."""
     steps = [step for step in normalizer.get("normalizers") or () if step != _SIGMA]
     if len(steps) == 1 and isinstance(steps[0], dict):
         normalizer = steps[0]
@@ -120,7 +115,6 @@ def _bert_form(normalizer: Mapping[str, Any]) -> tuple[bool, bool]:
 def _sentence_piece_model(
     tokenizer: Mapping[str, Any], model: Mapping[str, Any], table: bytes
 ) -> bytes:
-    """Returns a serialized SentencePiece model."""
     if model.get("type") != "Unigram" or model.get("byte_fallback"):
         raise ValueError("its model is neither WordPiece nor Unigram without byte fallback")
     vocab, unknown = model.get("vocab"), model.get("unk_id")
@@ -162,7 +156,7 @@ def _is_scored_piece(row: Any) -> bool:
 
 
 def _kind(step: Any) -> Any:
-    """Returns the type of a step; one that strips combining characters is its own StripAccents."""
+    """Returns a step's type: "StripAccents" also for our step that strips combining characters."""
     if not isinstance(step, dict):
         return None
     pattern = _object(step, "pattern").get("Regex")
@@ -174,7 +168,7 @@ def _kind(step: Any) -> Any:
 def _character_table(normalizer: Mapping[str, Any]) -> tuple[bytes, tuple[bool, bool]]:
     """Returns the SentencePiece model's own table of characters, and the form of its text.
 
-    What comes before the table must be what preprocess_text does.
+    The steps before the table must do what preprocess_text does.
     """
     steps = normalizer.get("normalizers", [normalizer])
     same = (*_QUOTES, _replaced(str.isspace, " "), _SIGMA, _ONE_SPACE, _STRIP)
@@ -205,8 +199,8 @@ def _character_table(normalizer: Mapping[str, Any]) -> tuple[bytes, tuple[bool, 
 def write(tokenizer: Tokenizer, is_word_piece: bool, directory: str) -> bool:
     """Writes a tokenizer.json that gives the ids of a tokenizer.
 
-    Returns whether there can be one: of SentencePiece only for a Unigram model that begins each
-    word with a space, and each text.
+    Returns whether there can be one: with SentencePiece, only for a Unigram model that begins each
+    text and each word with a space.
     """
     if is_word_piece:
         pieces, parts = [], _of_word_piece(tokenizer)
@@ -221,7 +215,7 @@ def write(tokenizer: Tokenizer, is_word_piece: bool, directory: str) -> bool:
         pieces = stored.pieces
         parts = _of_pieces(tokenizer, pieces, spec.precompiled_charsmap)
 
-    # Special pieces, which their texts may contain; and [CLS] and [SEP] around texts and pairs.
+    # In Hugging Face's tokenizers a text may contain special pieces.
     control = (Piece.UNKNOWN, Piece.CONTROL)
     ids = {i for i, piece in enumerate(pieces) if piece.type in control}
     ids |= {getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")}
@@ -231,6 +225,7 @@ def write(tokenizer: Tokenizer, is_word_piece: bool, directory: str) -> bool:
     added = [
         {"id": i, "content": texts[i], "lstrip": i == tokenizer.mask_id, **options} for i in texts
     ]
+    # [CLS] and [SEP] go around texts and pairs.
     ends = {texts[i]: i for i in (tokenizer.cls_id, tokenizer.sep_id)}
     template = [
         *({"SpecialToken": {"id": end, "type_id": 0}} for end in ends),
@@ -251,17 +246,18 @@ def write(tokenizer: Tokenizer, is_word_piece: bool, directory: str) -> bool:
 
 
 def _of_pieces(tokenizer: Tokenizer, pieces: Sequence[Any], table: bytes) -> dict[str, Any]:
-    """Returns the steps of preprocess_text and of the model's own table, and its pieces."""
+    """Returns the steps of preprocess_text and the model's own table, and the model's pieces."""
     steps = [_replaced(str.isspace, " ")]
     if not tokenizer.keep_accents:
         steps += [{"type": "NFKD"}, _replaced(unicodedata.combining, "")]
     if tokenizer.do_lower_case:
         steps += [_SIGMA, {"type": "Lowercase"}]
-    if table:  # Theirs composes no syllables, as the model's own does.
+    if table:
+        # The step Precompiled composes no syllables, as the model's own table does: NFC does.
         charsmap = base64.b64encode(table).decode()
         compose = [_HELD_APART, _COMPOSE, _TOGETHER] if tokenizer.keep_accents else [_COMPOSE]
         steps += [*compose, {"type": "Precompiled", "precompiled_charsmap": charsmap}]
-    # A user-defined piece has the score 0: more than any split of it.
+    # A user-defined piece scores 0: more than any split of it.
     scores = [piece.score - _penalty(piece) for piece in pieces]
     kinds = [piece.type for piece in pieces]
     spaces: dict[str, Any] = {"type": "Metaspace", "replacement": SPACE_MARK}
@@ -274,7 +270,7 @@ def _of_pieces(tokenizer: Tokenizer, pieces: Sequence[Any], table: bytes) -> dic
     }
     normalizer = {"type": "Sequence", "normalizers": [*steps, _ONE_SPACE, _STRIP]}
     decoder = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, spaces]}
-    # As transformers has it: no offset includes the space before a word.
+    # As in transformers, no offset includes the space before a word.
     steps = [{"type": "WhitespaceSplit"}] * tokenizer.words_are_apart
     splitter = {"type": "Sequence", "pretokenizers": [*steps, spaces]}
     return {"normalizer": normalizer, "pre_tokenizer": splitter, "decoder": decoder, "model": model}
@@ -307,9 +303,9 @@ def _of_word_piece(tokenizer: Tokenizer) -> dict[str, Any]:
 
 @functools.cache
 def _replaced(is_replaced: Callable[[str], Any], content: str) -> dict[str, Any]:
-    """Returns the step that replaces each character of a kind."""
+    """Returns the step that replaces each character for which `is_replaced` holds."""
     codes = [code for code in range(sys.maxunicode + 1) if is_replaced(chr(code))]
     runs = itertools.groupby(enumerate(codes), key=lambda pair: pair[1] - pair[0])
     ranges = [[chr(code) for _, code in run] for _, run in runs]
     text = "".join(f"{run[0]}-{run[-1]}" for run in ranges)
-    return {"type": "Replace", "pattern": {"Regex": f"[{text}]"}, "content": content}
+    return _step("Regex", f"[{text}]", content)

@@ -54,7 +54,7 @@ def preprocess_text(text: str | bytes, lower: bool = True, keep_accents: bool = 
 
 
 def _replaced(text: str, lower: bool, keep_accents: bool) -> str:
-    """Does the part of preprocess_text that replaces single characters."""
+    """Does preprocess_text's replacing of single characters."""
     if not (keep_accents or text.isascii()):
         text = unicodedata.normalize("NFKD", text).translate(WITHOUT_COMBINING)
     return text.lower() if lower else text
@@ -66,9 +66,9 @@ def ends_in_digit_comma(piece: str) -> bool:
 
 
 def without_digit_commas(content: bytes) -> bytes:
-    """Returns a model's file, of which SentencePiece takes no piece that the release splits again.
+    """Marks the pieces that the release splits again as unused, so that SentencePiece avoids them.
 
-    The pieces keep their ids. Other programs, which know no such rule, then split as it does.
+    The pieces keep their ids. Programs without the release's rule then split text as it does.
     """
     model = read_model(content)
     for piece in model.pieces:
@@ -78,7 +78,7 @@ def without_digit_commas(content: bytes) -> bytes:
 
 
 def pieces_split_again(content: bytes) -> list[str]:
-    """Returns the pieces that SentencePiece takes within a word and the release splits again."""
+    """Returns the pieces within a word that SentencePiece uses and the release splits again."""
     normal = (each.piece for each in read_model(content).pieces if each.type == Piece.NORMAL)
     return [text for text in normal if ends_in_digit_comma(text) and text[0] != SPACE_MARK]
 
@@ -108,13 +108,13 @@ class SentencePiece:
                 f"{path} is not a SentencePiece model: give a WordPiece vocabulary as `vocab_file`"
             ) from error
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}
-        # The pieces of byte fallback, which spell characters that are unknown: <0x00> to <0xFF>.
+        # Pieces of byte fallback, <0x00> to <0xFF>, spell characters without a piece.
         bytes_of = filter(self._processor.is_byte, range(len(self.pieces)))
         self._bytes = {self.pieces[i]: int(self.pieces[i][3:5], 16) for i in bytes_of}
         self._path, self._spaces_end_words = path, spaces_end_words(read_model(content))
         # Whether the best split always has a boundary before a space.
         self.words_are_apart = not any(SPACE_MARK in piece[1:] for piece in self.pieces)
-        # The ids that `encode` puts in place of an id; None: it must look at the text.
+        # The ids that `encode` puts in place of an id; None means that it must look at the text.
         self._split_ids: dict[int, list[int] | None] = {
             i: [self._processor.piece_to_id(token) for token in self._split_comma(piece)]
             for i, piece in enumerate(self.pieces)
@@ -149,7 +149,7 @@ class SentencePiece:
     def encode(self, text: str) -> list[int]:
         """Returns the ids of normalised text."""
         ids = self._processor.encode(text)
-        # Most texts have no piece that is split again; of most others its ids are known.
+        # Most texts have no piece that is split again, and in most others its parts' ids are known.
         if self._split_ids.keys().isdisjoint(ids):
             return ids
         parts = [self._split_ids.get(i, [i]) for i in ids]
@@ -165,7 +165,7 @@ class SentencePiece:
                 ids.append(found.id)
                 spans.append((found.begin, found.end))
                 continue
-            # A part ends where those after it begin.
+            # Split a number from its comma: each part ends where the characters after it begin.
             parts, begin = self._split_comma(found.piece), found.begin
             following = sum(len(part.replace(SPACE_MARK, "")) for part in parts)
             for part in parts:
@@ -200,18 +200,17 @@ class SentencePiece:
 # --- pieces added to a model -------------------------------------------------------------------
 
 
-# A new piece of n characters is better than its best split by n * n times this. The square of a sum
-# is more than the sum of squares: so the piece is better than any split of it into new pieces, too.
+# A new piece of n characters scores n * n times this more than its best split. The square of a sum
+# exceeds the sum of squares, so the piece scores more than any split of it into new pieces, too.
 _MARGIN = 0.01
 
 
 class ExtensibleModel:
     """A Unigram SentencePiece model to which pieces can be added, after its own.
 
-    SentencePiece chooses the split with the highest sum of scores. What it gives an unknown
-    character depends on the lowest score of all pieces, and what it gives a user-defined piece on
-    the highest: new scores lie between the two, so a text that contains no new piece keeps its
-    split.
+    SentencePiece chooses the split with the highest sum of scores. Its score of an unknown
+    character depends on the lowest score of all pieces, and its score of a user-defined piece on
+    the highest. New scores lie between the two, so that a text without new pieces keeps its split.
 
     Args:
       content: Content of the model's file, which Tokenizer has accepted.
@@ -280,8 +279,8 @@ class ExtensibleModel:
         """Chooses the pieces of another model's file that shorten normalised texts most.
 
         Returns:
-          At most `count` pieces, the most useful first: by the ids that they save, where an
-          unknown piece counts as one more.
+          At most `count` pieces, the most useful first: those that save most ids, where replacing
+          an unknown piece counts as one more.
         """
         # The texts are split once, by a model that has all candidates.
         found = [p.piece for p in read_model(candidates).pieces if self.accepts(p)]
