@@ -56,6 +56,7 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
         plan.check(workers.tokenize_block(block, plan.tokenizer, plan.settings)[1])
     # Beam warns for each function that it can't use its type hints.
     logging.getLogger("apache_beam.typehints").setLevel(logging.WARNING)
+    # Workers write parts and the report into a folder that all of them can reach.
     started = time.monotonic()
     folder = f"{plan.output_files[0]}.unfinished.beam"
     report_file = os.path.join(folder, "report.json")
@@ -84,6 +85,7 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
         plan.check(report)
         plan.warn_of_loss(report)
         shards.check_filled(report, len(plan.output_files))
+        # Workers count no time, and shards come in any order.
         report.seconds = time.monotonic() - started
         report.shards = {path: report.shards[path] for path in plan.output_files}
         for path in plan.output_files:
@@ -122,6 +124,7 @@ class _MakeParts(beam.DoFn):
 
 
 def _write_shard(gathered: tuple[int, Iterable[_Part]], plan: workers.Plan) -> Report:
+    # Parts come in any order; the records of a shard are in that of the text.
     shard, shard_parts = gathered
     parts = sorted(shard_parts, key=lambda part: part.first_document)
     path = plan.output_files[shard]

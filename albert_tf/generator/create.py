@@ -89,6 +89,7 @@ def make_plan(
     # Not imported at the top: workers may import this file, and do without TensorFlow.
     import tensorflow as tf
 
+    # No output file may be an input file, under whatever name.
     input_files = files.list_files(settings.input_file)
     output_files = name_shards(settings.output_file, settings.num_output_shards)
     inputs = set(map(os.path.realpath, input_files))
@@ -101,6 +102,7 @@ def make_plan(
         if settings.max_examples_per_row > 1:
             shortfall += ", and let packing fill the rows: the examples of a row share them"
         logging.warning("%s", shortfall)
+    # The plan is picklable: a function that cuts the text needs only where to begin.
     stats = [tf.io.gfile.stat(path) for path in input_files]
     cut_blocks = functools.partial(
         documents.cut_blocks,
@@ -143,6 +145,7 @@ def run_locally(
     from albert_tf.generator import shards
     from albert_tf.training.progress import ProgressBar
 
+    # The text is read here, its blocks are made in other processes, and their parts appended here.
     with shards.open_run(plan, settings) as shard_run:
         tokenizer_file = workers.save_tokenizer(plan.tokenizer, shard_run.folder)
         make_part = functools.partial(workers.make_part, tokenizer_file, plan.settings)
@@ -154,6 +157,7 @@ def run_locally(
             for number, part in enumerate(made):
                 shard_run.append(part)
                 so_far.merge(part.report)
+                # The first block already shows a wrong vocabulary, or lines that aren't sentences.
                 plan.check(so_far)
                 if number == 0:
                     plan.warn_of_loss(part.report)

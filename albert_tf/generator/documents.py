@@ -156,6 +156,7 @@ def _checked_text(value: Any, name: str, file: TextFile | ParquetText) -> str:
 
 
 def _parse_wikipedia(file: TextFile, split: Splitter, name: str) -> Iterator[Sentences]:
+    # Lines are paragraphs between <doc ...> and </doc>; the first one may repeat the title.
     opened_by, title = "", None
     for line in file.lines():
         tag = _DOC_TAG.fullmatch(line)
@@ -251,6 +252,7 @@ def _read_all(files: Sequence[str], parser: Parser, settings: TextSettings) -> I
 
 
 def _gather(parts: Iterator[Sentences]) -> Iterator[list[str]]:
+    # A document ends where its file says so, or when it is too long.
     document: list[str] = []
     num_chars = 0
     for sentences, ends_document in parts:
@@ -304,6 +306,7 @@ def cut_blocks(
     blocks and shards depend only on the files, `num_shards` and `block_chars`. Documents before
     `start`, where `first_shard` begins, are skipped. `read` is read_documents with its settings.
     """
+    # The position of a document is its place in all files' bytes, one after the other.
     total = max(sum(file_sizes), 1)
     begins = [0, *itertools.accumulate(file_sizes)]
     shard, place = first_shard - 1, start

@@ -137,6 +137,7 @@ def _truncate(
     How many tokens each segment loses is computed first; a segment's coin flips are one draw of
     bits.
     """
+    # The longer segment loses tokens until both have the same length; then each loses in turn.
     length_a, length_b = a[1] - a[0], b[1] - b[0]
     if length_a + length_b <= max_tokens:
         return *a, *b
@@ -169,6 +170,7 @@ def assign_rows(
     Returns:
       <int>[N], rows numbered without gaps, in the order of their first examples.
     """
+    # What each example needs, and what each row has left: tokens, predictions and examples.
     needs = np.stack([lengths, predictions, np.ones_like(lengths)])
     free = np.tile([[room[0]], [room[1]], [max_examples_per_row]], len(lengths))
     rows: np.ndarray = np.empty(len(lengths), np.int64)
@@ -177,6 +179,7 @@ def assign_rows(
         row = ((free[0] >= need[0]) & (free[1] >= need[1]) & (free[2] >= 1)).argmax()
         free[:, row] -= need
         rows[example] = row
+    # Number the rows by their first examples.
     _, first_examples, rows = np.unique(rows, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first_examples))[rows]
 
@@ -200,7 +203,7 @@ def pack_rows(
     rows, lengths, predictions = rows[order], lengths[order], predictions[order]
     examples = {name: values[order] for name, values in examples.items()}
 
-    # Positions count from the start of the row.
+    # Positions count from the start of the row, so they move by the examples before them.
     ones = np.ones_like(rows)
     before = np.cumsum(lengths) - lengths
     starts = (before - before[np.searchsorted(rows, rows)])[:, None]
@@ -268,6 +271,7 @@ def tokenize_documents(
     `word_separator` stands between the words of segmented text, and is no part of it. Without one
     the vocabulary tells where words start, by the tokenizer's `word_starts` <bool>[V].
     """
+    # All tokens go into one array; sentences and documents are kept as bounds in it.
     tokens, starts, kept, numbers = array.array("i"), bytearray(), [], []
     for number, sentences in enumerate(documents, first_number):
         bounds = [len(tokens)]

@@ -102,6 +102,7 @@ class TextFile(TextSource):
 
     def __init__(self, path: str, errors: str) -> None:
         super().__init__(path, errors)
+        # A missing package is reported before the file is opened.
         if path.endswith(".zst"):
             with of_extra("data", path):
                 from backports import zstd
@@ -159,6 +160,7 @@ def _split_lines(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
 
     Parts that are only white space are dropped: they would pass for blank lines.
     """
+    # `rest` is what the last cut left of a long line, and `is_begun` whether that line was cut.
     number, rest, is_begun = 1, b"", False
     while part := file.readline(max_bytes - len(rest)):
         line = rest + part

@@ -121,6 +121,7 @@ class Report:
         self.dropped_tokens += int(pairs.dropped.sum())
         self.length_histogram += _count_values(lengths)
         if masks:
+            # An instance is limited if it has fewer predictions than masked_lm_prob asks for.
             wanted = np.rint(lengths * masks.masked_lm_prob)
             limit = masks.max_predictions_per_seq
             self.limited_masks += int(np.count_nonzero(wanted > limit))
@@ -153,6 +154,7 @@ class Report:
 
     def merge(self, other: Report) -> None:
         """Adds what another part of the run counted."""
+        # Numbers and histograms add up; the highest peak counts.
         for field in dataclasses.fields(self):
             mine, theirs = getattr(self, field.name), getattr(other, field.name)
             if field.name == "shards":
@@ -292,6 +294,7 @@ def _measure_masked_runs(
     """
     starts = examples["token_boundary" if do_whole_word_mask else "input_mask"].astype(bool)
     starts[:, 1] = True  # A segment cut at its front may begin inside a word.
+    # Mark the words whose first piece is masked; a run is between two changes of the marks.
     masked = np.zeros(starts.shape, np.int8)
     np.put_along_axis(masked, examples["masked_lm_positions"], 1, axis=1)
     masked[:, 0] = 0  # Slots without a label point here.

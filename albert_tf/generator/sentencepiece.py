@@ -62,6 +62,7 @@ def train(
     With `hard_vocab_limit`, text that supports fewer pieces is an error.
     """
     read = functools.partial(read_sentences, files, settings, do_lower_case, keep_accents)
+    # sentencepiece's own error for an empty text says nothing of files.
     if next(read(), None) is None:
         raise ValueError(f"`input_file`: there is no text in {', '.join(files)}")
     model, failures = io.BytesIO(), list[BaseException]()
@@ -79,6 +80,7 @@ def train(
                 **RECIPE,
             )
     except RuntimeError as error:
+        # An error while the text was read is the cause; sentencepiece only stopped.
         if failures:
             raise failures[0] from None
         raise ValueError(_explain(str(error), vocab_size)) from error

@@ -73,6 +73,7 @@ class ShardRun:
 
     def append(self, part: Part) -> None:
         """Appends a part's records, and removes the part; parts come in text order."""
+        # The first part of the next shard completes this one.
         if part.shard > self.num_whole:
             self._complete_shard()
             _check_records(self._whole[-1][1])
@@ -123,6 +124,7 @@ class ShardRun:
                 tf.io.gfile.remove(path)
 
     def _complete_shard(self) -> None:
+        # Shuffle the records into the shard, and then record that it is complete.
         self._file.close()
         path = self._paths[self.num_whole]
         size = write_shard(self._plan, self.num_whole, self._file.name, unfinished(path))
@@ -156,6 +158,7 @@ class ShardRun:
                     f"{json.dumps(then)}, not {json.dumps(now)}: give the same flags and files to "
                     "finish it, or remove that file to start afresh"
                 )
+        # Only shards that are still there, with the same size, count as complete.
         all_whole = len(whole) == len(self._paths)
         for number, (path, (_, report)) in enumerate(zip(self._paths, whole, strict=False)):
             # Once all are complete, some may have their final names.

@@ -57,6 +57,7 @@ def map_in_order(
     if num_processes == 1:
         yield from map(function, items)
         return
+    # Workers wait for the end of a pipe whose other end only this process holds.
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     pool = concurrent.futures.ProcessPoolExecutor(
@@ -178,6 +179,7 @@ def tokenize_block(
     block: TextBlock, tokenizer: Tokenizer, settings: GeneratorSettings
 ) -> tuple[examples.TokenBlock, Report]:
     """Tokenises a block and counts its content."""
+    # Pieces that count as words only because their letters are not Latin are reported.
     word_starts = tokenizer.word_starts(settings.word_starts)
     false_starts = word_starts & ~tokenizer.word_starts("unicode")
     if settings.word_separator:
@@ -201,6 +203,7 @@ def _make_records(
     row_format, masks = settings.row_format(tokenizer), settings.mask_settings(tokenizer)
     length, most = settings.max_seq_length, settings.max_examples_per_row
     spec = pretraining_spec(length, masks.label_slots, most) if masks else compact_spec()
+    # Instances of the whole block are drawn and shuffled; then they are built batch by batch.
     drawn = examples.draw_instances(block, settings)
     for begin in range(0, len(drawn.seeds), _BATCH_SIZE):
         batch = examples.Instances(*(field[begin : begin + _BATCH_SIZE] for field in drawn))
