@@ -1,4 +1,4 @@
-"""What a run read and wrote: counted as it goes, reported in words and as JSON."""
+"""Counts of what a run read and wrote, reported in words and as JSON."""
 
 from __future__ import annotations
 

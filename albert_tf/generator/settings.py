@@ -68,7 +68,7 @@ class SentencePieceSettings(PieceTrainingSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MaskSettings(Settings):
-    """What is masked, and with what; for the generator, and for dynamic masks."""
+    """Settings of masks, drawn by the generator or while training."""
 
     masked_lm_prob: float = _mask_share(0.15, "Share of the tokens to mask. 0.15 is the paper's.")
     mask_replace_prob: float = _mask_share(

@@ -107,7 +107,7 @@ def _end_with(lifeline: Connection) -> None:
 
 
 class Plan(NamedTuple):
-    """What a run makes, independent of the runner; picklable."""
+    """The work of a run, independent of the runner; picklable."""
 
     # documents.cut_blocks on the text, lacking only `start` and `first_shard`.
     cut_blocks: Callable[[Place, int], Iterator[TextBlock]]

@@ -1,4 +1,4 @@
-"""What tokenisation does to single characters: tables for str.translate, filled as needed."""
+"""Tables for str.translate that change characters as tokenisation does; filled as needed."""
 
 from __future__ import annotations
 
