@@ -124,7 +124,7 @@ class _MakeParts(beam.DoFn):
 
 
 def _write_shard(gathered: tuple[int, Iterable[_Part]], plan: workers.Plan) -> Report:
-    # Parts come in any order; the records of a shard are in that of the text.
+    # Parts come in any order; a shard's records are collected in the order of the text.
     shard, shard_parts = gathered
     parts = sorted(shard_parts, key=lambda part: part.first_document)
     path = plan.output_files[shard]

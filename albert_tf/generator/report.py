@@ -35,17 +35,17 @@ class WrongVocabularyError(ValueError):
 class Report:
     """Counts of a run or of a part of it; parts can be merged.
 
-    Output tokens are those of the rows, with [CLS] and [SEP] but without padding. Under
+    Output tokens are the tokens of the rows, with [CLS] and [SEP] but without padding. With
     do_permutation, all tokens with a label count as masked.
 
     Attributes:
-      documents: With at least one token.
-      sentences: With at least one token.
-      input_tokens: Of the text, counted once, however many passes are drawn.
-      words: Of the text; it is their pieces that are masked together.
-      unknown_tokens: [UNK] among the input tokens.
-      false_starts: Input tokens that continue a word, but count as words themselves because their
-        letters are not a to z.
+      documents: Documents with at least one token.
+      sentences: Sentences with at least one token.
+      input_tokens: Tokens of the text, counted once, however many passes are drawn.
+      words: Words of the text, whose pieces are masked together.
+      unknown_tokens: Input tokens that are [UNK].
+      false_starts: Input tokens that continue a word, but count as words because their letters are
+        not a to z.
       instances: Written examples.
       rows: Written records; packed ones hold several examples each.
       row_tokens: Positions in the rows, padding included.
@@ -182,7 +182,7 @@ class Report:
             )
 
     def check_words(self, word_separator: str | None) -> None:
-        """Refuses text that is not segmented, of which no word would be short enough to mask."""
+        """Refuses text that is not segmented: its words would be too long to mask."""
         # Without real separators, whole sentences would count as words.
         length = _share(self.input_tokens, self.words)
         if word_separator and (0 < self.words <= self.sentences or length > _MOST_PIECES):
@@ -195,7 +195,7 @@ class Report:
     def shares(self) -> dict[str, float]:
         """Returns ratios of the counts; a share of nothing is 0.
 
-        `frequency_loss` is that of guessing each counted piece by its frequency, in nats.
+        `frequency_loss` is the mean loss, in nats, of guessing each piece by its frequency.
         """
         return {
             "unknown_share": _share(self.unknown_tokens, self.input_tokens),

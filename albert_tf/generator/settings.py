@@ -98,9 +98,9 @@ class MaskSettings(Settings):
     def masks(
         self, pieces: Tokenizer | RowFormat, most: int, length: int, **changes: float
     ) -> MaskingSettings:
-        """Returns what is masked, but for `changes`: in a row at most `most` tokens.
+        """Returns the settings of masks, with `changes`, and at most `most` tokens in a row.
 
-        0 is as many as a full row of `length` tokens needs.
+        A `most` of 0 allows as many as a full row of `length` tokens needs.
         """
         own: dict[str, Any] = {each.name: getattr(self, each.name) for each in MaskSettings.flags()}
         own |= changes

@@ -103,9 +103,9 @@ def evaluation_dataset(
 ) -> tf.data.Dataset:
     """Returns one host's batches of a single pass over the files, in order.
 
-    Arguments and batches are those of training_dataset; with the number of records in each file,
-    the maximum number of batches, and `example_weights` `<float32>[B]`: 0 for rows that only fill
-    up the last batch.
+    Arguments and batches are as in training_dataset, with the number of records in each file and
+    the maximum number of batches. Batches also have `example_weights` `<float32>[B]`: 0 for rows
+    that only fill up the last batch.
     """
     # The last batch is filled up with the first record, which weighs nothing.
     total = min(sum(counts), max_steps * global_batch_size)
@@ -183,7 +183,7 @@ def _read_stretch(names: tf.Tensor, stretch: tf.Tensor) -> tf.data.Dataset:
 
 
 def _deal(count: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
-    """Returns a random order of `count` numbers, any part of which is evenly spread over them.
+    """Returns a random order of `count` numbers; any part of it is spread evenly over all of them.
 
     A plain shuffle of few stretches would leave out whole chapters for a while. So the numbers are
     cut into hands of neighbours; each hand is shuffled, and each round takes one from each hand.

@@ -253,7 +253,7 @@ class RowFormat(NamedTuple):
 def compact_spec(max_seq_length: int = 1 << 31, vocab_size: int = 1 << 31) -> FeatureSpec:
     """The features of a compact record: a row before masking, without specials and padding.
 
-    `token_ids` are those of segment A followed by B, `segment_lengths` says how many each has, and
+    `token_ids` are A's tokens followed by B's, `segment_lengths` says how many each has, and
     `word_starts` which of them begin a word. Every record holds the RowFormat, so that it can be
     read without the vocabulary. Names on disk are short, since each record repeats them.
 

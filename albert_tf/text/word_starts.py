@@ -1,4 +1,4 @@
-"""Finds which pieces start a word: those of a vocabulary, and those of a segmented text."""
+"""Finds the pieces of a vocabulary, or of a segmented text, that start a word."""
 
 from __future__ import annotations
 
