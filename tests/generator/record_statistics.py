@@ -1,4 +1,4 @@
-"""What golden/pretrain_data/stats.json counts, counted from the records alone."""
+"""Measures of records, counted from the records alone as in golden/pretrain_data/stats.json."""
 
 import collections
 from collections.abc import Iterable

@@ -16,7 +16,7 @@ pytest.importorskip("apache_beam", reason="needs albert_tf[beam]")
 
 pytestmark = [
     pytest.mark.peers,
-    # Of Beam and of what it imports.
+    # Beam and its imports give these.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]

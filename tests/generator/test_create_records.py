@@ -214,7 +214,7 @@ def test_any_part_of_an_epoch_is_of_all_years(years):
     "changes", [{}, {"max_examples_per_row": 3, "short_seq_prob": 1}], ids=["static", "packed"]
 )
 def test_any_hundred_records_of_a_file_are_of_its_whole_text(years_files, changes):
-    """What a reader needs that shuffles through a small buffer, as the release's does."""
+    """A reader needs this that shuffles through a small buffer, as the release's does."""
     in_order = _records_and_quarters(years_files("ordered", **changes, keep_order=True)[1])
     records = _records_and_quarters(years_files(**changes)[1])
     assert len(records) > 500 and sorted(records) == sorted(in_order)

@@ -25,7 +25,7 @@ ZH = {"vocab_file": runs.GOLDEN / "albert_zh" / "vocab.txt", "spm_model_file": N
 
 
 def create(**flags):
-    """What is refused before the work."""
+    """The script must refuse these flags before the work."""
 
     def call(here):
         with mock.patch.object(workers, "make_part", None):
@@ -53,7 +53,7 @@ def train(**flags):
 
 
 def untrained(**flags):
-    """What is refused before the training."""
+    """The script must refuse these flags before the training."""
     return mock.patch.object(sentencepiece, "train", None)(train(**flags))
 
 
@@ -90,7 +90,7 @@ REFUSED = [
     ({}, create(dupe_factor=0), "error: --dupe_factor=0: positive"),
     ({}, create(block_megabytes=0), "error: --block_megabytes=0: (0,"),
     ({}, create(block_megabytes="nan"), "error: --block_megabytes=nan: number"),
-    # Of more words the masks would reach the first 2**16 only.
+    # Masks would reach only the first 2**16 words of a row.
     ({}, create(max_seq_length=65537), "error: --max_seq_length=65537: 65,536"),
     ({}, create(max_seq_length=4), "error: --max_seq_length=4: >= 5"),
     ({}, create(masked_lm_prob="nan"), "error: --masked_lm_prob=nan: [0, 1]"),
@@ -108,7 +108,7 @@ REFUSED = [
         )
         for output in ("a.txt", "./a.txt", "link.txt")
     ),
-    # What the text shows.
+    # Errors that the text shows.
     (
         {"a.txt": CHINESE, "b.txt": b"Some words.\n\n\xff"},  # The second block is never read.
         work(input_file="a.txt,b.txt", num_output_shards=2),
@@ -151,7 +151,7 @@ REFUSED = [
     ({"a.txt": '<doc id="1">\nA.\n<doc>\nB.\n</doc>'}, WIKI, f"{WORDS} 3: </doc>, '<doc>'"),
     ({"a.txt": '<doc id="1">\nA.\n</doc>\n</doc>'}, WIKI, f"{WORDS} 4: <doc ...>, '</doc>'"),
     ({"a.txt": '\n<doc id="1">\nA.\n'}, WIKI, f"{WORDS} 2: </doc>:"),
-    # What a vocabulary can't be trained on.
+    # Texts that no vocabulary can be trained on.
     ({"a.txt": ""}, train(), "error: --input_file: no text"),
     ({"a.txt": " \n\n \u0301\n"}, train(), "error: --input_file: no text"),
     ({"a.txt": "x" * 4193 + "\n"}, train(), "error: --input_file: 4,192 bytes"),

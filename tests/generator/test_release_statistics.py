@@ -50,7 +50,7 @@ def _generate(*args, **changes):
 
 
 def _draw(*args, **changes):
-    """What training draws of records without masks, as if it were records."""
+    """Masks that training draws for records without them, in the form of records."""
     mask_flags = {field.name for field in dataclasses.fields(masking.MaskingSettings)}
     given = {name: changes.pop(name) for name in mask_flags & changes.keys()}
     epochs = changes.pop("dupe_factor", PASSES)
