@@ -31,7 +31,7 @@ PYTHON37 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.7.*/bin/python3) py
 
 .PHONY: demo test test-all test-python test-peers test-research lint docs format bench \
   bench-finetune bench-serving bench-serving-table bench-server bench-faster campaign mutants \
-  tpu-check study beside-release reproduce
+  tpu-check study beside-release reproduce findings
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -57,6 +57,12 @@ test-peers: $(PEERS) $(if $(shell command -v npm),$(NODE_PACKAGES))
 # How many of COUNT random changes of the library its tests notice: a minute or less for each.
 mutants: $(INSTALLED)
 	$(BIN)/python -m tools.mutants --count $(or $(COUNT),200) $(ARGS)
+
+# Whether what research/findings says of other libraries still holds: downloads 600 MB.
+findings:
+	@failed=; for script in research/findings/*.sh; do \
+	  if sh $$script; then echo "$$script: unchanged"; \
+	  else echo "$$script: changed"; failed=1; fi; done; test -z "$$failed"
 
 # The studies, benchmarks and comparisons of research/, which the library doesn't need: after changes
 # there, and before a release.

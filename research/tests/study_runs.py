@@ -4,11 +4,13 @@ import json
 import pathlib
 from typing import Any
 
-from research.experiments import report, run, study
+from research.experiments import report, run, steps, study
 from research.experiments.kept import Kept
 from research.experiments.plan import Plan
+from research.tests import fake_scripts
 
-FAKE = pathlib.Path(__file__).parent / "fake"
+_FOLDER = fake_scripts.folder(sorted(set(steps.SCRIPTS.values())))
+FAKE = pathlib.Path(_FOLDER.name)
 
 
 def read(folder: pathlib.Path, text: str) -> study.Study:

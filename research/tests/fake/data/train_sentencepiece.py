@@ -1,1 +1,0 @@
-"""Stands for a script that makes a directory's files in a moment."""

@@ -1,1 +1,0 @@
-"""Stands for the project's: a directory's file in a moment."""
