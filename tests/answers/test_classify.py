@@ -1,7 +1,6 @@
 """Windows on a long text, and what a classifier's outputs on them mean."""
 
 import numpy as np
-import pytest
 
 from albert_tf.answers.classify import Classify
 
@@ -29,18 +28,3 @@ def test_a_threshold_decides_as_soon_as_it_is_reached():
     several = Classify(**named, multilabel=True)
     assert several.chosen(shares) == ["no", "yes", "no|yes"]
     assert several.replace(threshold=0.6).chosen(shares) == ["no", "yes", ""]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"multilabel": True}, "`multilabel` applies only to classifiers"),
-        ({"labels": ("a", "b", "c"), "threshold": 0.5}, "`threshold` needs two labels or"),
-        ({"windows": "mean", "pairs": True}, "`windows` reads single texts, not pairs"),
-        ({"labels": ("a", "b"), "threshold": 1.5}, "`threshold` must be from 0 to 1, got 1.5"),
-        ({"windows": "least"}, "`windows` must be mean or max, got 'least'"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        Classify(**options)

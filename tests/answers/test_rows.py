@@ -36,12 +36,7 @@ def ids(text_a: str, text_b: str | None, length: int) -> list[int]:
         ("", None, 5, [2, 3]),
         ("abc", "", 7, [2, 10, 11, 12, 3]),
         ("abc", " ", 7, [2, 10, 11, 12, 3]),
-        ("ab", "cd", 7, [2, 10, 11, 3, 12, 13, 3]),
-        ("ab", "cdef", 7, [2, 10, 11, 3, 12, 13, 3]),
-        ("abcd", "ef", 7, [2, 10, 11, 3, 14, 15, 3]),
-        ("abc", "def", 8, [2, 10, 11, 12, 3, 13, 14, 3]),  # of two as long, the second loses
-        ("abcdef", "a", 8, [2, 10, 11, 12, 13, 3, 10, 3]),
-        ("a", "abcdef", 8, [2, 10, 3, 10, 11, 12, 13, 3]),
+        ("abc", "def", 8, [2, 10, 11, 12, 3, 13, 14, 3]),  # Of two as long, the second is cut.
         ("", "ab", 6, [2, 3, 10, 11, 3]),
     ],
 )
@@ -134,14 +129,3 @@ def test_features_of_race_are_the_releases(golden, spm_30k):
             stored["max_qa_length"],
         )
         check(features, row["features"], stored["max_seq_length"])
-
-
-def test_raw_text_is_normalised_before_it_is_cut(golden):
-    tokenizer = Tokenizer(golden / "spm/en_small.model")
-    plain, raw = (
-        rows.pair_features(tokenizer, text, "it is", 16)["input_ids"].tolist()
-        for text in ("cafe is open", " CAFÉ \t is\u00a0open")
-    )
-    assert plain == raw
-    tokens = tokenizer.convert_ids_to_tokens(plain)
-    assert tokens[0] == "[CLS]" and tokens.count("[SEP]") == 2 and tokens[-1] == "[SEP]"

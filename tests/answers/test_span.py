@@ -91,6 +91,19 @@ def test_null_odds_of_a_beam_are_the_least_of_all_windows():
     assert [entry["text"] for entry in entries] == ["abc", "bcd", "b"] and odds == -0.75
 
 
+@pytest.mark.parametrize(("threshold", "answer"), [(0.0, ""), (1e-6, "it")])
+def test_null_odds_at_the_threshold_are_no_answer(threshold, answer, tokenizer):
+    """A threshold of 0 is one, too: scores that are all 0 have just these odds."""
+    size = {"max_seq_length": 16, "max_query_length": 4}
+    kind = SpanOrNone(null_threshold=threshold, n_best_size=16, **size)
+
+    def run(features):
+        return {name: np.zeros(features["input_ids"].shape) for name in kind.outputs}
+
+    (found,) = kind.find(tokenizer, run, [["who?", "it"]])
+    assert (found["answer"], found["answers"][0], found["null_odds"]) == (answer, "it", 0)
+
+
 @pytest.mark.parametrize("kind", [Span, BeamSpan])
 def test_of_many_windows_only_the_best_answers_are_kept(kind):
     """The pairs of all windows would take some 20 MB."""
@@ -152,16 +165,3 @@ def test_a_question_keeps_its_first_pieces(tokenizer):
     assert cut["input_ids"][1:7].tolist() == tokenizer.encode(long)[:6]
     assert cut["doc_offset"] == 8
     assert cut["p_mask"].tolist() == [0, *[1] * 7, *[0] * (len(cut["p_mask"]) - 9), 1]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"doc_stride": 0}, "`doc_stride` must be from 1 to"),
-        ({"max_seq_length": 9}, "`max_query_length` 6 leaves no room .*: set it to at most 5"),
-        ({"end_n_top": 25}, "`start_n_top` and `end_n_top` must be at most 24"),
-    ],
-)
-def test_settings_without_room_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        BeamSpan(**{"max_seq_length": 24, "max_query_length": 6, **options})
