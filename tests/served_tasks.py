@@ -115,9 +115,11 @@ def store(folder, kind, vocabulary):
     return stored
 
 
-def in_graph(served):
-    """Returns what answers raw texts with a model's signature for them."""
-    exported = types.SimpleNamespace(signatures={"serving_default": served.text_signature()})
+def in_tensorflow(served):
+    """Returns what answers raw texts with the operations that a SavedModel has, run eagerly."""
+    served.read_texts()
+    signatures = {"serving_default": lambda **texts: served.answer_texts(**texts)}
+    exported = types.SimpleNamespace(signatures=signatures)
     return predict.Predictor(served.kind, predict.Signature(served.kind, exported))
 
 

@@ -15,7 +15,7 @@ from albert_tf.storage import checkpoint, eval_results
 from albert_tf.tasks.squad_text import read_squad
 from tests import finetune_runs as runs
 from tests import tolerances
-from tests.served_tasks import in_graph
+from tests.served_tasks import in_tensorflow
 
 
 def flat(version: str, split: str) -> list[dict]:
@@ -123,7 +123,7 @@ def test_a_linear_head_learns_that_there_is_no_answer_and_goes_to_hugging_face_a
     # The export answers alike, but for its own threshold.
     assert saved[0].kind.null_threshold == 0.5
     kept = [each for each in examples if not each.qas_id.startswith("P-Mismatch")]
-    found = in_graph(saved[0]).outputs([[each.question, each.paragraph] for each in kept])
+    found = in_tensorflow(saved[0]).outputs([[each.question, each.paragraph] for each in kept])
     expected = [odds[each.qas_id] for each in kept]
     found_odds = [each["null_odds"] for each in found]
     np.testing.assert_allclose(found_odds, expected, atol=tolerances.OUTPUT)

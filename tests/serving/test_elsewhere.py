@@ -1,7 +1,6 @@
-"""SavedModels where this project is not: in TensorFlow Serving, and in another TensorFlow.
+"""SavedModels in TensorFlow Serving.
 
-Both tests need a program that is not installed with this project: ALBERT_MODEL_SERVER names a
-tensorflow_model_server, ALBERT_OTHER_PYTHON a Python with another tensorflow and tensorflow_text.
+ALBERT_MODEL_SERVER names a tensorflow_model_server, which is not installed with this project.
 """
 
 import contextlib
@@ -25,80 +24,10 @@ from tests.served_tasks import TASKS, assert_alike, make
 
 # Until the server has loaded all models.
 SECONDS = 180
-OTHER_PROGRAM = """
-import json, sys
-import tensorflow as tf, tensorflow_text
-
-def plain(value):
-    return [*map(plain, value)] if isinstance(value, list) else (
-        value.decode() if isinstance(value, bytes) else value)
-
-loaded = {}
-print(json.dumps(tf.__version__), flush=True)
-for line in sys.stdin:
-    path, inputs = json.loads(line)
-    loaded[path] = loaded.get(path) or tf.saved_model.load(path)
-    outputs = loaded[path].signatures["serving_default"](
-        **{name: tf.constant(value, tf.string) for name, value in inputs.items()})
-    print(json.dumps({n: plain(v.numpy().tolist()) for n, v in outputs.items()}), flush=True)
-"""
 
 
 def decoded(value):
     return [decoded(each) for each in value] if isinstance(value, list) else value.decode()
-
-
-@pytest.fixture(scope="module")
-def served(vocabulary):
-    return {task: make(task, vocabulary) for task in TASKS}
-
-
-@pytest.fixture(scope="module")
-def folder(served, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    for task, model in served.items():
-        export.save(model, folder / task / "1")
-        assert saved_model.hint(str(folder / task)) is not None
-    return folder
-
-
-def assert_same_answers(served, ask):
-    """Compares the answers of `ask(task, inputs)` with predict's, for each task."""
-    for task, model in served.items():
-
-        def signature(task=task, **inputs):
-            texts = {name: decoded(value.numpy().tolist()) for name, value in inputs.items()}
-            return {name: tf.constant(value) for name, value in ask(task, texts).items()}
-
-        elsewhere = types.SimpleNamespace(signatures={"serving_default": signature})
-        found = predict.Predictor(model.kind, predict.Signature(model.kind, elsewhere))
-        lines = TASKS[task][1].splitlines()
-        assert_alike(found(lines), predict.from_model(model)(lines))
-
-
-def test_another_tensorflow_answers_alike(request):
-    python = os.environ.get("ALBERT_OTHER_PYTHON")
-    if not python:
-        pytest.skip("set ALBERT_OTHER_PYTHON to a Python with another TensorFlow to run this test")
-    folder, served = request.getfixturevalue("folder"), request.getfixturevalue("served")
-    with subprocess.Popen(
-        [python, "-c", OTHER_PROGRAM],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        bufsize=1,
-    ) as process:
-        assert json.loads(process.stdout.readline()) != tf.__version__
-
-        def ask(task, inputs):
-            process.stdin.write(json.dumps([str(folder / task / "1"), inputs]) + "\n")
-            return json.loads(process.stdout.readline())
-
-        try:
-            assert_same_answers(served, ask)
-        finally:
-            process.stdin.close()
 
 
 def free_port():
@@ -143,26 +72,34 @@ def wait_for(address, process, log):
     pytest.fail(f"{address} is not served:\n{log.read_text()[-3000:]}")
 
 
-def test_tensorflow_serving_answers_alike(request):
+def test_tensorflow_serving_answers_alike(vocabulary, tmp_path):
     binary = os.environ.get("ALBERT_MODEL_SERVER")
     if not binary:
         pytest.skip("set ALBERT_MODEL_SERVER to a tensorflow_model_server to run this test")
-    folder, served = request.getfixturevalue("folder"), request.getfixturevalue("served")
-    with model_server(binary, folder) as address:
+    served = {task: make(task, vocabulary) for task in TASKS}
+    for task, model in served.items():
+        export.save(model, tmp_path / task / "1")
+    with model_server(binary, tmp_path) as address:
+        for task, model in served.items():
 
-        def ask(task, inputs):
-            body = json.dumps({"inputs": inputs}).encode()
-            with urllib.request.urlopen(f"{address}/{task}:predict", body) as answer:
-                return json.load(answer)["outputs"]
+            def signature(task=task, **inputs):
+                texts = {name: decoded(value.numpy().tolist()) for name, value in inputs.items()}
+                body = json.dumps({"inputs": texts}).encode()
+                with urllib.request.urlopen(f"{address}/{task}:predict", body) as answer:
+                    outputs = json.load(answer)["outputs"]
+                return {name: tf.constant(value) for name, value in outputs.items()}
 
-        assert_same_answers(served, ask)
+            elsewhere = types.SimpleNamespace(signatures={"serving_default": signature})
+            found = predict.Predictor(model.kind, predict.Signature(model.kind, elsewhere))
+            lines = TASKS[task][1].splitlines()
+            assert_alike(found(lines), predict.from_model(model)(lines))
 
 
 @pytest.mark.peers
 @pytest.mark.parametrize("task", ["classify", "choose"])
-def test_warm_up_requests_are_answered(served, tmp_path, task):
+def test_warm_up_requests_are_answered(vocabulary, tmp_path, task):
     log = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
-    model = served[task]
+    model = make(task, vocabulary)
     export.save(model, tmp_path / "1")
     assert saved_model.hint(str(tmp_path / "1")) is None
     loaded = tf.saved_model.load(str(tmp_path / "1"))
@@ -179,10 +116,10 @@ def test_warm_up_requests_are_answered(served, tmp_path, task):
     assert lengths[1] >= model.kind.max_seq_length
 
 
-def test_a_hint_names_what_tensorflow_serving_lacks(served, tmp_path, monkeypatch):
-    assert f"export to {tmp_path}/sentiment/1" in saved_model.hint(f"{tmp_path}/sentiment")
-    assert f"export to {tmp_path}/v1/1" in saved_model.hint(f"{tmp_path}/v1/")
+def test_a_hint_names_what_tensorflow_serving_lacks(tmp_path, monkeypatch):
+    assert f"{tmp_path}/sentiment/1" in saved_model.hint(f"{tmp_path}/sentiment")
+    assert f"{tmp_path}/v1/1" in saved_model.hint(f"{tmp_path}/v1/")
     monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)
-    saved_model.write_warm_up(served["classify"], str(tmp_path))
+    saved_model.write_warm_up(None, str(tmp_path))
     assert not any(tmp_path.iterdir())
     assert "pip install 'albert_tf[serving]'" in saved_model.hint(f"{tmp_path}/007")

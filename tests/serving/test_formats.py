@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from albert_tf import export
 from albert_tf.answers import rows as rows_module
-from albert_tf.answers.fill import Fill
 from albert_tf.answers.span import Span
 from albert_tf.conversion import labels
 from albert_tf.serving import exported_files, other_formats, predict, vectors
@@ -35,11 +34,13 @@ from tests.served_tasks import (
     assert_alike,
     assert_same_outputs,
     config_for,
-    in_graph,
+    in_tensorflow,
     make,
     model,
     rows_of,
 )
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 
 @pytest.fixture(scope="module")
@@ -109,48 +110,64 @@ def test_an_evaluation_finds_what_is_served(name, vocabulary, served):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_graph_finds_the_same(name, served):
+    """Eagerly; the SavedModels below have graphs."""
     model, expected = served(name)
-    assert_same_outputs(in_graph(model).outputs(rows_of(model.kind)), expected)
-
-
-def test_the_graph_finds_the_same_in_word_pieces(tmp_path):
-    letters = [*"abcdefghijklmnopqrstuvwxyz0123456789"]
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, ",", "'", "中", "the"]
-    (tmp_path / "vocab.txt").write_text("\n".join([*pieces, *(f"##{c}" for c in letters)]))
-    words = Vocabulary.read(str(tmp_path / "vocab.txt"), is_word_piece=True)
-    for kind in (Span(max_query_length=20, max_seq_length=64), Fill(max_seq_length=64)):
-        model, rows = make(kind, words), rows_of(kind)
-        assert_same_outputs(in_graph(model).outputs(rows), predict.from_model(model).outputs(rows))
+    assert_same_outputs(in_tensorflow(model).outputs(rows_of(model.kind)), expected)
 
 
 # --- files -------------------------------------------------------------------------------------
 
 
-def export_to(directory, model, file_format):
+def save(model, directory, file_format):
+    """Exports a model, whose graph is made."""
     if file_format.startswith("onnx"):
         pytest.importorskip("onnxruntime")
         pytest.importorskip("tf2onnx")
+    tf.config.run_functions_eagerly(False)
     if file_format == "saved_model":
         export.save(model, directory)
     else:
         other_formats.save(model, directory, file_format)
+    tf.config.run_functions_eagerly(True)
 
 
-CASES = [("saved_model", name) for name in TASKS] + [("tflite", name) for name in TASKS]
+@pytest.fixture(scope="module")
+def exported(served, tmp_path_factory):
+    """Exports a kind in a format, once."""
+    folder = tmp_path_factory.mktemp("exported")
+
+    @functools.cache
+    def of(name, file_format):
+        directory = folder / f"{name}_{file_format}"
+        save(served(name)[0], directory, file_format)
+        return predict.load_exported(directory), directory
+
+    return of
+
+
+# A SavedModel of "classify", of word pieces, is tested below; "answer_v2" does all of "answer_v1".
+CASES = [("saved_model", name) for name in ("tag", "choose", "answer_v2", "fill_mask")]
+CASES += [("tflite", name) for name in TASKS]
 CASES += [pytest.param("onnx", name, marks=pytest.mark.peers) for name in KINDS]
 
 
 @pytest.mark.parametrize(("file_format", "name"), CASES)
-def test_a_file_finds_the_same(name, file_format, served, tmp_path):
-    model, expected = served(name)
-    export_to(tmp_path / "exported", model, file_format)
-    predictor = predict.load_exported(tmp_path / "exported")
+def test_a_file_finds_the_same(name, file_format, served, exported):
+    (model, expected), (predictor, directory) = served(name), exported(name, file_format)
     assert predictor.kind == model.kind
     assert_same_outputs(predictor.outputs(rows_of(model.kind)), expected)
-    again = pickle.loads(pickle.dumps(predictor))
-    assert_same_outputs(again.outputs(rows_of(model.kind)), predictor.outputs(rows_of(model.kind)))
-    names = getattr(model.kind, "labels", ())
-    assert labels.stored(str(tmp_path / "exported")) == names
+    assert labels.stored(str(directory)) == getattr(model.kind, "labels", ())
+    if file_format == "saved_model":
+        ranks = model.kind.text_ranks.items()
+        nothing = {name: tf.zeros([0, 2][:rank], tf.string) for name, rank in ranks}
+        found = predictor._find._exported.signatures["serving_default"](**nothing)
+        assert {len(value) for value in found.values()} == {0}
+
+
+def test_a_pickle_of_a_file_finds_the_same(exported):
+    predictor, _ = exported("classify", "tflite")
+    again, rows = pickle.loads(pickle.dumps(predictor)), rows_of(predictor.kind)
+    assert_same_outputs(again.outputs(rows), predictor.outputs(rows))
 
 
 def features(rank):
@@ -166,15 +183,16 @@ NO_SCORE = -1e29
 UNORDERED = {"start_top_index", "end_top_index", "end_top_log_probs"}
 
 
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize(
-    "file_format", ["tflite_int8", pytest.param("onnx_int8", marks=pytest.mark.peers)]
-)
-def test_numbers_of_8_bits_are_close(task, file_format, served, tmp_path):
-    model, _ = served(task)
-    export_to(tmp_path, model, file_format)
+# The others' outputs are made like these.
+INT8 = [("tflite_int8", name) for name in ("answer_v2", "fill_mask")]
+INT8 += [pytest.param("onnx_int8", name, marks=pytest.mark.peers) for name in TASKS]
+
+
+@pytest.mark.parametrize(("file_format", "name"), INT8)
+def test_numbers_of_8_bits_are_close(name, file_format, served, exported):
+    (model, _), (_, directory) = served(name), exported(name, file_format)
     batch = features(model.feature_rank)
-    found = exported_files.load(str(tmp_path / FORMATS[file_format])).runner.run(batch)
+    found = exported_files.load(str(directory / FORMATS[file_format])).runner.run(batch)
     expected = model.run_numbers(batch)
     assert set(found) == set(expected)
     for name in expected.keys() - UNORDERED:
@@ -183,11 +201,10 @@ def test_numbers_of_8_bits_are_close(task, file_format, served, tmp_path):
 
 
 @pytest.mark.parametrize("task", ["choose", "fill_mask"])
-def test_features_and_examples_are_answered_as_texts(task, served, vocabulary, tmp_path):
+def test_features_and_examples_are_answered_as_texts(task, served, vocabulary, exported):
     """Examples of different lengths, each with its choices one after the other."""
-    model, found = served(task)
-    export.save(model, tmp_path / "exported")
-    signatures = tf.saved_model.load(str(tmp_path / "exported")).signatures
+    (model, found), (predictor, _) = served(task), exported(task, "saved_model")
+    signatures = predictor._find._exported.signatures
     serialized, kind = [], model.kind
     for row, right in zip(rows_of(kind), found, strict=True):
         texts = [row[0], row[1:]] if kind.takes_many else row
@@ -209,9 +226,20 @@ def test_features_and_examples_are_answered_as_texts(task, served, vocabulary, t
     assert_same_outputs(rows, found)
 
 
-# --- a process without TensorFlow --------------------------------------------------------------
+# --- fresh processes ---------------------------------------------------------------------------
 
-PROGRAM = """
+WITH_TENSORFLOW_ALONE = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+path, texts = json.loads(sys.stdin.read())
+signature = tf.saved_model.load(path).signatures["serving_default"]
+answers = signature(**{name: tf.constant(column) for name, column in texts.items()})
+assert not any(name.split(".")[0] == "albert_tf" for name in sys.modules)
+label, probabilities = (answers[name].numpy() for name in ("label", "probabilities"))
+print(json.dumps([[name.decode() for name in label], probabilities.tolist()]))
+"""
+WITHOUT_TENSORFLOW = """
 import sys
 # What docs/serving.md leaves out.
 for name in ("tensorflow", "tensorflow_text", "keras", "tensorboard", "tqdm"):
@@ -242,27 +270,45 @@ for line in sys.stdin:
 """
 
 
+def lines_of(given, *command):
+    """Returns the lines of JSON that a program prints."""
+    more = {"capture_output": True, "text": True, "timeout": 300}
+    ended = subprocess.run([sys.executable, *command], cwd=ROOT, input=given, **more)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return [json.loads(line) for line in ended.stdout.splitlines()]
+
+
+def test_a_saved_model_needs_tensorflow_and_its_text_operations_alone(tmp_path):
+    letters = [*"abcdefghijklmnopqrstuvwxyz0123456789"]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, ",", "'", "中", "the"]
+    (tmp_path / "vocab.txt").write_text("\n".join([*pieces, *(f"##{c}" for c in letters)]))
+    words = Vocabulary.read(str(tmp_path / "vocab.txt"), is_word_piece=True)
+    model, directory = make("classify", words), tmp_path / "exported"
+    found = predict.from_model(model).outputs(rows_of(model.kind))
+    save(model, directory, "saved_model")
+    texts = dict(zip(model.kind.text_names, zip(*rows_of(model.kind), strict=True), strict=True))
+    # -I: neither this directory nor PYTHONPATH is looked in.
+    given = json.dumps([str(directory), texts])
+    ((labels, probabilities),) = lines_of(given, "-I", "-c", WITH_TENSORFLOW_ALONE)
+    assert labels == [each["label"] for each in found]
+    expected = [each["probabilities"] for each in found]
+    np.testing.assert_allclose(probabilities, expected, atol=tolerances.OUTPUT)
+    (asset,) = (directory / "assets").iterdir()
+    assert asset.read_bytes() == (tmp_path / "vocab.txt").read_bytes()
+
+
 @pytest.mark.peers
 @pytest.mark.parametrize("file_format", ["onnx", "tflite"])
-def test_files_in_a_process_without_tensorflow(served, tmp_path, file_format):
+def test_files_in_a_process_without_tensorflow(served, exported, file_format):
     pytest.importorskip("onnxruntime" if file_format == "onnx" else "ai_edge_litert")
     expected, asked = [], []
     for task, (_, text) in TASKS.items():
-        export_to(tmp_path / task, served(task)[0], file_format)
-        asked.append(json.dumps([str(tmp_path / task), text.splitlines()]))
+        _, directory = exported(task, file_format)
+        asked.append(json.dumps([str(directory), text.splitlines()]))
         model = predict.from_model(served(task)[0])
         expected.append(model(text.splitlines()))
-        stored = json.loads((tmp_path / task / vectors.FILE).read_text())
+        stored = json.loads((directory / vectors.FILE).read_text())
         expected.append([vector["answer"] for vector in stored])
         if task == "fill_mask":
             expected.append(model.embed(["one", "two words"]).tolist())
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        cwd=ROOT,
-        input="\n".join(asked),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert ended.returncode == 0, ended.stderr[-3000:]
-    assert_alike([json.loads(line) for line in ended.stdout.splitlines()], expected)
+    assert_alike(lines_of("\n".join(asked), "-c", WITHOUT_TENSORFLOW), expected)

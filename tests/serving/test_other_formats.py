@@ -3,13 +3,13 @@
 import json
 import shutil
 import sys
-import types
 
 import numpy as np
 import pytest
 
 import albert_tf
 from albert_tf import export
+from albert_tf.answers.rows import FEATURES
 from albert_tf.answers.span import BeamSpan
 from albert_tf.cli import predict as predict_command
 from albert_tf.model import encoder
@@ -95,15 +95,37 @@ def test_the_drift_of_answers_leaves_out_where_there_can_be_none(tmp_path, vocab
     assert 0.1 < drift.spread < 100
 
 
-def test_numbers_that_are_not_finite_leave_nothing(tmp_path, served, monkeypatch):
+@pytest.fixture
+def unconverted(monkeypatch):
+    """Returns what stands for a converted file: a function that runs it."""
+
+    def replace(run):
+        runner = exported_files.Runner(FEATURES, {"logits": [None, 3]}, run)
+        for module in (other_formats, exported_files):
+            monkeypatch.setattr(module, "runtime_loader", lambda is_onnx: lambda content: runner)
+        for name in ("_tflite", "to_onnx"):
+            monkeypatch.setattr(other_formats, name, lambda function, is_int8: b"")
+
+    return replace
+
+
+@pytest.mark.parametrize("file_format", other_formats.FORMATS)
+def test_numbers_of_onnx_int8_alone_depend_on_their_batch(
+    file_format, served, tmp_path, unconverted
+):
+    unconverted(served.run_numbers)
+    other_formats.write(served, str(tmp_path), file_format)
+    depends = predict.load_exported(tmp_path).depends_on_batch
+    assert depends == (file_format == "onnx_int8")
+
+
+def test_numbers_that_are_not_finite_leave_nothing(served, tmp_path, unconverted):
     def run(features):
         whole = features["input_mask"].all(axis=1, keepdims=True)
         return {"logits": np.where(whole, np.zeros(3, "f"), np.nan)}
 
-    runner = types.SimpleNamespace(run=run)
-    monkeypatch.setattr(other_formats, "_tflite", lambda function, is_int8: b"")
-    monkeypatch.setattr(other_formats, "runtime_loader", lambda is_onnx: lambda content: runner)
-    with pytest.raises(ValueError, match="the converted model's outputs are NaN .*logits"):
+    unconverted(run)
+    with pytest.raises(ValueError, match="NaN.*logits"):
         other_formats.save(served, tmp_path / "model", "tflite")
     assert not (tmp_path / "model").exists()
 
@@ -118,53 +140,6 @@ def test_onnx_has_the_piece_table_once(vocabulary, tmp_path, name):
     graph = onnx.load(tmp_path / "model" / other_formats.FORMATS[name]).graph
     table = served.config.vocab_size * served.config.embedding_size
     assert sum(np.prod(each.dims) >= table for each in graph.initializer) == 1
-
-
-@pytest.mark.peers
-def test_a_loop_takes_from_around_it_what_no_turn_changes():
-    """Three turns of x = x * weight + bias; the weight that it returns is read as well."""
-    onnx = pytest.importorskip("onnx")
-    node = onnx.helper.make_node
-    integer, boolean = onnx.TensorProto.INT64, onnx.TensorProto.BOOL
-
-    def info(name, kind=onnx.TensorProto.FLOAT):
-        return onnx.helper.make_tensor_value_info(name, kind, [])
-
-    def constant(name, value):
-        return onnx.numpy_helper.from_array(np.array(value), name)
-
-    body = onnx.helper.make_graph(
-        [node("Mul", ["x", "w"], ["y"]), node("Add", ["y", "b"], ["z"])],
-        "body",
-        [info("turn", integer), info("more", boolean), info("w"), info("x"), info("b")],
-        [info("more", boolean), info("w"), info("z"), info("b")],
-    )
-    graph = onnx.helper.make_graph(
-        [
-            node("Loop", ["3", "true", "weight", "x0", "bias"], ["w3", "x3", "b3"], body=body),
-            node("Sub", ["x3", "w3"], ["result"]),
-        ],
-        "graph",
-        [info("x0")],
-        [info("result")],
-        [
-            *(constant("3", 3), constant("true", True)),
-            *(constant("weight", np.float32(2)), constant("bias", np.float32(5))),
-        ],
-    )
-    model = onnx.helper.make_model(graph, ir_version=8)
-    model.opset_import[0].version = 17
-
-    def answer():
-        content = model.SerializeToString()
-        return exported_files.runtime_loader(True)(content).run({"x0": np.array(7, np.float32)})
-
-    # ((7 * 2 + 5) * 2 + 5) * 2 + 5 - 2
-    assert answer() == {"result": 89}
-    other_formats._capture_invariants(model.graph)
-    assert answer() == {"result": 89}
-    loop = model.graph.node[0]
-    assert (list(loop.input), list(loop.output)) == (["3", "true", "x0"], ["x3"])
 
 
 @pytest.mark.parametrize("package", ["onnxruntime", "tf2onnx"])
@@ -212,52 +187,46 @@ def cut(directory, part):
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("damage", "noun"),
     [
-        (lambda d: (d / "serving.json").unlink(), "serving.json, which describes .*, does not"),
+        (lambda d: (d / "serving.json").unlink(), "serving.json"),
         (lambda d: (d / "serving.json").write_text("{"), "serving.json is not JSON"),
-        (lambda d: edit(d, task="tag_"), "serving.json: task must be one of fill_mask, "),
-        (lambda d: edit(d, top_k=2), "unknown option 'top_k': classify has max_seq_length"),
-        (lambda d: edit(d, pairs=1), "serving.json: `pairs` must be of the type bool, got '1'"),
-        (lambda d: edit(d, max_seq_length=65), "`max_seq_length` must be from 4 to 64"),
-        (lambda d: edit(d, labels=["a"], threshold=None), "is of another task, or has other clas"),
+        (lambda d: edit(d, labels=["a"], threshold=None), "outputs are logits"),
         (lambda d: edit(d, quantized=0), "serving.json.*'quantized'"),
         *(
-            (
-                lambda d, kind=kind: edit(d, kind=kind.to_json()),
-                f"of another task, or .* serving.json .*{kind.task}.* outputs are logits .*2.*copy",
-            )
+            (lambda d, kind=kind: edit(d, kind=kind.to_json()), f"{kind.task}.* outputs are logits")
             for kind in KINDS.values()
             if kind.model != KINDS["classify"].model
         ),
         (lambda d: edit(d, config={"vocab_size": -1}), "serving.json: .*vocab_size"),
         (lambda d: (d / "en_small.model").unlink(), "no vocabulary is beside .*model.tflite"),
-        (lambda d: shutil.copy(d / "model.tflite", d / "b.tflite"), "contains several models"),
-        (lambda d: cut(d, 0.5), "model.tflite can't be loaded; it may be damaged"),
-        (lambda d: cut(d, 0.99), "model.tflite can't be loaded; it may be damaged"),
+        (lambda d: shutil.copy(d / "model.tflite", d / "b.tflite"), "b.tflite"),
+        (lambda d: cut(d, 0.5), "model.tflite can't be loaded"),
+        (lambda d: cut(d, 0.99), "model.tflite can't be loaded"),
     ],
 )
-def test_what_is_damaged_or_missing_is_one_line(exported, tmp_path, damage, message):
+def test_what_is_damaged_or_missing_is_one_line(exported, tmp_path, damage, noun):
     directory = shutil.copytree(exported, tmp_path / "copy")
     damage(directory)
-    with pytest.raises(SystemExit, match=f"^error: .*{message}"):
+    with pytest.raises(SystemExit, match=f"^error: .*{noun}"):
         run_main(predict_command.main, ["--model", str(directory)])
 
 
-def test_a_missing_runtime_is_one_line(exported, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("ending", "lacking", "remedy"),
+    [
+        (".onnx", ["onnxruntime"], r"'albert_tf\[serve\]'"),
+        (".tflite", ["tensorflow", "ai_edge_litert"], "ai-edge-litert"),
+    ],
+)
+def test_a_missing_runtime_is_one_line(exported, tmp_path, monkeypatch, ending, lacking, remedy):
     directory = shutil.copytree(exported, tmp_path / "copy")
-    (directory / "model.tflite").rename(directory / "model.onnx")
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(SystemExit, match=r"^error: .*onnxruntime.* install 'albert_tf\[serve\]'"):
-        run_main(predict_command.main, ["--model", str(directory)])
-
-
-def test_a_missing_runtime_for_tflite_is_one_line(exported, monkeypatch):
-    for package in ("tensorflow", "ai_edge_litert"):
+    (directory / "model.tflite").rename(directory / f"model{ending}")
+    for package in lacking:
         monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match=r"^error: .*neither is installed: pip install ai-edge"):
-        run_main(predict_command.main, ["--model", str(exported)])
+    with pytest.raises(SystemExit, match=f"^error: .*install {remedy}"):
+        run_main(predict_command.main, ["--model", str(directory)])
 
 
 @pytest.mark.peers

@@ -18,19 +18,12 @@ from albert_tf.cli import export as export_command
 from albert_tf.cli import predict as predict_command
 from albert_tf.serving import predict, saved_model
 from albert_tf.storage import checkpoint
+from tests.kit.files import refused
 from tests.served_tasks import KINDS, TASKS, assert_alike, make, store
 from tests.tiny import run_main
 
+pytestmark = pytest.mark.usefixtures("eager")
 DATA = "variables.data-00000-of-00001"
-
-
-def standard_input(content, typed=False):
-    """Returns what a person types, or what is piped."""
-    stream = io.TextIOWrapper(
-        io.BytesIO(content if isinstance(content, bytes) else content.encode())
-    )
-    stream.isatty = lambda: typed
-    return stream
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +51,19 @@ def loaded_once(predictors, monkeypatch):
             predictors[key] = load(args)
         return predictors[key]
 
-    monkeypatch.setattr(predict, "load", load_once)
+    monkeypatch.setattr(predict_command, "load", load_once)
 
 
 def run(monkeypatch, capsys, text, *arguments, typed=False):
-    monkeypatch.setattr("sys.stdin", standard_input(text, typed))
+    """Returns the lines that answer what a person types, or what is piped."""
+    stream = io.TextIOWrapper(io.BytesIO(text if isinstance(text, bytes) else text.encode()))
+    stream.isatty = lambda: typed
+    monkeypatch.setattr("sys.stdin", stream)
     run_main(predict_command.main, arguments)
     return capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ["classify", "choose", "answer_v2", "fill_mask"])
 def test_lines_of_a_trained_model(task, trained, vocabulary, monkeypatch, capsys):
     text = TASKS[task][1]
     expected = predict.from_model(make(task, vocabulary))(text.splitlines())
@@ -112,8 +108,9 @@ def test_a_terminal_gets_no_controls_of_others(is_typed, capsys, monkeypatch):
 
 
 def test_inputs_are_lines_or_rows_in_batches(vocabulary):
+    tf.config.run_functions_eagerly(False)  # These are many small batches.
     answers = predict.from_model(make("choose", vocabulary))
-    with pytest.raises(TypeError, match="only what load_exported loads can be pickled: export"):
+    with pytest.raises(TypeError, match="load_exported"):
         pickle.dumps(answers)
     rows = [["a story", "one", "two"], ["a\tstory", "three", "four", "five"]] * 40
     lines = ["a story\tone\ttwo", "a story\tthree\tfour\tfive"] * 40
@@ -125,18 +122,17 @@ def test_inputs_are_lines_or_rows_in_batches(vocabulary):
     ]
     for given in (iter(rows), columns, objects, map(tuple, rows)):
         assert_alike(answers(given), answers(rows))
-    for wrong, message in (
-        ([rows[0], None], "at index 1 is None"),
-        ([rows[0], float("nan")], "at index 1 is nan"),
-        ([rows[0], ["a", 1, "b"]], r"at index 1 is \['a', 1, 'b'\]"),
-        ([{"context": "a"}], "at index 0 is"),
-        ([["a story", "one"]], "at index 0: expected context and endings, .* got 2 fields"),
-        ({"context": ["a"]}, "`inputs` has no endings"),
+    for wrong, noun in (
+        ([rows[0], None], "index 1.* None"),
+        ([rows[0], float("nan")], "index 1.* nan"),
+        ([rows[0], ["a", 1, "b"]], "index 1.* 1"),
+        ([{"context": "a"}], "index 0"),
+        ([["a story", "one"]], "index 0.* context and endings"),
+        ({"context": ["a"]}, "endings"),
+        ("a story\tone\ttwo", "list of texts"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((TypeError, ValueError), match=f"`inputs`.*{noun}"):
             answers(wrong)
-    with pytest.raises(TypeError, match="`inputs` must be a list of texts"):
-        answers("a story\tone\ttwo")
 
 
 def test_a_person_is_answered_line_by_line(trained, monkeypatch, capsys):
@@ -163,19 +159,13 @@ def test_models_of_jax_are_served_on_tensorflow(command, monkeypatch):
 
 def test_a_line_of_another_form_is_named(trained, monkeypatch, capsys):
     arguments = ("--model", trained("answer_v1"), "--task", "answer_v1")
-    for line, message in {
-        b"who\n": "expected question and context, .* got 1 fields: 'who'",
-        b"who?\t\xff\n": "not UTF-8 text",
-    }.items():
-        with pytest.raises(SystemExit, match=f"^error: standard input:3: {message}"):
+    for line, noun in {b"who\n": "question and context", b"who?\t\xff\n": "UTF-8"}.items():
+        with pytest.raises(SystemExit, match=f"^error: standard input:3: .*{noun}"):
             run(monkeypatch, capsys, b"who?\tthe cat\r\n\n" + line, *arguments)
         assert len(capsys.readouterr().out.splitlines()) == 1
     # A person goes on.
-    monkeypatch.setattr("sys.stdin", standard_input("who\nwho?\tthe cat\n", typed=True))
-    run_main(predict_command.main, arguments)
-    said = capsys.readouterr()
-    assert len(said.out.splitlines()) == 1
-    assert "error: expected question and context" in said.err
+    text = "who\nwho?\tthe cat\n"
+    assert len(run(monkeypatch, capsys, text, *arguments, typed=True)) == 1
 
 
 def without(prefix, *parts):
@@ -200,6 +190,7 @@ def test_a_model_of_masked_words_alone_fills_and_compares(
         predictor = list(predictors.values())[-1]
         assert set(predictor.outputs([["a"]])[0]) == {"pieces", "probabilities", "mean"} | left
     target = str(tmp_path / "exported")
+    tf.config.run_functions_eagerly(False)
     run_main(export_command.main, ["--model", stored, "--export_dir", target, *task])
     said, hint, following = caplog.messages[-3:]
     assert said == f"{target}: a SavedModel that takes text"
@@ -225,27 +216,27 @@ def test_a_named_config_replaces_a_damaged_one(vocabulary, monkeypatch, capsys, 
     tf.io.gfile.copy(str(tmp_path / "albert_config.json"), elsewhere, overwrite=True)
     (tmp_path / "albert_config.json").write_text("{")
     arguments = ("--model", model, "--task", "choose")
-    with pytest.raises(SystemExit, match="^error: .*albert_config.json is not JSON"):
+    with refused("albert_config.json"):
         run_main(predict_command.main, arguments)
     arguments += ("--albert_config_file", elsewhere)
     assert run(monkeypatch, capsys, "a story\tone\ttwo\n", *arguments)
 
 
+TWO = ("--task=classify", "--spm_model_file=a", "--vocab_file=b")
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "noun"),
     [
-        ((), "is not an exported model .*: .* give albert-predict its --task"),
-        (("--model", "no/where"), "there is no directory no/where$"),
-        (("--task", "choose"), "is trained for classify, not for choose: set --task to classify"),
-        (
-            ("--task", "classify", "--spm_model_file", "a", "--vocab_file", "b"),
-            "--spm_model_file and --vocab_file exclude each other",
-        ),
-        (("--input_file", "nowhere.txt"), "--input_file nowhere.txt does not exist"),
+        ((), "not an exported model.* --task"),
+        (("--model=no/where",), "no/where"),
+        (("--task=choose",), "trained for classify.* --task"),
+        (TWO, "--spm_model_file and --vocab_file"),
+        (("--input_file=nowhere.txt",), "--input_file nowhere.txt"),
     ],
 )
-def test_what_does_not_fit_is_one_line(trained, arguments, message):
-    with pytest.raises(SystemExit, match=f"^error: .*{message}"):
+def test_what_does_not_fit_is_one_line(trained, arguments, noun):
+    with refused(noun):
         run_main(predict_command.main, ["--model", trained("classify"), *arguments])
 
 
@@ -260,25 +251,23 @@ def of_another_kind(path):
 
 def test_a_model_of_another_kind_is_named(vocabulary, tmp_path):
     of_another_kind(tmp_path / "other")
-    with pytest.raises(SystemExit, match="serving.json, which describes the model, does not exi"):
-        run_main(predict_command.main, ["--model", str(tmp_path / "other")])
+    with refused("serving.json"):
+        run_main(predict_command.main, [f"--model={tmp_path / 'other'}"])
     make("classify", vocabulary).describe(str(tmp_path / "other"))
-    message = f"^error: {tmp_path}/other was not written by albert-export: export"
-    with pytest.raises(SystemExit, match=message):
-        run_main(predict_command.main, ["--model", str(tmp_path / "other")])
+    with refused("other was not written by albert-export"):
+        run_main(predict_command.main, [f"--model={tmp_path / 'other'}"])
 
 
 @pytest.mark.parametrize("name", ["OUT [lr=1e-5]", "a*", "b?", "c\\d"])
 def test_a_directory_that_tensorflow_takes_for_a_pattern_is_named(name, tmp_path):
     """It would find no weights, or those of a neighbour."""
-    message = r"in the path of a SavedModel for a pattern: give a directory without them"
     given = ["--model=nowhere", "--task=fill_mask", f"--export_dir={tmp_path / name}"]
-    with pytest.raises(SystemExit, match=message):
+    with refused("pattern", tmp_path):
         run_main(export_command.main, given)
-    with pytest.raises(ValueError, match=message):
+    with refused("pattern", tmp_path, exception=ValueError):
         saved_model.save(None, tmp_path / name)
     of_another_kind(tmp_path / name)
-    with pytest.raises(SystemExit, match=message):
+    with refused("pattern"):
         run_main(predict_command.main, [f"--model={tmp_path / name}"])
 
 
@@ -289,11 +278,11 @@ def test_an_export_that_was_not_copied_whole_is_one_line(tmp_path):
         damaged = shutil.copytree(tmp_path / "whole", tmp_path / "damaged", dirs_exist_ok=True)
         content = (damaged / file).read_bytes()
         (damaged / file).write_bytes(content[: int(part * len(content))])
-        with pytest.raises(SystemExit, match=f"^error: {damaged} can't be loaded; a file may"):
-            run_main(predict_command.main, ["--model", str(damaged)])
+        with refused(f"{damaged} can't be loaded"):
+            run_main(predict_command.main, [f"--model={damaged}"])
     (damaged / file).unlink()
-    with pytest.raises(SystemExit, match="can't be loaded; .*: copy the directory again"):
-        run_main(predict_command.main, ["--model", str(damaged)])
+    with refused(f"{damaged} can't be loaded"):
+        run_main(predict_command.main, [f"--model={damaged}"])
 
 
 @pytest.mark.parametrize(
@@ -307,15 +296,14 @@ def test_no_answer_is_no_number(name, number, vocabulary, monkeypatch, capsys):
     predictor._find = lambda inputs: [
         {**found, number: np.full_like(found[number], np.nan)} for found in find(inputs)
     ]
-    monkeypatch.setattr(predict, "load", lambda settings: predictor)
+    monkeypatch.setattr(predict_command, "load", lambda settings: predictor)
     text = "\t".join(["a cat"] * len(predictor.names))
-    message = rf"^error: the model's outputs for 'a cat' are NaN or infinite \({number}\)"
-    with pytest.raises(SystemExit, match=message):
+    with refused(rf"'a cat' are NaN or infinite \({number}\)"):
         run(monkeypatch, capsys, text, "--model", "anywhere", "--task", "tag", "--json")
     assert capsys.readouterr().out == ""
 
 
 def test_a_taken_export_dir_is_refused_first(tmp_path):
     given = ["--model=nowhere", "--task=fill_mask", f"--export_dir={tmp_path.parent}"]
-    with pytest.raises(SystemExit, match="already exists"):
+    with refused("already exists"):
         run_main(export_command.main, given)

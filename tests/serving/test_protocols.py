@@ -1,25 +1,27 @@
-"""albert-serve as other platforms ask it, with made-up models; their clients are in tests/peers."""
+"""What albert-serve's protocols answer and refuse, of made-up models.
+
+Clients of these protocols are in tests/peers.
+"""
 
 import base64
-import gc
+import gzip
 import json
-import socket
+import re
 import types
+import zlib
 
 import numpy as np
 import pytest
 
-from albert_tf.cli import serve as serve_command
-from albert_tf.serving import server
 from albert_tf.serving.predict import Predictor
 from tests import made_up_models as made_up
+from tests.made_up_models import ANNA, CAPITALS, ENDINGS, SCORE
 
 testclient = pytest.importorskip("starlette.testclient")
 
 from albert_tf.serving.rest_api import create_app  # noqa: E402
 
 VERTEX = {"AIP_HEALTH_ROUTE": "/health/of/vertex", "AIP_PREDICT_ROUTE": "/v1/endpoints/7:predict"}
-ANNA = made_up.ANNA
 
 
 def embed(inputs):
@@ -30,15 +32,17 @@ def embed(inputs):
 def client():
     embedder = types.SimpleNamespace(**{**vars(made_up.kind("text")), "embeds": True}), embed
     models = {
-        "capitals": {"2": Predictor(*made_up.CAPITALS), "11": Predictor(*made_up.CAPITALS)},
-        "endings": {"1": Predictor(*made_up.ENDINGS)},
+        "capitals": {"2": Predictor(*CAPITALS), "11": Predictor(*CAPITALS)},
+        "endings": {"1": Predictor(*ENDINGS)},
         "embedder": {"1": Predictor(*embedder)},
-        "score": {"1": Predictor(*made_up.SCORE)},
+        "score": {"1": Predictor(*SCORE)},
+        "two": {"2": Predictor(*SCORE), "11": Predictor(*ENDINGS)},
     }
+    limits = {"max_body_bytes": 5000, "max_text_length": 300, "max_instances": 4}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in VERTEX.items():
             patch.setenv(name, value)
-        app = create_app(models, made_up.settings_of(max_body_bytes=5000, max_instances=4))
+        app = create_app(models, made_up.settings_of(**limits))
     options = {"base_url": "http://localhost", "raise_server_exceptions": False}
     with testclient.TestClient(app, **options) as client:
         yield client
@@ -55,19 +59,79 @@ def texts(data, shape, name="text", **more):
     return {"name": name, "shape": shape, "datatype": "BYTES", "data": data, **more}
 
 
+CHOICE = {"context": "c", "endings": ["one", "three"]}
+PAIR, SWAPPED = {"text_a": "a", "text_b": "bc"}, {"text_b": "", "text_a": ""}
+PREDICT, ASK = "/v1/models/{}:predict", "/invocations"
+INFER, EMBED = "/v2/models/capitals/infer", "/v1/embeddings"
+
+
+# --- TensorFlow Serving ------------------------------------------------------------------------
+
+ROME = {**ANNA, "length": 13}
+NOBODY = {"entities": ["", ""], "probabilities": [0, 0], "length": 0}
+ALONE = {**NOBODY, "entities": [], "probabilities": []}
+THREE = {"probabilities": [3, 5], "choice": 1, "ending": "three"}
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "answered"),
+    [
+        ("capitals", {"instances": ["Anna in Rome", ""]}, [ANNA, NOBODY]),
+        ("capitals", {"instances": [{"text": "Anna in Rome"}]}, [ANNA]),
+        ("capitals", {"instances": [{"b64": "QW5u\r\n YSBpbiBSb21lIA\t"}]}, [ROME]),
+        ("capitals", {"instances": [{"b64": "QW5uYSBpbiBSb21lIA.="}]}, [ROME]),
+        ("capitals", {"instances": [""]}, [ALONE]),
+        (
+            "capitals/versions/2",
+            {"inputs": ["Anna in Rome"], "signature_name": "serving_default"},
+            {name: [value] for name, value in ANNA.items()},
+        ),
+        ("score", {"instances": [PAIR, {**SWAPPED, **PAIR}]}, [5, 5]),
+        ("score", {"inputs": {"text_b": ["bc"], "text_a": ["é"]}}, [5]),
+        ("two", {"instances": [CHOICE]}, [THREE]),
+        ("two/versions/2", {"instances": [PAIR]}, [5]),
+        (
+            "endings",
+            {"inputs": {"context": ["c"] * 4, "endings": [["a"]] * 4}},
+            {"probabilities": [[1]] * 4, "choice": [0] * 4, "ending": ["a"] * 4},
+        ),
+    ],
+)
+def test_tensorflow_serving_answers(client, name, asked, answered):
+    form = "predictions" if "instances" in asked else "outputs"
+    assert post(client, PREDICT.format(name), asked) == (200, {form: answered})
+
+
+def test_status_and_metadata(client):
+    status = client.get("/v1/models/capitals").json()
+    states = [(each["version"], each["state"]) for each in status["model_version_status"]]
+    assert states == [("2", "AVAILABLE"), ("11", "AVAILABLE")]
+    assert (status["name"], status["ready"]) == ("capitals", True)  # KServe's.
+    (one,) = client.get("/v1/models/capitals/versions/2").json()["model_version_status"]
+    assert one["version"] == "2" and one["status"]["error_code"] == "OK"
+    metadata = client.get("/v1/models/endings/metadata").json()
+    assert metadata["model_spec"] == {"name": "endings", "signature_name": "", "version": "1"}
+    signature = metadata["metadata"]["signature_def"]["signature_def"]["serving_default"]
+    tensors = {**signature["inputs"], **signature["outputs"]}
+    found = {n: (t["dtype"], len(t["tensor_shape"]["dim"])) for n, t in tensors.items()}
+    assert found == {
+        "context": ("DT_STRING", 1),
+        "endings": ("DT_STRING", 2),
+        "probabilities": ("DT_FLOAT", 2),
+        "choice": ("DT_INT32", 1),
+        "ending": ("DT_STRING", 1),
+    }
+    # For clients of KServe, then of OpenAI.
+    answer = client.get("/v1/models").json()
+    assert answer["models"] == ["capitals", "endings", "embedder", "score", "two"]
+    assert [each["id"] for each in answer["data"]] == answer["models"]
+
+
+# --- Open Inference Protocol -------------------------------------------------------------------
+
+
 def found(answer):
     return {each["name"]: (each["datatype"], each["shape"], each["data"]) for each in answer}
-
-
-# --- KServe
-
-
-def test_kserve_1_and_openai_list_models(client):
-    answer = client.get("/v1/models").json()
-    assert answer["models"] == ["capitals", "endings", "embedder", "score"]
-    assert [each["id"] for each in answer["data"]] == answer["models"]
-    status = client.get("/v1/models/capitals").json()
-    assert (status["name"], status["ready"]) == ("capitals", True)
 
 
 def test_kserve_2_describes(client):
@@ -96,14 +160,17 @@ def test_kserve_2_answers(client, shape):
     body = {"id": "7", "inputs": [texts(data, shape)]}
     status, answer = post(client, "/v2/models/capitals/versions/2/infer", body)
     assert (status, answer["id"], answer["model_version"]) == (200, "7", "2")
-    assert found(answer["outputs"]) == {
+    outputs = {
         "entities": ("BYTES", [2, 2], ["Anna", "Rome", "", ""]),
         "probabilities": ("FP32", [2, 2], [0.5, 0.5, 0, 0]),
         "length": ("INT32", [2], [12, 1]),
     }
-    body["outputs"] = [{"name": "length"}]
-    _, answer = post(client, "/v2/models/capitals/infer", body)
-    assert [*found(answer["outputs"])] == ["length"]
+    assert found(answer["outputs"]) == outputs
+    # As asked, in the order asked.
+    names = ["length", "entities"]
+    body["outputs"] = [{"name": name} for name in names]
+    _, answer = post(client, INFER, body)
+    assert [*found(answer["outputs"]).items()] == [(name, outputs[name]) for name in names]
 
 
 def in_binary(tensor):
@@ -113,16 +180,13 @@ def in_binary(tensor):
     return {**tensor, "parameters": {"binary_data_size": len(content)}}, content
 
 
-@pytest.mark.parametrize("is_binary", [False, True])
-def test_kserve_2_answers_rows_of_many_texts(client, is_binary):
-    inputs = [
-        texts(["x", "yy", "zzzé", "u"], [2, 2], "endings"),
-        texts(["a", "b"], [2], "context"),
-    ]
-    content = b""
-    if is_binary:
-        inputs, parts = zip(*map(in_binary, inputs), strict=True)
-        content = b"".join(parts)
+@pytest.mark.parametrize("binary", [(), (0,), (1,), (0, 1)], ids=str)
+def test_kserve_2_answers_rows_of_many_texts(client, binary):
+    inputs, content = [texts(["x", "yy", "zzzé", "u"], [2, 2], "endings")], b""
+    inputs.append(texts(["a", "b"], [2], "context"))
+    for place in binary:
+        inputs[place], part = in_binary(inputs[place])
+        content += part
     body = json.dumps({"inputs": inputs}).encode()
     length = {"inference_header_content_length": str(len(body))}
     _, answer = post(client, "/v2/models/endings/infer", body + content, **length)
@@ -133,54 +197,15 @@ def test_kserve_2_refuses_binary_texts_that_end_early(client):
     tensor, content = in_binary(texts(["Anna in Rome", "é"], [2]))
     body = json.dumps({"inputs": [tensor]}).encode()
     length = {"inference_header_content_length": str(len(body))}
-    status, answer = post(client, "/v2/models/capitals/infer", body + content, **length)
-    assert status == 200 and found(answer["outputs"])["length"][2] == [12, 1]
-    status, answer = post(client, "/v2/models/capitals/infer", body + content[:-1], **length)
-    assert status == 400 and "end within a text" in answer["error"]
-    length = {"inference_header_content_length": "9999"}
-    assert post(client, "/v2/models/capitals/infer", body, **length)[0] == 400
+    assert post(client, INFER, body + content, **length)[0] == 200
+    assert post(client, INFER, body + content[:-1], **length)[0] == 400
+    assert post(client, INFER, body, inference_header_content_length="9999")[0] == 400
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ({"instances": ["a"]}, "an object with 'inputs'"),
-        ({"inputs": [{"name": "text"}]}, r"inputs[0] must have name, shape, datatype and data"),
-        ({"inputs": ["a"]}, "must have name, shape"),
-        ({"inputs": [texts("a", [])]}, "has 1 texts, but shape []"),
-        ({"inputs": [texts([1], [1])]}, "must be a text"),
-        ({"inputs": [texts(["a"], ["a"])]}, "must have name, shape"),
-        ({"inputs": [texts(["a"], [1.0])]}, "must have name, shape"),
-        ({"inputs": [texts(["a"], [2])]}, "inputs[0] has 1 texts, but shape [2]"),
-        ({"inputs": [texts([], [0])]}, "has 0 texts"),
-        ({"inputs": [texts(["a"], [1], "x")]}, "inputs must have text, got an object of ['x']"),
-        ({"inputs": [texts(["a"], [1], [])]}, "inputs must have text, got an object of ['[]']"),
-        ({"inputs": [{**texts([1], [1]), "datatype": "INT32"}]}, "not 'INT32'"),
-        ({"inputs": [texts(["a"], [1])], "outputs": [{"name": "x"}]}, "outputs are entities, "),
-        ({"inputs": [texts(["a"], [1])], "outputs": [{"name": []}]}, "outputs are entities, "),
-        ({"inputs": [texts(["a"], [1])], "outputs": 5}, "outputs must be a list"),
-        ({"inputs": [texts(["a"], [1], parameters={"binary_data_size": "9"})]}, "must have name"),
-    ],
-)
-def test_kserve_2_refuses(client, body, message):
-    status, answer = post(client, "/v2/models/capitals/infer", body)
-    assert status == 400 and message in answer["error"]
+# --- SageMaker, MLflow, Vertex AI --------------------------------------------------------------
 
 
-def test_a_server_that_ends_is_not_ready(client):
-    client.app.state.is_ending = True
-    try:
-        paths = ("/readyz", "/ping", "/v2/health/ready", VERTEX["AIP_HEALTH_ROUTE"])
-        assert [client.get(path).status_code for path in paths] == [503] * 4
-    finally:
-        client.app.state.is_ending = False
-    assert [client.get(path).status_code for path in paths] == [200] * 4
-
-
-# --- SageMaker, MLflow, Vertex AI
-
-
-@pytest.mark.parametrize("path", ["/invocations", VERTEX["AIP_PREDICT_ROUTE"]])
+@pytest.mark.parametrize("path", [ASK, VERTEX["AIP_PREDICT_ROUTE"]])
 @pytest.mark.parametrize(
     "body",
     [
@@ -195,55 +220,22 @@ def test_one_model_answers(client, path, body):
     assert post(client, path, body) == (200, {"predictions": [ANNA]})
 
 
-def test_csv(client):
-    csv = b'text\r\n"Anna in Rome"\r\n"Anna, i\nn Rome"\r\n\r\n'
-    _, answer = post(client, "/invocations", csv, content_type="text/csv; charset=utf-8")
-    assert [each["length"] for each in answer["predictions"]] == [12, 14, 0]
-    for wrong, message in ((b"a,b", "rows[0] must have text, got 2 fields"), (b"\xff", "UTF-8")):
-        status, answer = post(client, "/invocations", wrong, content_type="text/csv")
-        assert status == 400 and message in answer["error"]
-
-
-def test_csv_of_many_texts():
-    app = create_app({"endings": {"1": Predictor(*made_up.ENDINGS)}}, made_up.settings_of())
-    with testclient.TestClient(app, "http://localhost") as client:
-        _, answer = post(client, "/invocations", b"c,one,three\nd,xx,y\n", content_type="text/csv")
-    assert [each["ending"] for each in answer["predictions"]] == ["three", "xx"]
-
-
 @pytest.mark.parametrize(
-    "body",
+    ("model", "table", "output", "answers"),
     [
-        {},
-        {"instances": ["a"], "inputs": ["a"]},
-        {"dataframe_split": {"columns": ["text"], "data": [["a", "b"]]}},
-        {"dataframe_split": []},
-        {"dataframe_records": [{"txt": "a"}]},
+        (CAPITALS, b'text\r\n"Anna in Rome"\r\n"A, i\nn Rome"\r\n\r\n', "length", [12, 11, 0]),
+        (ENDINGS, b"c,one,three\nd,xx,y\n", "ending", ["three", "xx"]),
+        (SCORE, b"text_a,text_b\na,bc\n", None, [5]),
+        # Only names in their order are a heading: columns are never exchanged.
+        (SCORE, b"text_b,text_a\na,bc\n", None, [18, 5]),
     ],
 )
-def test_one_model_refuses(client, body):
-    status, answer = post(client, "/invocations", body)
-    assert status == 400 and [*answer] == ["error"]
-
-
-def test_vertex_names_the_port(monkeypatch):
-    bound = []
-    monkeypatch.setattr(server, "_serve", lambda app, listener, *_: bound.append(listener))
-    monkeypatch.setattr(server.predict, "load_exported", lambda path: Predictor(*made_up.SCORE))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    monkeypatch.setenv("AIP_HTTP_PORT", str(port))
-    serve_command.main(made_up.settings_of())
-    serve_command.main(made_up.settings_of(port=0))  # A flag is more.
-    found = [listener.getsockname()[1] for listener in bound]
-    for listener in bound:
-        listener.close()
-    gc.unfreeze()
-    assert found[0] == port != found[1]
-    for wrong in ("80a", "65536"):
-        monkeypatch.setenv("AIP_HTTP_PORT", wrong)
-        with pytest.raises(SystemExit, match="AIP_HTTP_PORT in the environment must be a port"):
-            serve_command.main(made_up.settings_of())
+def test_one_model_answers_tables(model, table, output, answers):
+    app = create_app({"one": {"1": Predictor(*model)}}, made_up.settings_of())
+    with testclient.TestClient(app, "http://localhost") as client:
+        _, answer = post(client, ASK, table, content_type="text/csv; charset=utf-8")
+    rows = answer["predictions"]
+    assert [row[output] if output else row for row in rows] == answers
 
 
 def test_requests_are_counted_for_the_model_that_answers(client):
@@ -253,38 +245,156 @@ def test_requests_are_counted_for_the_model_that_answers(client):
         return sum(float(line.split()[1]) for line in lines if line.startswith(name))
 
     before = counted()
-    post(client, "/invocations", {"instances": ["a"]})
+    post(client, ASK, {"instances": ["a"]})
     assert counted() == before + 1
 
 
-# --- OpenAI
+def test_a_server_that_ends_is_not_ready(client):
+    client.app.state.is_ending = True
+    try:
+        paths = ("/readyz", "/ping", "/v2/health/ready", VERTEX["AIP_HEALTH_ROUTE"])
+        assert [client.get(path).status_code for path in paths] == [503] * 4
+    finally:
+        client.app.state.is_ending = False
+    assert [client.get(path).status_code for path in paths] == [200] * 4
+
+
+# --- OpenAI ------------------------------------------------------------------------------------
 
 
 def test_embeddings(client):
     asked = {"model": "embedder", "input": ["four", "a"]}
-    status, answer = post(client, "/v1/embeddings", asked)
+    status, answer = post(client, EMBED, asked)
     assert status == 200 and answer["model"] == "embedder"
     rows = [[4, float(np.float32(0.1))], [1, float(np.float32(0.1))]]
     assert [each["embedding"] for each in answer["data"]] == rows
     assert [each["index"] for each in answer["data"]] == [0, 1]
     body = {**asked, "input": "four", "encoding_format": "base64"}
-    (one,) = post(client, "/v1/embeddings", body)[1]["data"]
+    (one,) = post(client, EMBED, body)[1]["data"]
     assert np.frombuffer(base64.b64decode(one["embedding"]), "<f4").tolist() == rows[0]
 
 
-@pytest.mark.parametrize(
-    ("more", "status", "message"),
-    [
-        ({"model": "score"}, 400, "score has no embeddings"),
-        ({"model": "gpt"}, 404, "gpt, only capitals"),
-        ({"model": "\ud83d"}, 404, "\ud83d, only capitals"),
-        ({"input": [1, 2]}, 400, "input[0] must be a text"),
-        ({"dimensions": 1}, 400, "leave dimensions out"),
-        ({"encoding_format": "int8"}, 400, "float or base64, got 'int8'"),
+# --- what is refused ---------------------------------------------------------------------------
+
+
+def of_one(text):
+    return {"instances": [text]}
+
+
+def tensor_of(*given, **more):
+    return {"inputs": [texts(*given)], **more}
+
+
+BODIES = {
+    PREDICT.format("capitals"): [
+        (b"hello", "JSON"),
+        (b'{"instances": ["\xff"]}', "JSON"),
+        (b'{"instances": [NaN]}', "NaN"),
+        (b'{"instances": [1e999]}', "instances\\[0\\].*inf"),
+        (b"[" * 4000, "JSON"),
+        (b'{"instances": [' + b"9" * 4500 + b"]}", "JSON"),
+        (b'["a"]', "'instances' or 'inputs'"),
+        ({"instances": ["a"], "inputs": ["a"]}, "'instances' or 'inputs'"),
+        ({"instances": []}, "1 to 4.* 0"),
+        ({"instances": ["a"] * 5}, "1 to 4.* 5"),
+        ({"instances": "a"}, "'a'"),
+        ({"instances": ["a", None]}, "instances\\[1\\]"),
+        (of_one(["a"]), "instances\\[0\\]"),
+        (of_one({"txt": "a"}), "txt"),
+        (of_one({"b64": "/w=="}), "UTF-8"),
+        (of_one({"b64": "QQ="}), "padding"),
+        (of_one({"b64": 1}), "b64"),
+        (of_one("a\ud800"), "surrogates"),
+        (of_one("a" * 301), "300 characters.* 301"),
+        ({**of_one("a"), "signature_name": "features"}, "features"),
     ],
+    PREDICT.format("score"): [
+        (of_one("a"), "instances\\[0\\].*text_a and text_b"),
+        ({"inputs": {"text_a": ["a"], "text_b": []}}, "list of 0"),
+        ({"inputs": {"text_a": ["a"], "text_b": ["b"] * 2}}, "equally many"),
+    ],
+    PREDICT.format("endings"): [
+        ({"instances": [{**CHOICE, "endings": []}]}, "\\[0\\].endings"),
+        ({"instances": [CHOICE, {**CHOICE, "endings": ["a"]}]}, "equally many endings"),
+    ],
+    INFER: [
+        (of_one("a"), "'inputs'"),
+        ({"inputs": [{"name": "text"}]}, "inputs\\[0\\].*shape"),
+        ({"inputs": ["a"]}, "inputs\\[0\\].*shape"),
+        (tensor_of("a", []), "shape \\[\\]"),
+        (tensor_of([1], [1]), "text"),
+        (tensor_of(["a"], ["a"]), "shape"),
+        (tensor_of(["a"], [1.0]), "shape"),
+        (tensor_of(["a"], [2]), "inputs\\[0\\].*shape \\[2\\]"),
+        (tensor_of([], [0]), "shape \\[0\\]"),
+        (tensor_of(["a"], [1], "x"), "'x'"),
+        (tensor_of(["a"], [1], []), "inputs"),
+        ({"inputs": [{**texts([1], [1]), "datatype": "INT32"}]}, "INT32"),
+        (tensor_of(["a"], [1], outputs=[{"name": "x"}]), "outputs.* x"),
+        (tensor_of(["a"], [1], outputs=[{"name": []}]), "outputs"),
+        (tensor_of(["a"], [1], outputs=5), "outputs"),
+        ({"inputs": [texts(["a"], [1], parameters={"binary_data_size": "9"})]}, "inputs"),
+    ],
+    ASK: [
+        ({}, "instances"),
+        ({"instances": ["a"], "inputs": ["a"]}, "instances"),
+        ({"dataframe_split": {"columns": ["text"], "data": [["a", "b"]]}}, "dataframe_split"),
+        ({"dataframe_split": []}, "dataframe_split"),
+        ({"dataframe_records": [{"txt": "a"}]}, "dataframe_records\\[0\\]"),
+    ],
+    EMBED: [
+        ({"model": "score", "input": "a"}, "score"),
+        ({"model": "embedder", "input": [1, 2]}, "input\\[0\\]"),
+        ({"model": "embedder", "input": "a", "dimensions": 1}, "dimensions"),
+        ({"model": "embedder", "input": "a", "encoding_format": "int8"}, "encoding_format"),
+    ],
+}
+REFUSED = [(path, body, 400, noun, {}) for path, rows in BODIES.items() for body, noun in rows]
+CSV = {"content_type": "text/csv"}
+REFUSED += [
+    (ASK, b"a,b", 400, "rows\\[0\\].*text", CSV),
+    (ASK, b"\xff", 400, "UTF-8", CSV),
+    (PREDICT.format("capitals"), of_one("a" * 5000), 413, "5000 bytes", {}),
+    (PREDICT.format("capitals"), of_one("bad"), 500, "this text is bad", {}),
+    (PREDICT.format("nothing"), of_one("a"), 404, "nothing, only capitals, endings", {}),
+    (PREDICT.format("capitals/versions/3"), of_one("a"), 404, "3 of capitals, only 2, 11", {}),
+    (EMBED, {"model": "gpt", "input": "a"}, 404, "gpt, only capitals", {}),
+    (EMBED, {"model": "\ud83d", "input": "a"}, 404, "\ud83d, only capitals", {}),
+]
+
+
+def packed(body, coding, status, noun):
+    return PREDICT.format("capitals"), body, status, noun, {"content_encoding": coding}
+
+
+ONE = json.dumps(of_one("a")).encode()
+REFUSED += [
+    packed(gzip.compress(b"0" * 5001, mtime=0), "gzip", 413, "5000 bytes"),
+    packed(gzip.compress(b"0" * 50_000_000, mtime=0)[:4000], "gzip", 413, "5000 bytes"),
+    packed(ONE, "gzip", 400, "gzip"),
+    packed(gzip.compress(ONE, mtime=0)[:-9], "gzip", 400, "ends early"),
+    packed(gzip.compress(b"", mtime=0) * 20, "gzip", 400, "follows"),
+    packed(gzip.compress(ONE, mtime=0), "deflate", 400, "deflate"),
+    packed(ONE, "br", 415, "gzip or deflate.*'br'"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "status", "noun", "headers"), REFUSED)
+def test_what_is_refused(client, path, body, status, noun, headers):
+    found, answer = post(client, path, body, **headers)
+    assert (found, [*answer]) == (status, ["error"])
+    error = answer["error"]
+    if path == EMBED:  # Its clients show no other form.
+        assert error.pop("type") == "invalid_request_error"
+        error = error.pop("message")
+    assert re.search(noun, error)
+
+
+@pytest.mark.parametrize(
+    ("coding", "pack"),
+    [("GZIP", gzip.compress), ("deflate", zlib.compress), ("identity", bytes)],
 )
-def test_embeddings_are_refused_in_their_clients_form(client, more, status, message):
-    body = {"model": "embedder", "input": "a", **more}
-    found, answer = post(client, "/v1/embeddings", body)
-    assert found == status and message in answer["error"]["message"]
-    assert answer["error"]["type"] == "invalid_request_error"
+def test_packed_requests(client, coding, pack):
+    body = pack(json.dumps(of_one("Anna in Rome")).encode())
+    path, headers = PREDICT.format("capitals"), {"content_encoding": coding}
+    assert post(client, path, body, **headers) == (200, {"predictions": [ANNA]})

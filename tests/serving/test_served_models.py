@@ -4,10 +4,6 @@ What they answer is compared in test_formats.py. Not seen here: TensorFlow Servi
 test_elsewhere.py asks.
 """
 
-import json
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,24 +12,16 @@ from albert_tf import export
 from albert_tf.answers import rows, span
 from albert_tf.answers.classify import Classify
 from albert_tf.answers.fill import Fill
-from albert_tf.answers.span import BeamSpan, Span
-from albert_tf.serving import predict
+from albert_tf.answers.span import BeamSpan, SpanOrNone
+from albert_tf.serving import predict, served_tasks
 from albert_tf.serving.graphs import base, classify
 from albert_tf.serving.graphs import span as graph_span
 from albert_tf.serving.graphs import tokenizer as graph_tokenizer
 from tests import goldens, tolerances
-from tests.served_tasks import KINDS, TASKS, config_for, in_graph, make, model
+from tests.served_tasks import KINDS, config_for, in_tensorflow, make, model
 
+pytestmark = pytest.mark.usefixtures("eager")  # SavedModels of test_formats.py have graphs.
 LENGTHS = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_no_texts(task, vocabulary):
-    served = make(task, vocabulary)
-    served.read_texts()
-    ranks = served.kind.text_ranks
-    texts = {name: tf.zeros([0, 2][:rank], tf.string) for name, rank in ranks.items()}
-    assert {len(value) for value in served.answer_texts(**texts).values()} == {0}
 
 
 def test_masks_are_filled_and_texts_embedded(vocabulary):
@@ -92,8 +80,8 @@ def test_windows_are_those_of_the_evaluation(stride, room):
     assert row == len(cut.widths) == len(texts)
 
 
-@pytest.mark.parametrize("kind", [Span(**LENGTHS), BeamSpan(**LENGTHS)])
-def test_a_long_context_is_read_in_parts(kind, vocabulary, monkeypatch):
+def test_a_long_context_is_read_in_parts(vocabulary, monkeypatch):
+    kind = BeamSpan(**LENGTHS)
     rng = np.random.default_rng(5)
     words = rng.choice(["the", "cat", "sat", "on", "Zoë's", "½", "bridge."], 2500)
     texts = {"question": ["who?", "where?", "?"], "context": [" ".join(words), "a mat", ""]}
@@ -126,30 +114,30 @@ def test_a_long_context_is_read_in_parts(kind, vocabulary, monkeypatch):
 
 # --- at a threshold ----------------------------------------------------------------------------
 
-
-@pytest.mark.parametrize("predictor_of", [in_graph, predict.from_model])
-def test_null_odds_at_the_threshold_are_no_answer(predictor_of, vocabulary):
-    kind, rows = BeamSpan(**LENGTHS, null_threshold=1e30), [["who?", "the cat sat"]]
-    (found,) = predictor_of(make(kind, vocabulary)).outputs(rows)
-    assert found["answer"] != ""
-    kind = kind.replace(null_threshold=float(found["null_odds"]))
-    (again,) = predictor_of(make(kind, vocabulary)).outputs(rows)
-    assert again["null_odds"] == found["null_odds"] and again["answer"] == ""
+SPANS = {"max_seq_length": 16, "max_query_length": 4, "n_best_size": 16}
+NAMES = ("no", "yes")
 
 
 @pytest.mark.parametrize(
-    ("options", "label"),
-    [({}, "no"), ({"threshold": 0.5}, "yes"), ({"multilabel": True}, "no|yes")],
+    ("kind", "name", "answer"),
+    [
+        (Classify(labels=NAMES, max_seq_length=16), "label", "no"),
+        (Classify(labels=NAMES, threshold=0.5, max_seq_length=16), "label", "yes"),
+        (Classify(labels=NAMES, multilabel=True, max_seq_length=16), "label", "no|yes"),
+        # A null threshold of 0, the default, is one, too.
+        (SpanOrNone(**SPANS), "answer", ""),
+    ],
 )
-def test_a_probability_at_the_threshold_is_enough(options, label, vocabulary):
-    kind = Classify(labels=("no", "yes"), **options, max_seq_length=16)
-    classifier = model(kind, config_for(vocabulary))
-    classifier.set_weights([np.zeros(value.shape) for value in classifier.get_weights()])
-    served = export.Classifier(classifier, vocabulary, kind)
-    for predictor in (in_graph(served), predict.from_model(served)):
-        (found,) = predictor.outputs([["a cat"]])
-        assert found["probabilities"].tolist() == [0.5, 0.5]
-        assert found["label"] == label
+def test_what_equals_a_threshold_has_reached_it(kind, name, answer, vocabulary):
+    """If all outputs are 0, probabilities are 1/2 and null odds are 0."""
+    zeros = model(kind, config_for(vocabulary))
+    zeros.set_weights([np.zeros(value.shape) for value in zeros.get_weights()])
+    served = served_tasks.in_graph(zeros, vocabulary, kind)
+    for predictor in (predict.from_model(served), in_tensorflow(served)):
+        (found,) = predictor.outputs([["a", "a"][: len(kind.text_names)]])
+        assert found[name] == answer
+        if name == "answer":
+            assert (found["answers"][0], found["null_odds"]) == ("a", 0)
 
 
 # --- SavedModels -------------------------------------------------------------------------------
@@ -162,32 +150,6 @@ def test_examples_whose_features_differ_in_length_are_refused(vocabulary):
     serialized = tf.constant([example.SerializeToString()])
     with pytest.raises(tf.errors.InvalidArgumentError, match="segment_ids and input_ids differ"):
         tf.function(make("classify", vocabulary).parse)(serialized)
-
-
-def test_a_fresh_process_needs_tensorflow_and_its_text_operations_alone(vocabulary, tmp_path):
-    served, exported = make("classify", vocabulary), tmp_path / "exported"
-    export.save(served, exported)
-    program = f"""
-import json, sys
-import tensorflow as tf
-import tensorflow_text
-signature = tf.saved_model.load({str(exported)!r}).signatures["serving_default"]
-answers = signature(text_a=tf.constant(["a cat"]), text_b=tf.constant(["a dog"]))
-assert not any(name.split(".")[0] == "albert_tf" for name in sys.modules)
-(label,), (probabilities,) = (answers[name].numpy() for name in ("label", "probabilities"))
-print(json.dumps([label.decode(), probabilities.tolist()]))
-"""
-    # -I: neither this directory nor PYTHONPATH is looked in.
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True
-    )
-    (expected,) = predict.from_model(served).outputs([["a cat", "a dog"]])
-    label, probabilities = json.loads(done.stdout)
-    np.testing.assert_allclose(probabilities, expected["probabilities"], atol=tolerances.OUTPUT)
-    assert label == expected["label"]
-    (asset,) = (exported / "assets").iterdir()
-    with open(vocabulary.path, "rb") as file:
-        assert asset.read_bytes() == file.read()
 
 
 def test_a_vocabulary_of_another_size_is_refused(vocabulary):

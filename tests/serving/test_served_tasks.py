@@ -51,8 +51,7 @@ def test_only_what_it_was_trained_for_is_served(kind, layout, vocabulary, folder
     convert(str(folder), layout, str(tmp_path / "there"), drop=drop)
     for task in ("classify", "tag", "choose", "fill_mask"):
         if task != kind.task:
-            message = f"there is trained for {kind.task}, not for {task}: set `task` to {kind.task}"
-            with pytest.raises(ValueError, match=message):
+            with pytest.raises(ValueError, match=f"trained for {kind.task}.* `task`"):
                 serve(task, tmp_path / "there")
     options = {"labels": ("O",)} if kind.task == "tag" else {}
     assert serve(kind.task, tmp_path / "there", options).kind.task == kind.task
@@ -66,45 +65,40 @@ def test_without_a_record_weights_and_defaults_tell(vocabulary, folder):
     assert served.kind == SpanOrNone(max_seq_length=64, max_query_length=9)
 
 
-def test_given_labels_replace_those_beside_the_weights(vocabulary, folder):
-    store(folder, THREE, vocabulary)
-    labels.write(str(folder), ("no", "yes"))
-    with pytest.raises(ValueError, match="expected 3 labels beside the weights"):
-        serve("classify", folder)
-    assert serve("classify", folder, {"labels": tuple("abc")}).kind.labels == tuple("abc")
-
-
-def test_labels_in_another_order_than_stored_are_refused(vocabulary, folder):
+def test_labels_are_those_beside_the_weights_or_as_given(vocabulary, folder):
     store(folder, THREE, vocabulary)
     other = THREE.labels[::-1]
-    with pytest.raises(ValueError, match="order one, two, three, .*: leave `labels` out"):
+    with pytest.raises(ValueError, match="one, two, three.*`labels`"):
         serve("classify", folder, {"labels": other})
     # The rows of the head follow the classes of a task.
     assert serve("classify", folder, {"labels": other}, other).kind.labels == other
+    labels.write(str(folder), ("no", "yes"))
+    with pytest.raises(ValueError, match="3 labels"):
+        serve("classify", folder)
+    assert serve("classify", folder, {"labels": tuple("abc")}).kind.labels == tuple("abc")
 
 
 REGRESSION = {"task": "classify", "labels": []}
 
 
 @pytest.mark.parametrize(
-    ("known", "task", "options", "message"),
+    ("known", "task", "options", "noun"),
     [
-        (REGRESSION, "classify", {}, "problem_type of .* is regression, .* one output, not 3: c"),
-        ({"task": "classify", "max_seq_length": "16"}, "classify", {}, "beside .*max_seq_length"),
-        ({"task": "classify", "labels": "ab"}, "classify", {}, "run.json beside .*labels"),
-        ({"task": "classified"}, "classify", {}, "run.json: the task of a kind must be one of"),
-        ({}, "classify", {"labels": tuple("ab")}, "has 3 classes: give 3 labels"),
-        ({}, "classify", {"labels": tuple("aab")}, "must be distinct names.*, got 'a', 'a', 'b'"),
-        ({}, "classify", {"labels": ("a", "b", "")}, "none empty, got 'a', 'b', ''"),
-        ({}, "choose", {}, "has other shapes than the model .output_weights .3, 32. in the"),
+        (REGRESSION, "classify", {}, "problem_type of .* is regression"),
+        ({"task": "classify", "max_seq_length": "16"}, "classify", {}, "run.json.*max_seq_length"),
+        ({"task": "classify", "labels": "ab"}, "classify", {}, "run.json.*labels"),
+        ({"task": "classified"}, "classify", {}, "run.json: the task"),
+        ({}, "classify", {"labels": tuple("ab")}, "3 classes: give 3 labels"),
+        ({}, "classify", {"labels": tuple("aab")}, "`labels`"),
+        ({}, "choose", {}, "output_weights .3, 32."),
         ({}, "fill_mask", {}, "is not trained for fill_mask: it lacks .*predictions"),
-        ({}, "classify", {"max_seq_length": 65}, "`max_seq_length` must be from 4 to 64"),
+        ({}, "classify", {"max_seq_length": 65}, "`max_seq_length`"),
     ],
 )
-def test_what_does_not_fit_is_refused(known, task, options, message, vocabulary, folder):
+def test_what_does_not_fit_is_refused(known, task, options, noun, vocabulary, folder):
     store(folder, THREE, vocabulary)
     record(folder, **known)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=noun):
         serve(task, folder, options)
 
 
@@ -137,7 +131,7 @@ def model_of(num_labels: int, kind: type = albert_tf.AlbertForSequenceClassifica
 def test_a_subclass_is_served(preprocess):
     served = served_tasks.serve_fitted(model_of(3, Own), preprocess, {})
     assert served.kind == Classify(labels=("0", "1", "2"), max_seq_length=16)
-    with pytest.raises(ValueError, match="Sequential can't be exported to take raw text, only Al"):
+    with pytest.raises(ValueError, match="Sequential.*only Albert"):
         served_tasks.serve_fitted(keras.Sequential(), preprocess, {})
 
 
@@ -157,7 +151,7 @@ def test_a_fitted_model_is_read_as_its_preprocessor_does(name, vocabulary):
 def test_the_file_of_a_subclass_names_the_way_out(tmp_path):
     model = model_of(3, Own)
     model.save(tmp_path / "own.keras")
-    with pytest.raises(ValueError, match="not 0: of a class of your own call `save_weights`, and"):
+    with pytest.raises(ValueError, match="a class of your own.*`save_weights`"):
         albert_tf.load_config(tmp_path / "own.keras")
     model.save_weights(tmp_path / "own.weights.h5")
     ours = model_of(3)
@@ -166,33 +160,30 @@ def test_the_file_of_a_subclass_names_the_way_out(tmp_path):
     np.testing.assert_array_equal(ours.classifier.output_weights, model.classifier.output_weights)
 
 
-@pytest.mark.parametrize(
-    ("loss", "expected"),
-    [
-        (keras.losses.BinaryCrossentropy(from_logits=True), True),
-        (keras.losses.BinaryFocalCrossentropy(from_logits=True), True),
-        (keras.losses.SparseCategoricalCrossentropy(from_logits=True), False),
-        (None, False),
-    ],
-)
-def test_the_loss_tells_whether_a_text_has_several_labels(loss, expected, preprocess):
+def test_the_loss_tells_whether_a_text_has_several_labels(preprocess):
     model = model_of(2)
-    model.compile("sgd", loss)
-    assert served_tasks.serve_fitted(model, preprocess, {}).kind.multilabel is expected
-    assert not served_tasks.serve_fitted(model, preprocess, {"multilabel": False}).kind.multilabel
+    for name, expected in (
+        ("BinaryCrossentropy", True),
+        ("BinaryFocalCrossentropy", True),
+        ("SparseCategoricalCrossentropy", False),
+    ):
+        model.compile("sgd", getattr(keras.losses, name)(from_logits=True))
+        assert served_tasks.serve_fitted(model, preprocess, {}).kind.multilabel is expected
+        given = served_tasks.serve_fitted(model, preprocess, {"multilabel": False})
+        assert not given.kind.multilabel
 
 
 def test_labels_of_a_regression_are_refused(preprocess):
     named = albert_tf.Preprocessor(preprocess.vocabulary, 16, ("bad", "good"))
     model = model_of(1)
-    model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
-    with pytest.raises(ValueError, match="has labels .bad, good., but the model has one output"):
+    with pytest.raises(ValueError, match="bad, good.* one output"):
         served_tasks.serve_fitted(model, named, {})
+    model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
     assert not served_tasks.serve_fitted(model, preprocess, {}).kind.labels
 
 
 def test_other_backends_are_refused(preprocess, tmp_path, monkeypatch):
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
-    with pytest.raises(ValueError, match="made on TensorFlow, but Keras runs on jax: save model"):
+    with pytest.raises(ValueError, match="TensorFlow.*jax"):
         albert_tf.export_saved_model(None, preprocess, tmp_path / "served")
     assert not (tmp_path / "served").exists()

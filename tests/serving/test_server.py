@@ -1,17 +1,15 @@
-"""albert-serve with made-up models: its forms, bounds and errors.
+"""albert-serve with made-up models: hosts, paths, metrics, batches, and its start.
 
-test_connection.py has it as a process; tests/peers/test_albert_serve.py, exported models, the page,
-load and the image.
+test_protocols.py has what it answers; test_connection.py, its process; tests/peers, exported
+models, the page, load and the image.
 """
 
 import asyncio
 import gc
-import gzip
 import json
 import os
 import re
 import socket
-import zlib
 
 import numpy as np
 import pytest
@@ -22,7 +20,7 @@ from albert_tf.serving import server
 from albert_tf.serving.predict import Predictor
 from albert_tf.serving.settings import ServerSettings
 from tests import tiny
-from tests.made_up_models import ANNA, CAPITALS, ENDINGS, SCORE, capitals, settings_of
+from tests.made_up_models import CAPITALS, SCORE, capitals, settings_of
 from tests.served_tasks import assert_same_outputs
 
 # Main's environment may be older than the lock.
@@ -36,17 +34,12 @@ from albert_tf.serving.rest_api import create_app  # noqa: E402
 
 @pytest.fixture(scope="module")
 def client():
-    models = {
-        "capitals": {"2": Predictor(*CAPITALS), "11": Predictor(*CAPITALS)},
-        "endings": {"1": Predictor(*ENDINGS)},
-        "score": {"1": Predictor(*SCORE)},
-        "two": {"2": Predictor(*SCORE), "11": Predictor(*ENDINGS)},
-    }
-    limits = {"max_body_bytes": 5000, "max_text_length": 300, "max_instances": 4}
-    app = create_app(models, settings_of(**limits, max_batch_size=3))
-    options = {"base_url": "http://localhost", "raise_server_exceptions": False}
-    with testclient.TestClient(app, **options) as client:
+    app = create_app({"score": {"1": Predictor(*SCORE)}}, settings_of())
+    with testclient.TestClient(app, "http://localhost") as client:
         yield client
+
+
+PAIR = {"text_a": "a", "text_b": "bc"}
 
 
 def ask(client, name, content):
@@ -55,143 +48,8 @@ def ask(client, name, content):
     return answer.status_code, answer.json()
 
 
-ROME = {**ANNA, "length": 13}
-NOBODY = {"entities": ["", ""], "probabilities": [0, 0], "length": 0}
-PAIR, SWAPPED = {"text_a": "a", "text_b": "bc"}, {"text_b": "", "text_a": ""}
-CHOICE = {"context": "c", "endings": ["one", "three"]}
-
-
-@pytest.mark.parametrize(
-    ("name", "asked", "answered"),
-    [
-        ("capitals", {"instances": ["Anna in Rome", ""]}, {"predictions": [ANNA, NOBODY]}),
-        ("capitals", {"instances": [{"text": "Anna in Rome"}]}, {"predictions": [ANNA]}),
-        (
-            "capitals",
-            {"instances": [{"b64": "QW5u\r\n YSBpbiBSb21lIA\t"}]},
-            {"predictions": [ROME]},
-        ),
-        ("capitals", {"instances": [{"b64": "QW5uYSBpbiBSb21lIA.="}]}, {"predictions": [ROME]}),
-        (
-            "capitals",
-            {"instances": [""]},
-            {"predictions": [{**NOBODY, "entities": [], "probabilities": []}]},
-        ),
-        (
-            "capitals/versions/2",
-            {"inputs": ["Anna in Rome"], "signature_name": "serving_default"},
-            {"outputs": {name: [value] for name, value in ANNA.items()}},
-        ),
-        ("score", {"instances": [PAIR, {**SWAPPED, **PAIR}]}, {"predictions": [5, 5]}),
-        ("score", {"inputs": {"text_b": ["bc"], "text_a": ["é"]}}, {"outputs": [5]}),
-        (
-            "two",
-            {"instances": [CHOICE]},
-            {"predictions": [{"probabilities": [3, 5], "choice": 1, "ending": "three"}]},
-        ),
-        ("two/versions/2", {"instances": [PAIR]}, {"predictions": [5]}),
-        (
-            "endings",
-            {"instances": [CHOICE]},
-            {"predictions": [{"probabilities": [3, 5], "choice": 1, "ending": "three"}]},
-        ),
-        (
-            "endings",
-            {"inputs": {"context": ["c"] * 4, "endings": [["a"]] * 4}},
-            {"outputs": {"probabilities": [[1]] * 4, "choice": [0] * 4, "ending": ["a"] * 4}},
-        ),
-    ],
-)
-def test_forms(client, name, asked, answered):
-    assert ask(client, name, asked) == (200, answered)
-
-
-def test_status_and_metadata(client):
-    status = client.get("/v1/models/capitals").json()["model_version_status"]
-    assert [(each["version"], each["state"]) for each in status] == [
-        ("2", "AVAILABLE"),
-        ("11", "AVAILABLE"),
-    ]
-    (one,) = client.get("/v1/models/capitals/versions/2").json()["model_version_status"]
-    assert one["version"] == "2" and one["status"]["error_code"] == "OK"
-    metadata = client.get("/v1/models/endings/metadata").json()
-    assert metadata["model_spec"] == {"name": "endings", "signature_name": "", "version": "1"}
-    signature = metadata["metadata"]["signature_def"]["signature_def"]["serving_default"]
-    tensors = {**signature["inputs"], **signature["outputs"]}
-    found = {n: (t["dtype"], len(t["tensor_shape"]["dim"])) for n, t in tensors.items()}
-    assert found == {
-        "context": ("DT_STRING", 1),
-        "endings": ("DT_STRING", 2),
-        "probabilities": ("DT_FLOAT", 2),
-        "choice": ("DT_INT32", 1),
-        "ending": ("DT_STRING", 1),
-    }
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "status", "message"),
-    [
-        ("capitals", b"hello", 400, "JSON Parse error"),
-        ("capitals", b'{"instances": ["\xff"]}', 400, "JSON Parse error"),
-        ("capitals", b'{"instances": [NaN]}', 400, "NaN is no value"),
-        ("capitals", b'{"instances": [1e999]}', 400, r"instances\[0\] must be a text .* inf"),
-        ("capitals", b"[" * 4000, 400, "JSON Parse error"),
-        ("capitals", b'{"instances": [' + b"9" * 4500 + b"]}", 400, "JSON Parse error"),
-        ("capitals", b'["a"]', 400, "either 'instances' or 'inputs'"),
-        ("capitals", {"instances": ["a"], "inputs": ["a"]}, 400, "either"),
-        ("capitals", {"instances": []}, 400, "instances must be a list of 1 to 4, got a list of 0"),
-        ("capitals", {"instances": ["a"] * 5}, 400, "list of 5"),
-        ("capitals", {"instances": "a"}, 400, "got 'a'"),
-        ("capitals", {"instances": ["a", None]}, 400, r"instances\[1\] must be a text"),
-        ("capitals", {"instances": [["a"]]}, 400, "got a list of 1"),
-        ("capitals", {"instances": [{"txt": "a"}]}, 400, r"an object of \['txt'\]"),
-        ("capitals", {"instances": [{"b64": "/w=="}]}, 400, "must be a text in UTF-8"),
-        ("capitals", {"instances": [{"b64": "QQ="}]}, 400, "must be a text in UTF-8: .*padding"),
-        ("capitals", {"instances": [{"b64": 1}]}, 400, "an object of"),
-        ("capitals", {"instances": ["a\ud800"]}, 400, "surrogates"),
-        ("capitals", {"instances": ["a" * 301]}, 400, "at most 300 characters, got 301"),
-        ("capitals", {"instances": ["a"], "signature_name": "features"}, 400, "not found in sig"),
-        ("capitals", {"instances": ["a" * 5000]}, 413, "at most 5000 bytes"),
-        ("capitals", {"instances": ["bad"]}, 500, "this text is bad"),
-        ("score", {"instances": ["a"]}, 400, r"instances\[0\] must have text_a and text_b"),
-        ("score", {"inputs": {"text_a": ["a"], "text_b": []}}, 400, "list of 0"),
-        ("score", {"inputs": {"text_a": ["a"], "text_b": ["b"] * 2}}, 400, "equally many"),
-        ("endings", {"instances": [{**CHOICE, "endings": []}]}, 400, r"\[0\].endings must be a"),
-        ("endings", {"instances": [CHOICE, {**CHOICE, "endings": ["a"]}]}, 400, "many endings"),
-        ("nothing", {"instances": ["a"]}, 404, "Servable not found .* only capitals, endings"),
-        ("capitals/versions/3", {"instances": ["a"]}, 404, "version 3 of capitals, only 2, 11"),
-    ],
-)
-def test_wrong_requests(client, name, content, status, message):
-    found, answer = ask(client, name, content)
-    assert found == status
-    assert list(answer) == ["error"] and re.search(message, answer["error"])
-
-
 def asked(text):
     return json.dumps({"instances": [text]}).encode()
-
-
-@pytest.mark.parametrize(
-    ("coding", "content", "status", "message"),
-    [
-        ("GZIP", gzip.compress(asked("Anna in Rome"), mtime=0), 200, ""),
-        ("deflate", zlib.compress(asked("Anna in Rome")), 200, ""),
-        ("identity", asked("Anna in Rome"), 200, ""),
-        ("gzip", gzip.compress(asked("a" * 5000), mtime=0), 413, "at most 5000 bytes"),
-        ("gzip", gzip.compress(b"0" * 50_000_000, mtime=0)[:4000], 413, "at most 5000 bytes"),
-        ("gzip", asked("a"), 400, "not gzip"),
-        ("gzip", gzip.compress(asked("a"), mtime=0)[:-9], 400, "ends early"),
-        ("gzip", gzip.compress(b"", mtime=0) * 20, 400, "something follows"),
-        ("deflate", gzip.compress(asked("a"), mtime=0), 400, "not deflate"),
-        ("br", asked("a"), 415, "gzip or deflate, not 'br'"),
-    ],
-)
-def test_packed_requests(client, coding, content, status, message):
-    headers = {"Content-Encoding": coding}
-    answer = client.post("/v1/models/capitals:predict", content=content, headers=headers)
-    assert answer.status_code == status
-    assert message in answer.json()["error"] if message else answer.json()["predictions"] == [ANNA]
 
 
 def test_other_hosts_are_refused():
@@ -200,23 +58,23 @@ def test_other_hosts_are_refused():
         with testclient.TestClient(app) as client:
             return client.get("/healthz", headers={"Host": header}).status_code
 
-    assert {status("127.0.0.1", h) for h in ("localhost:80", "127.0.0.1", "[::1]:8501", "")} == {
-        200
-    }
-    assert {status("::1", host) for host in ("evil.example", "localhost.evil.example:80")} == {400}
+    for header in ("localhost:80", "127.0.0.1", "[::1]:8501", ""):
+        assert status("127.0.0.1", header) == 200
+    for header in ("evil.example", "localhost.evil.example:80"):
+        assert status("::1", header) == 400
     assert status("0.0.0.0", "albert.svc") == 200
     assert status("127.0.0.1", "albert.svc:80", "Albert.svc") == 200
     assert status("0.0.0.0", "evil.example", "albert.svc") == 400
 
 
 def test_other_paths_and_methods(client):
-    paths = "/v3", "/v1/models/capitals:classify", "/healthz/"
+    paths = "/v3", "/v1/models/score:classify", "/healthz/"
     for answer in (client.get(paths[0]), client.post(paths[1]), client.get(paths[2])):
         assert answer.status_code in (404, 405)
         assert answer.json()["error"].startswith("Malformed request: ")
-    answer = client.get("/v1/models/capitals:predict")
+    answer = client.get("/v1/models/score:predict")
     assert (answer.status_code, answer.json()) == (405, {"error": "use POST"})
-    for path in ("/", "/app.js", "/healthz", "/metrics", "/v1/models", "/v1/models/two/metadata"):
+    for path in ("/", "/app.js", "/healthz", "/metrics", "/v1/models", "/v1/models/score/metadata"):
         assert client.head(path).status_code == 200
     assert client.get("/healthz").json() == {"status": "alive"}
     assert client.get("/readyz").status_code == 200
@@ -296,9 +154,6 @@ def test_one_bad_text_harms_no_other():
 def test_a_full_queue_refuses():
     found, _ = answers([[["a"]] * 3, [["b"]] * 3], max_queue=5)
     assert found[0] is not None and found[1] is None
-
-
-def test_a_request_for_more_than_a_queue_holds_is_to_come_again():
     app = create_app({"score": {"1": Predictor(*SCORE)}}, settings_of(max_queue=1))
     with testclient.TestClient(app, "http://localhost") as client:
         status, answer = ask(client, "score", {"instances": [PAIR] * 2})
@@ -326,28 +181,45 @@ def test_models_are_found(tmp_path):
             server.find(wrong)
 
 
-def test_a_port_that_is_taken_is_named(capsys):
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SystemExit) as error:
-        port = taken.getsockname()[1]
-        serve_command.main(settings_of(port=port))
-    message = f"error: can't listen at 127.0.0.1, port {port}: Address already in use"
-    assert str(error.value) == message
-
-
-def test_no_collection_looks_through_what_is_loaded(monkeypatch):
-    """It would hold up all clients."""
-    frozen = []
+@pytest.fixture
+def start(monkeypatch):
+    """Returns what starts the server up to its first request, and returns its port."""
+    ports = []
 
     def serve(app, listener, *_):
+        ports.append(listener.getsockname()[1])
+        # A collection that looked through what is loaded would hold up all clients.
+        assert gc.get_freeze_count() > 10_000
         listener.close()
-        frozen.append(gc.get_freeze_count())
+
+    def begin(**options):
+        gc.unfreeze()  # What others have frozen.
+        serve_command.main(settings_of(**options))
+        gc.unfreeze()
+        return ports[-1]
 
     monkeypatch.setattr(server, "_serve", serve)
     monkeypatch.setattr(server.predict, "load_exported", lambda path: Predictor(*SCORE))
-    gc.unfreeze()  # Of what others have frozen.
-    serve_command.main(settings_of(port=0))
-    gc.unfreeze()
-    assert frozen[0] > 10_000
+    return begin
+
+
+def test_vertex_names_the_port(start, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setenv("AIP_HTTP_PORT", str(port))
+    assert start() == port != start(port=0)  # A flag is more.
+    for wrong in ("80a", "65536"):
+        monkeypatch.setenv("AIP_HTTP_PORT", wrong)
+        with pytest.raises(SystemExit, match="AIP_HTTP_PORT"):
+            start()
+
+
+def test_a_port_that_is_taken_is_named(start):
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SystemExit) as error:
+        port = taken.getsockname()[1]
+        start(port=port)
+    message = f"error: can't listen at 127.0.0.1, port {port}: Address already in use"
+    assert str(error.value) == message
 
 
 def test_the_flag_for_models_is_repeated():

@@ -14,10 +14,11 @@ from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text.word_splitting import split_words
-from tests.served_tasks import assert_same_outputs, in_graph, make
+from tests.served_tasks import assert_same_outputs, in_tensorflow, make
 from tests.serving import test_graph_tokenizer
 
-NUM_TEXTS = 10_000
+pytestmark = pytest.mark.usefixtures("eager")  # SavedModels of test_formats.py have graphs.
+NUM_TEXTS = 2000
 BIOES = ("B-LOC", "E-LOC", "E-PER", "I-LOC", "O", "S-PER", "I-PER")
 BIO = ("O", "B-LOC", "B-PER", "I-LOC", "I-PER", "I-ORG", "B-ORG")
 PLAIN = ("low", "cap", "cap.", "low.", "all", "x", "y")
@@ -61,7 +62,7 @@ def of_evaluation(kind, vocabulary, sentences):
 
 @pytest.mark.parametrize(
     ("labels", "count"),
-    [(BIO, NUM_TEXTS), (BIOES, 1000), (PLAIN, 1000)],
+    [(BIO, NUM_TEXTS), (BIOES, 300), (PLAIN, 300)],
     ids=["BIO", "BIOES", "plain"],
 )
 def test_many_texts(labels, count, vocabulary, tmp_path):
@@ -78,7 +79,7 @@ def test_many_texts(labels, count, vocabulary, tmp_path):
     spans = [[*zip(*(each[name].tolist() for name in names), strict=True)] for each in found]
     assert spans == of_evaluation(kind, vocabulary, sentences)
     assert sum(map(len, spans)) > len(sentences)
-    assert_same_outputs(in_graph(served).outputs(inputs), found)
+    assert_same_outputs(in_tensorflow(served).outputs(inputs), found)
 
 
 def test_words_in_the_graph():
