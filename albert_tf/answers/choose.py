@@ -1,4 +1,4 @@
-"""The ending, of several, that goes with a context."""
+"""Multiple choice: the ending that fits a context best."""
 
 from __future__ import annotations
 

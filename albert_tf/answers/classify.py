@@ -23,7 +23,7 @@ from albert_tf.answers.kind import (
 from albert_tf.answers.rows import Row
 from albert_tf.text.tokenization import Tokenizer
 
-# Hugging Face's names of what a classifier's head is for -> ours of the task.
+# Hugging Face's problem_type -> our name of the task.
 SINGLE_LABEL, MULTI_LABEL = "single_label_classification", "multi_label_classification"
 REGRESSION = "regression"
 TASK_NAMES = {
@@ -31,9 +31,9 @@ TASK_NAMES = {
     MULTI_LABEL: "multilabel",
     REGRESSION: "regression",
 }
-# Between the labels of a text that has several.
+# Joins the labels of a multi-label answer.
 LABEL_SEPARATOR = "|"
-# The probability from which on a text has a label.
+# Default minimum probability of a label in multi-label classification.
 THRESHOLD = 0.5
 
 
@@ -45,11 +45,10 @@ class Classify(Labelled):
       labels: See Labelled; none for a regression.
       pairs: Whether it reads `text_a` and `text_b` in place of `text`.
       multilabel: Whether a text may have any number of the labels.
-      threshold: With two labels, the least probability for the second to be the answer; with
-        `multilabel`, that of each label. None is the likelier one, or THRESHOLD.
-      windows: "mean" or "max": texts of any length are read in windows, and for each class the mean
-        or the largest of their probabilities is the text's; likewise a regression's numbers. None
-        cuts long texts.
+      threshold: With two labels, the minimum probability for the second to be the answer; with
+        `multilabel`, that of each label. None chooses the likelier label, or is THRESHOLD.
+      windows: "mean" or "max" reads texts of any length in windows, and combines the windows'
+        probabilities (or scores of a regression) into the text's. None truncates long texts.
       doc_stride: Pieces from one window to the next.
 
     Source: run_classifier.py.
@@ -101,7 +100,7 @@ class Classify(Labelled):
 
     @property
     def problem_type(self) -> str:
-        """Hugging Face's name of what the head is for."""
+        """Hugging Face's problem_type of the head."""
         if self.multilabel:
             return MULTI_LABEL
         return SINGLE_LABEL if self.labels else REGRESSION
@@ -130,7 +129,7 @@ class Classify(Labelled):
         return self.replace(threshold=threshold)
 
     def rows(self, tokenizer: Tokenizer, *texts: str | None) -> Iterator[Row]:
-        """Yields the row of a text, or of two; with `windows`, one for each window on a text."""
+        """Yields one row for a text or a pair; with `windows`, a row for each window."""
         if not self.windows:
             text, second = (*texts, None)[:2]
             yield rows_of.pair_features(tokenizer, text, second, self.max_seq_length)
@@ -142,7 +141,7 @@ class Classify(Labelled):
     def shares(self, logits: Any, firsts: Sequence[int] | np.ndarray) -> np.ndarray:
         """Turns the logits `<float>[R, C]` of N texts' rows into probabilities `<float64>[N, C]`.
 
-        A regression's numbers `<float>[R, 1]` stay as they are, but for windows.
+        Scores of a regression, `<float>[R, 1]`, are only combined over windows.
 
         Args:
           logits: Those of all rows.
@@ -159,7 +158,7 @@ class Classify(Labelled):
         return np.add.reduceat(shares, firsts) / counts[:, None]
 
     def chosen(self, shares: np.ndarray) -> list[str]:
-        """Returns the names of the labels `<str>[N]` that probabilities `[N, C]` choose."""
+        """Returns the chosen labels of N texts with probabilities `[N, C]`."""
         if self.multilabel:
             least = THRESHOLD if self.threshold is None else self.threshold
             found = (itertools.compress(self.labels, row >= least) for row in shares)

@@ -1,4 +1,4 @@
-"""The pieces behind each [MASK], and vectors of texts: what a pretrained model tells."""
+"""Answers of a pretrained model: the likely pieces for each [MASK], and vectors of texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.word_starts import SPACE_MARK
 
 MASK = "[MASK]"
-# An output that is left out where its weights were not trained -> the model's output behind it.
+# Answers that are left out if their weights were not trained -> the model's outputs behind them.
 MADE_OF = {"pooled": "pooled_output", "swapped": "sentence_order_logits"}
 
 
@@ -37,7 +37,7 @@ class Fill(Kind):
     embeds = True
     is_scored = False
     dispensable = {"bert/pooler/": ("pooled", "swapped"), "cls/seq_relationship/": ("swapped",)}
-    positions_at_once = 512  # Each has a number for every piece.
+    positions_at_once = 512  # Each position has a logit for every piece.
 
     top_k: int = option(5, "Number of pieces per [MASK].", most=1000)
     without: tuple[str, ...] = option((), "")
@@ -52,7 +52,7 @@ class Fill(Kind):
         return {"masked_lm_logits": None, "sequence_output": None}
 
     def rows(self, tokenizer: Tokenizer, text: str) -> Iterator[Row]:
-        """Yields one row. A text after [MASK] without a space between continues its word."""
+        """Yields one row. Text that follows [MASK] without a space continues its word."""
         found: list[int] = []
         for i, part in enumerate(text.split(MASK)):
             ids = tokenizer.encode(part, self.max_seq_length)
@@ -89,7 +89,7 @@ class Fill(Kind):
             "masks": [
                 [{"piece": p, "probability": share} for p, share in zip(*mask, strict=True)]
                 for mask in masks
-                if mask[0][0]  # A batch's masks are as many as its text with most of them has.
+                if mask[0][0]  # A SavedModel pads texts with fewer masks than others of the batch.
             ]
         }
 

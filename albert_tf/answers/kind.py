@@ -19,20 +19,20 @@ from albert_tf.text.characters import to_unicode
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Features
 
-# Prefix of the names of a classifier's weights: of texts, of words, and of choices.
+# Name prefix of the weights of a classifier's head, be it of texts, words or choices.
 CLASSIFIER_HEAD = "output_"
-# The largest whole number of an option that has no limit of its own: an int32.
+# Upper limit of integer options that declare none: the graph computes with int32.
 _MOST = 2**31 - 1
-# Positions that a model reads at once (at least one row): memory doesn't grow with the texts.
+# Positions per forward pass (at least one row), so that memory doesn't grow with the texts.
 POSITIONS_AT_ONCE = 4096
 
 AnyKind = TypeVar("AnyKind", bound="Kind")
 
 
 class Reading(NamedTuple):
-    """The texts of one input as a model read them: their rows, and its outputs for each.
+    """One input as the model read it: its texts, their rows, and the outputs for each row.
 
-    Outputs are padded as the batch of their row was.
+    Outputs are as long as the padded batch that their row was in.
     """
 
     tokenizer: Tokenizer
@@ -54,7 +54,7 @@ def option(
 
     Args:
       default: Its value if none is given.
-      help: What it does, as albert-export's --help says it; "" if that has no flag for it.
+      help: Its text in albert-export's --help; "" if it has no flag.
       least: The smallest number that is accepted.
       most: The largest one.
       choices: The texts that are accepted; all if there are none.
@@ -76,26 +76,26 @@ class Kind(abc.ABC):
       max_seq_length: Maximum number of pieces per sequence, special ones included.
     """
 
-    # The name of the kind, which --task and the JSON have.
+    # Name of the kind in --task and in JSON.
     task: ClassVar[str]
-    # Our class of the model; Hugging Face's has the same name, if they have one. And their name of
-    # its pipeline.
+    # Name of the model's class, which Hugging Face uses as well if they have such a model, and the
+    # name of their pipeline.
     model: ClassVar[str]
     is_hugging_face: ClassVar[bool] = True
     pipeline: ClassVar[str] = ""
-    # Prefixes of the release's names of the head's weights, and whether the head reads the pooler.
+    # Name prefixes of the head's weights in the release, and whether the head reads the pooler.
     heads: ClassVar[tuple[str, ...]]
     reads_pooler: ClassVar[bool] = False
     # The title of its page; "" if there is no page for it.
     title: ClassVar[str] = ""
-    # Whether the last of its texts is several, and whether it makes vectors of texts.
+    # Whether its last text is a list of texts, and whether it returns vectors of texts.
     takes_many: ClassVar[bool] = False
     embeds: ClassVar[bool] = False
     # Whether it is scored on labelled texts: its task then has `texts` and `predictions_of`.
     is_scored: ClassVar[bool] = True
-    # Name prefixes of weights that a model can do without, and the outputs that need them.
+    # Name prefixes of optional weights -> the outputs that need them.
     dispensable: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    # Positions that are read at once; of a model with outputs for each piece these are fewer.
+    # Positions per forward pass; fewer if the outputs of a position are large.
     positions_at_once: ClassVar[int] = POSITIONS_AT_ONCE
 
     max_seq_length: int = option(
@@ -118,7 +118,7 @@ class Kind(abc.ABC):
         return {name: getattr(self, name) for name in self.option_fields()}
 
     def to_json(self) -> dict[str, Any]:
-        """Returns plain JSON: the kind's name and its options but for those that are None."""
+        """Returns the kind's name and its options as JSON; options that are None are left out."""
         values = {name: value for name, value in self.options().items() if value is not None}
         lists = {name: list(value) for name, value in values.items() if isinstance(value, tuple)}
         return {"task": self.task, **values, **lists}
@@ -126,44 +126,44 @@ class Kind(abc.ABC):
     @property
     @abc.abstractmethod
     def task_name(self) -> str:
-        """What albert-finetune calls the task, on data of one's own if there are such."""
+        """albert-finetune's name of the task (the generic one, not GLUE's)."""
 
     @property
     def text_names(self) -> tuple[str, ...]:
-        """Names of the texts that belong together."""
+        """Names of the texts of one input."""
         return ("text",)
 
     @property
     def text_ranks(self) -> dict[str, int]:
-        """The rank of N texts by name: `<string>[N]`, or `[N, C]` of several."""
+        """Rank of a batch of each text: 1 is `<string>[N]`, 2 is `<string>[N, C]`."""
         last = self.text_names[-1]
         return {name: 1 + (self.takes_many and name == last) for name in self.text_names}
 
     @property
     def outputs(self) -> Mapping[str, tuple[int | None, ...] | None]:
-        """The model's outputs that answers are made of, and their shapes.
+        """The model's outputs that answers need, and their shapes.
 
-        In a shape None is an axis of any size; in place of one it is any shape.
+        None in a shape is an axis of any size; None in place of a shape allows any.
         """
         return {"logits": (None, None)}
 
     @property
     def model_arguments(self) -> dict[str, Any]:
-        """Arguments of the model's class."""
+        """Arguments of the model's class, beside its config."""
         return {}
 
     @property
     def feature_settings(self) -> dict[str, Any]:
-        """The options that the rows of given examples depend on, by names that stored ones have."""
+        """Options that determine the rows of examples, by their names in cached features."""
         return {"max_seq_length": self.max_seq_length}
 
     @property
     def least_length(self) -> int:
-        """Positions that the model needs, even if all texts are shorter."""
+        """Minimum length of the model's sequences, even if all texts are shorter."""
         return 0
 
     def check(self, config: AlbertConfig) -> None:
-        """Checks what the model's config limits."""
+        """Raises ValueError if an option exceeds what the model's config allows."""
         config.check_length(self.max_seq_length)
 
     def replace(self: AnyKind, **options: Any) -> AnyKind:
@@ -171,29 +171,29 @@ class Kind(abc.ABC):
         return dataclasses.replace(self, **options)
 
     def with_threshold(self: AnyKind, threshold: float | None) -> AnyKind:
-        """Returns the kind with a value from where on an answer is another one, if it has such."""
+        """Returns the kind with this decision threshold, if it has one."""
         return self
 
     # --- texts -> rows -> outputs -> answers ------------------------------------------------
 
     @abc.abstractmethod
     def rows(self, tokenizer: Tokenizer, *texts: Any) -> Iterator[Row]:
-        """Yields the sequences that are read for the texts of one input, unpadded.
+        """Yields the unpadded sequences of one input.
 
-        With FEATURES they may have others that `found` needs.
+        Beside FEATURES, a row may have features that `found` needs.
         """
 
     @abc.abstractmethod
     def found(self, reading: Reading) -> dict[str, Any]:
-        """Returns what is found in the texts of one input: a SavedModel's outputs for them."""
+        """Returns the results for one input, by the names of a SavedModel's outputs."""
 
     @abc.abstractmethod
     def answer(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns in JSON's types, by name, what `found` tells about an input."""
+        """Turns what `found` returned for one input into an answer of JSON's types."""
 
     @abc.abstractmethod
     def said(self, answer: Mapping[str, Any]) -> str:
-        """Returns an answer in a line for people."""
+        """Formats an answer for people."""
 
     def find(
         self,
@@ -201,7 +201,7 @@ class Kind(abc.ABC):
         run: Callable[[Features], Features],
         inputs: Sequence[Sequence[Any]],
     ) -> list[dict[str, Any]]:
-        """Returns for each input what a model finds in its texts; see `found`.
+        """Runs a model on inputs, and returns the results for each; see `found`.
 
         Args:
           tokenizer: The model's.
@@ -210,7 +210,7 @@ class Kind(abc.ABC):
         """
         rows = [list(self.rows(tokenizer, *texts)) for texts in inputs]
         flat = [row for of_input in rows for row in of_input]
-        # They come while the rows of an input are taken: not all are held at once.
+        # A generator, so that only the outputs of a batch and of one input are in memory.
         outputs = run_rows(run, flat, self.positions_at_once, self.max_seq_length)
         return [
             self.found(Reading(tokenizer, texts, of_input, [next(outputs) for _ in of_input]))
@@ -220,7 +220,7 @@ class Kind(abc.ABC):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Labelled(Kind):
-    """A kind whose model has an output for each of some classes.
+    """A kind whose model has one output for each class.
 
     Attributes:
       labels: Names of the classes by id.
@@ -240,13 +240,13 @@ class Labelled(Kind):
 
     @classmethod
     def names_of(cls, labels: Any, num_outputs: int) -> tuple[str, ...]:
-        """Returns the names of the classes of a model with a number of outputs, checked."""
+        """Checks names of classes against the model's number of outputs, and returns them."""
         return class_names(labels, num_outputs)
 
 
 @functools.cache
 def _types(cls: type[Kind]) -> dict[str, tuple[type, ...]]:
-    """Returns the types of a kind's options, without tuples' elements."""
+    """Returns the types that each option may have; of a tuple, not those of its elements."""
     hints = typing.get_type_hints(cls)
     return {
         name: tuple(typing.get_origin(each) or each for each in _alternatives(hints[name]))
@@ -260,7 +260,7 @@ def _alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def check_option(cls: type[Kind], name: str, value: Any) -> None:
-    """Raises ValueError if an option has another type, or another number, than it may have."""
+    """Raises ValueError if an option's type or value is not allowed."""
     metadata, types = cls.option_fields()[name].metadata, _types(cls)[name]
     choices, least, most = metadata["choices"], metadata["least"], metadata["most"]
     allowed = (*types, int) if float in types else types
@@ -269,18 +269,18 @@ def check_option(cls: type[Kind], name: str, value: Any) -> None:
         raise ValueError(f"`{name}` must be of the type {expected}, got {str(value)[:60]!r}")
     if choices and value not in (None, *choices):
         raise ValueError(f"`{name}` must be {' or '.join(choices)}, got {value[:60]!r}")
-    # NaN is between no numbers.
+    # NaN fails this comparison as well.
     if type(value) in (int, float) and not least <= value <= most:
         raise ValueError(f"`{name}` must be from {least} to {most}, got {str(value)[:60]}")
 
 
 def checked_options(cls: type[Kind], values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Returns the options among JSON's values, checked; those of other kinds are left out.
+    """Returns a kind's options among JSON's values, checked; other values are ignored.
 
     Args:
       cls: The kind.
       values: What `to_json` returned, or a part of it.
-      where: What the values are from, for messages.
+      where: Source of the values, for messages.
     """
     found: dict[str, Any] = {}
     for name in cls.option_fields().keys() & values.keys():
@@ -294,7 +294,7 @@ def checked_options(cls: type[Kind], values: Mapping[str, Any], where: str) -> d
 
 
 def from_json(cls: type[AnyKind], values: Mapping[str, Any], where: str) -> AnyKind:
-    """Returns the kind that `to_json` described, whole."""
+    """Returns the kind that `to_json` described; it must have all options."""
     fields = cls.option_fields()
     unknown = sorted(values.keys() - fields.keys() - {"task"})
     lacking = [n for n, field in fields.items() if field.default is not None and n not in values]
@@ -318,7 +318,7 @@ def class_names(labels: Any, count: int | None = None) -> tuple[str, ...]:
     """Returns the names of classes, given as names or numbers in the order of their ids.
 
     Args:
-      labels: What a caller gives.
+      labels: The names or numbers.
       count: The number of the model's classes, if it is known.
     """
     if isinstance(labels, Mapping):
@@ -363,5 +363,5 @@ def sigmoid(logits: ArrayLike) -> np.ndarray:
 
 
 def strings(texts: Sequence[Any]) -> np.ndarray:
-    """Returns texts, or rows of them, as an array that knows its type even if it is empty."""
+    """Returns texts, or rows of texts, as an object array, even if there are none."""
     return np.array(texts, object)

@@ -14,22 +14,22 @@ from albert_tf.answers.tag import Tag
 from albert_tf.storage.text_files import json_member
 
 KINDS: tuple[type[Kind], ...] = (Fill, Classify, Tag, Choose, Span, SpanOrNone, BeamSpan)
-# Their names.
+# Their names, as in --task.
 TASKS = tuple(dict.fromkeys(kind.task for kind in KINDS))
 
 
 def named(task: str, options: Collection[str]) -> type[Kind]:
-    """Returns the kind of a name, one of TASKS, and of options."""
+    """Returns the kind with this name, one of TASKS, that these options fit best."""
     return with_options([kind for kind in KINDS if kind.task == task], options)
 
 
 def with_options(kinds: Sequence[type[Kind]], options: Collection[str]) -> type[Kind]:
-    """Returns the first of the kinds that have most of these options."""
+    """Returns the kind that has most of these options, the first one if several do."""
     return max(kinds, key=lambda kind: len({*kind.option_fields()} & {*options}))
 
 
 def read(values: Any, where: str) -> Kind:
-    """Returns what `Kind.to_json` described."""
+    """Returns the kind that `Kind.to_json` described."""
     task = json_member(values, "task", where, str)
     if task not in TASKS:
         raise ValueError(f"{where}: task must be one of {', '.join(TASKS)}, not {task!r}")

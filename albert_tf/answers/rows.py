@@ -14,8 +14,8 @@ from albert_tf.types import Features
 
 # The features of a sequence, by name.
 Row = dict[str, np.ndarray]
-# The features that a model reads, and the multiple that sequences are padded to: few lengths, none
-# shorter than a beam.
+# The model's inputs. They are padded to a multiple, so that there are few lengths, none shorter
+# than a beam.
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 LENGTH_MULTIPLE = 8
 # Padding values other than 0: no answer can start or end at a padded position.
@@ -27,12 +27,12 @@ def pair_features(
 ) -> dict[str, np.ndarray]:
     """Turns a text, or a pair of texts, into a sequence.
 
-    If a pair is too long, the longer text is cut at its end; of two equally long, the second.
+    A pair that is too long loses pieces at the end of the longer text, the second if equally long.
 
     Args:
       tokenizer: The model's tokenizer.
       text_a: Raw text; may be empty.
-      text_b: The second text. With None, or one without any piece, it is a single text.
+      text_b: The second text. None, or a text without pieces, makes a sequence of one text.
       max_seq_length: Maximum number of pieces per sequence, special ones included.
 
     Returns:
@@ -143,12 +143,12 @@ def run_rows(
     positions_at_once: int,
     max_seq_length: int,
 ) -> Iterator[Features]:
-    """Yields a model's outputs for each row, some rows at a time.
+    """Runs a model on batches of rows, and yields its outputs for each row.
 
     Args:
       run: Maps FEATURES, each `<int32>[B, S]` or `[B, C, S]`, to outputs.
-      rows: The rows; what they have beside FEATURES is left out. All are padded to one length.
-      positions_at_once: Number of positions that are read together, unless a row has more.
+      rows: The rows; only their FEATURES are used. All are padded to one length.
+      positions_at_once: Maximum number of positions in a batch of several rows.
       max_seq_length: Maximum length.
     """
     if not rows:

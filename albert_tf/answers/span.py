@@ -1,4 +1,4 @@
-"""An answer in its context, or none: windows on contexts, and the best spans in them."""
+"""Answers as spans of a context, or none: windows on contexts, and the best spans in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from albert_tf.answers.rows import Row
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Features
 
-# Null odds of a question without any window.
+# Null odds of a question whose context has no pieces.
 NO_WINDOW_NULL_ODDS = 1_000_000.0
 _BEAM = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
 # An answer: `text`, `start_log_prob`, `end_log_prob` and, among others, its `probability`.
@@ -48,8 +48,8 @@ class Span(Kind):
     pipeline = "question-answering"
     heads: ClassVar[tuple[str, ...]] = ("cls/squad/",)
     title = "Ask a text"
-    # Whether a question may have no answer; and whether the model ranks starts, and ends for each,
-    # and has a score of its own for no answer.
+    # Whether a question may have no answer; and whether the model returns a beam of starts, each
+    # with its ends, and a separate score for no answer.
     may_be_impossible: ClassVar[bool] = False
     has_beam: ClassVar[bool] = False
 
@@ -83,7 +83,7 @@ class Span(Kind):
     # --- contexts -> windows ----------------------------------------------------------------
 
     def rows(self, tokenizer: Tokenizer, question: str, context: str) -> Iterator[Row]:
-        """Yields a row for each window on a context; one without any piece has none."""
+        """Yields a row for each window on a context; a context without pieces has none."""
         pieces = tokenizer.encode_with_offsets(context)
         return (row for _, row in self.windows(tokenizer, question, *pieces))
 
@@ -107,7 +107,7 @@ class Span(Kind):
             return
         query = tokenizer.encode(question, self.max_query_length)
         offset = len(query) + 2
-        # As released: the first piece begins with the text, whatever it drops there.
+        # As released: the first piece begins at character 0, whatever normalisation drops there.
         starts, ends = offsets[:, 0] * (np.arange(len(ids)) > 0), np.maximum(offsets[:, 1] - 1, 0)
         room = self.max_seq_length - 1 - offset
         spans = rows_of.window_spans(len(ids), room, self.doc_stride)
@@ -149,16 +149,16 @@ class Span(Kind):
         odds = NO_WINDOW_NULL_ODDS
         for row, output in zip(rows, outputs, strict=True):
             found = [*entries, *self._answers(context, row, self._pairs(output))]
-            # Trimmed after each window: a context may have thousands.
+            # Keep only the best after each window, since a context may have thousands.
             different: dict[str, Entry] = {}
-            for entry in sorted(found, key=_score, reverse=True):  # Of equal ones the first stays.
+            for entry in sorted(found, key=_score, reverse=True):  # Stable: the first of equals.
                 different.setdefault(entry["text"], entry)
             entries = list(different.values())[: self.n_best_size]
             odds = min(odds, self._null_score(output))
         return with_probabilities(entries), self._null_odds(odds, entries)
 
     def _null_score(self, output: Features) -> float:
-        """Returns the score of "no answer" in a window: of [CLS] as start and end."""
+        """Returns the score of "no answer" in a window: that of [CLS] as start and end."""
         return float(output["start_logits"][0]) + float(output["end_logits"][0])
 
     def _null_odds(self, score: float, entries: Sequence[Entry]) -> float:
@@ -175,7 +175,7 @@ class Span(Kind):
     def _answers(
         self, context: str, row: Row, pairs: Iterable[tuple[_Scored, _Scored]]
     ) -> Iterator[Entry]:
-        """Yields the pairs that are spans of the context, and most of which this window shows."""
+        """Yields valid spans of the context, except where another window shows more context."""
         offset = int(row["doc_offset"])
         starts, ends, counts = (
             row[name][offset:-1] for name in ("char_starts", "char_ends", "is_max_context")
@@ -204,7 +204,7 @@ class Span(Kind):
         }
 
     def _judged(self, answer: str, odds: float) -> dict[str, Any]:
-        """Returns what null odds change."""
+        """Returns the null odds, and the answer if they change it."""
         return {}
 
     def answer(self, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,7 +274,7 @@ class BeamSpan(SpanOrNone):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # The model ranks so many positions of each row.
+        # The model ranks this many positions of each row.
         if self.least_length > self.max_seq_length:
             raise ValueError(
                 f"`start_n_top` and `end_n_top` must be at most {self.max_seq_length} "

@@ -1,4 +1,4 @@
-"""Entities in a text, or a tag for each word: the schemes of tags, and what tags mean."""
+"""Entities in a text, or a tag for each word, and the schemes of tags."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from albert_tf.text.word_splitting import split_words
 
 # The tag of words outside any entity.
 OUTSIDE = "O"
-# B begins an entity, I goes on with it; E ends one, S is a single word.
+# B begins an entity, I continues it, E ends it; S is an entity of one word.
 _ENTITY = re.compile(r"([BIES])-(.+)", re.DOTALL)
 
 
@@ -58,7 +58,7 @@ class Tag(Labelled):
     pipeline = "token-classification"
     heads = (CLASSIFIER_HEAD,)
     title = "Tag a text"
-    is_scored = False  # What has labels is the words of a file, which need not be those of a text.
+    is_scored = False  # Labelled files have their own words, not those of `split_words`.
 
     @property
     def outputs(self) -> Mapping[str, tuple[int | None, ...] | None]:
@@ -69,7 +69,7 @@ class Tag(Labelled):
         return self.word_rows(tokenizer, [text[start:end] for start, end in split_words(text)])
 
     def word_rows(self, tokenizer: Tokenizer, words: Sequence[str]) -> Iterator[Row]:
-        """Yields a row for each window on words; those without any piece make none.
+        """Yields a row for each window on words; words without any piece make none.
 
         `word_numbers` `<int32>[L]` holds the number of the word, from 1, where a word's first piece
         is, and 0 elsewhere.
@@ -93,7 +93,7 @@ class Tag(Labelled):
     def found(self, reading: Reading) -> dict[str, Any]:
         _, (text,), rows, outputs = reading
         words = [*split_words(text)]
-        # A word without pieces has the default tag for sure.
+        # Words without pieces get the default tag with probability 1.
         shares = np.tile(np.eye(len(self.labels))[default_tag(self.labels)], (len(words), 1))
         for row, output in zip(rows, outputs, strict=True):
             numbers = row["word_numbers"]
@@ -102,13 +102,13 @@ class Tag(Labelled):
             shares[numbers[is_first] - 1] = self.shares(logits)
         chosen, best = shares.argmax(axis=1).tolist(), shares.max(axis=1).tolist()
 
-        # Each word is found, or each entity, which may span several words.
+        # Merge the words of each entity; plain tags leave one span per word.
         spans: list[tuple[str, int, int, list[float]]] = []  # Kind, start, end, of each word.
         prefix = kind = ""
         for (start, end), tag, share in zip(words, chosen, best, strict=True):
             before = prefix, kind
             prefix, kind = self._parts[tag]
-            # As seqeval finds entities.
+            # An entity goes on by seqeval's default rules.
             if prefix in ("I", "E") and before in (("B", kind), ("I", kind)):
                 _, start, _, earlier = spans.pop()
                 spans.append((kind, start, end, [*earlier, share]))
@@ -130,7 +130,7 @@ class Tag(Labelled):
         columns = [
             found[name].tolist() for name in (texts, kinds, "starts", "ends", "probabilities")
         ]
-        # A batch's texts have as many as the one with most of them.
+        # A SavedModel pads texts with fewer spans than others of the batch.
         rows = (row for row in zip(*columns, strict=True) if row[0])
         return {texts: [dict(zip(names, row, strict=True)) for row in rows]}
 
@@ -142,7 +142,7 @@ class Tag(Labelled):
 
     @functools.cached_property
     def _parts(self) -> list[tuple[str, str]]:
-        """The prefix and the type of each tag; plain tags have no prefix, and are never one."""
+        """Prefix and type of each tag; plain tags have no prefix, so they are never merged."""
         named = are_entities(self.labels)
         return [tag_parts(tag) if named else ("", tag) for tag in self.labels]
 
@@ -152,7 +152,7 @@ class Tag(Labelled):
 
 
 def windows(lengths: Sequence[int], room: int) -> Iterator[list[int]]:
-    """Yields the words of each window on a sentence; those of no piece alone make none.
+    """Yields the numbers of the words in each window; words without pieces alone make none.
 
     Args:
       lengths: The number of pieces of each word, `room` at most.

@@ -4,8 +4,8 @@
 
 One input per line; empty lines are skipped. Texts that belong together are separated by tabs: two
 texts, a question and its context, a context and its endings; to a model of single texts a tab is
-white space. A pretrained model fills each [MASK] in a text, and tells how similar two texts are
-(the cosine of their mean vectors). In a clone `python -m albert_tf.predict` is the same.
+white space. A pretrained model fills each [MASK] in a text, or compares two texts (by the cosine of
+their mean vectors). In a clone `python -m albert_tf.predict` is the same.
 """
 
 from __future__ import annotations

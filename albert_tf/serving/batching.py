@@ -1,4 +1,4 @@
-"""Concurrent requests are answered in batches, each as it would be alone."""
+"""Answers concurrent requests in batches, each request as if it were alone."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from albert_tf.serving.settings import ServerSettings
 
 
 class Batcher:
-    """Has a model answer rows of texts that wait at the same time as batches, in threads.
+    """Collects waiting rows of texts into batches, which a model answers in threads.
 
     Args:
       predictor: The model.
-      settings: The bounds on batches, waiting and the queue.
-      observe: Is told the size of each batch.
+      settings: The limits of batches, waiting and the queue.
+      observe: Called with the size of each batch.
 
     Attributes:
-      queue: Rows that wait, by what awaits their outputs.
+      queue: Waiting rows by the futures of their outputs.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Batcher:
         self._workers: list[asyncio.Task] = []
 
     async def __call__(self, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]] | None:
-        """Returns what is found in rows of equally many texts; None if too many rows wait."""
+        """Returns the results for rows of equally many texts; None if too many rows wait."""
         if len(self.queue) + len(rows) > self._settings.max_queue:
             return None
         loop = asyncio.get_running_loop()
@@ -47,37 +47,38 @@ class Batcher:
         self._arrived.set()
         try:
             return await asyncio.gather(*answers)
-        finally:  # Of a request that is cancelled, or has a bad row, the others need no answer.
+        finally:  # If the request was cancelled or one row failed, drop its other rows.
             for answer in answers:
                 self.queue.pop(answer, None)
 
     async def _work(self) -> None:
-        """Answers what waits, batch by batch."""
+        """Answers waiting rows, batch by batch."""
         loop, most = asyncio.get_running_loop(), self._settings.max_batch_size
         while True:
             while not self.queue:
                 self._arrived.clear()
                 await self._arrived.wait()
+            # Wait for more rows until the batch is full or its time is up.
             end = loop.time() + self._settings.max_wait_ms / 1000
             while len(self.queue) < most and (left := end - loop.time()) > 0:
                 self._arrived.clear()
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._arrived.wait(), left)
             batch = [self.queue.popitem(last=False) for _ in range(min(most, len(self.queue)))]
-            if not batch:  # They have gone while they waited for others.
+            if not batch:  # All clients left during the wait.
                 continue
             found = await loop.run_in_executor(None, self._answer, [row for _, row in batch])
             for (answer, _), outputs in zip(batch, found, strict=True):
                 if isinstance(outputs, Exception) and not answer.done():
                     answer.set_exception(outputs)
-                elif not answer.done():  # If it is, its client has gone.
+                elif not answer.done():  # A future that is done has lost its client.
                     answer.set_result(outputs)
 
     def _answer(self, rows: Sequence[Sequence[str]]) -> list[Any]:
-        """Returns the outputs for each row, or what was raised, in a thread."""
+        """Returns the outputs for each row, or the exception it raised; runs in a thread."""
 
         def shape(i: int) -> tuple[int, ...]:
-            """Texts are read as long as the longest of their batch: a batch has one shape."""
+            """Rows are padded to the longest of their batch, so rows of like length go together."""
             if self._predictor.depends_on_batch:
                 return (i,)
             return len(rows[i]), int(4 * math.log2(32 + sum(map(len, rows[i]))))
@@ -92,5 +93,5 @@ class Batcher:
         self._observe(len(rows))
         try:
             return self._predictor.outputs(rows)
-        except Exception as error:  # Another row's, perhaps.
+        except Exception as error:  # Perhaps due to one row: ask for each alone.
             return [error] if len(rows) == 1 else [e for row in rows for e in self._call([row])]

@@ -1,4 +1,4 @@
-"""An export in ONNX's or TFLite's format: its file, and what lies beside it. Without TensorFlow."""
+"""Loads exports in ONNX's or TFLite's format, with the files beside them, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from albert_tf.types import Features
 
 _ONNX = ".onnx"
 _ENDINGS = (_ONNX, ".tflite")
-# serving.json lies beside an exported model: its kind, and its config.
+# The file beside an exported model that has its kind and config.
 DESCRIPTION_FILE = "serving.json"
 # A shape; None is an axis of any size.
 _Shape = list[int | None]
 
 
 class Runner(NamedTuple):
-    """A model that another runtime runs, on NumPy arrays by name, in any thread.
+    """A model in another runtime, which maps NumPy arrays by name, in any thread.
 
-    An example's numbers may depend on its batch, beyond rounding: an ONNX file of 8 bits rounds all
-    of a batch by the largest number in it.
+    With `depends_on_batch` an example's numbers depend on its batch, beyond rounding: int8 ONNX
+    models scale activations by the largest value in the batch.
     """
 
     inputs: tuple[str, ...]
@@ -46,7 +46,7 @@ class Runner(NamedTuple):
 
 
 class ExportedFile(NamedTuple):
-    """A file that other_formats.save wrote, and what lies beside it."""
+    """A model that other_formats.save wrote, with its kind and vocabulary."""
 
     kind: Kind
     vocabulary: Vocabulary
@@ -54,7 +54,7 @@ class ExportedFile(NamedTuple):
 
 
 def describe(directory: str, kind: Kind, config: AlbertConfig, is_quantized: bool) -> None:
-    """Writes what `read_description` returns, and labels in a file of their own, for others."""
+    """Writes what `read_description` returns, and labels in a file for other programs."""
     description = {"kind": kind.to_json(), "quantized": is_quantized, "config": config.to_dict()}
     text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
     files.replace(os.path.join(directory, DESCRIPTION_FILE), text)
@@ -63,7 +63,7 @@ def describe(directory: str, kind: Kind, config: AlbertConfig, is_quantized: boo
 
 
 def read_description(directory: str) -> tuple[Kind, AlbertConfig, bool]:
-    """Returns what lies beside an export: its kind, its config, and whether it has 8 bits."""
+    """Returns an export's kind, its config, and whether its numbers depend on the batch."""
     path = os.path.join(directory, DESCRIPTION_FILE)
     if not files.is_file(path):
         raise FileNotFoundError(
@@ -81,9 +81,9 @@ def read_description(directory: str) -> tuple[Kind, AlbertConfig, bool]:
 
 
 def runtime_loader(is_onnx: bool) -> Callable[[bytes], Runner]:
-    """Returns what loads a file's content; of a damaged one it raises what the runtime does.
+    """Returns a function that loads a file's content; it raises the runtime's errors.
 
-    What loads ONNX takes a path as well; only then may data be in other files, beside that one.
+    For ONNX it also takes a path. Only then may data lie in other files, beside that one.
     """
     if is_onnx:
         with errors.of_extra("serve", "an ONNX file"):
@@ -96,10 +96,10 @@ def _load_onnx(content: bytes | str) -> Runner:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    # Threads that wait for work leave the cores to others.
+    # Waiting threads must leave the cores to other work.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # A file may name others that have its data, by the key "location". Only a new version that gets
-    # a path reads none but those beside it.
+    # By the key "location" a file may refer to data in other files. When onnxruntime 1.24 or later
+    # gets a path, it only reads those beside it.
     version = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
     if isinstance(content, bytes) or version < (1, 24):
         whole = content if isinstance(content, bytes) else files.read_bytes(content)
@@ -127,7 +127,7 @@ def _load_tflite(interpreter: Any, content: bytes) -> Runner:
         name: [None if size < 0 else int(size) for size in details["shape_signature"]]
         for name, details in runner.get_output_details().items()
     }
-    lock = threading.Lock()  # An interpreter has one set of tensors.
+    lock = threading.Lock()  # An interpreter has a single set of tensors.
 
     def run(features: Features) -> Features:
         with lock:
@@ -137,7 +137,7 @@ def _load_tflite(interpreter: Any, content: bytes) -> Runner:
 
 
 def _interpreter() -> Any:
-    """Returns the class that interprets TFLite files: TensorFlow's, if it runs, or LiteRT's."""
+    """Returns the interpreter class: TensorFlow's if it is already imported, else LiteRT's."""
     if not sys.modules.get("tensorflow") and importlib.util.find_spec("ai_edge_litert"):
         return importlib.import_module("ai_edge_litert.interpreter").Interpreter
     try:
@@ -161,7 +161,7 @@ def find(path: str) -> str | None:
 
 
 def load(path: str) -> ExportedFile:
-    """Loads a file; its description and vocabulary lie beside it."""
+    """Loads a file, with the description and the vocabulary beside it."""
     kind, config, is_quantized = read_description(os.path.dirname(path))
     found = vocabulary.find(path)
     if found is None:
@@ -177,7 +177,7 @@ def _runner(path: str) -> Runner:
     load: Callable[[Any], Runner] = runtime_loader(is_onnx)
     try:
         runner = load(path if is_onnx and not files.is_remote(path) else files.read_bytes(path))
-    # The runtimes raise many kinds of errors for a damaged file.
+    # The runtimes raise many types of errors for a damaged file.
     except Exception as error:
         met = str(error).splitlines() or [type(error).__name__]
         raise ValueError(
@@ -193,7 +193,7 @@ def _runner(path: str) -> Runner:
 
 
 def _check_outputs(path: str, kind: Kind, outputs: Mapping[str, _Shape]) -> None:
-    """Checks that a file is of the kind that its description names."""
+    """Checks that a file's outputs are those of the kind in its description."""
     for name, shape in kind.outputs.items():
         if name not in outputs or (shape and [*shape] != outputs[name]):
             found = ", ".join(f"{name} {shape}" for name, shape in outputs.items())

@@ -1,4 +1,4 @@
-"""Models in TFLite's and ONNX's formats: converted, and measured."""
+"""Converts models to TFLite and ONNX, and measures the conversion's error."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from albert_tf.text import vocabulary
 from albert_tf.types import Features
 
 _OPSET = 17
-# Random sequences to compare a converted model on: their number, and lengths as a share of the
-# longest.
+# Random sequences that a converted model is compared on: their number, and their lengths as shares
+# of the maximum.
 _PROBE_ROWS = 2
 _PROBE_LENGTHS = (0.125, 0.5)
 _NO_SCORE = -1e29
-# How names of a model's tensors begin, and a shorter way.
+# Prefix of tensors' names in a converted model, and its replacement.
 _BEGINNING, _MODEL = re.compile(r"^StatefulPartitionedCall/albert_for\w+/"), "model/"
 
 
@@ -65,7 +65,7 @@ def save(served: ServedModel, directory: str | os.PathLike[str], file_format: st
 
 
 def write(served: ServedModel, directory: str, file_format: str) -> Drift:
-    """Does what `save` does, file by file and without test vectors."""
+    """Writes the same files as `save`, but no test vectors, into an existing directory."""
     is_onnx = file_format.startswith("onnx")
     load = runtime_loader(is_onnx)
     function = tf.function(
@@ -75,14 +75,14 @@ def write(served: ServedModel, directory: str, file_format: str) -> Drift:
     sizes = (served.config, served.kind.max_seq_length, served.feature_rank)
     drift = measure_drift(served.numbers, load(content).run, *sizes)
     files.replace(os.path.join(directory, FORMATS[file_format]), content)
-    # An ONNX file of 8 bits rounds all of a batch by the largest number in it.
+    # Int8 ONNX models scale activations per batch: an example's numbers depend on its batch.
     served.describe(directory, is_quantized=file_format == "onnx_int8")
     vocabulary.copy(served.vocabulary, directory)
     return drift
 
 
 def _tflite(function: Any, is_int8: bool) -> bytes:
-    # The converter would neither include nor quantise weights that are variables.
+    # The converter neither includes nor quantises weights that are variables.
     frozen = convert_variables_to_constants_v2(function)
 
     def named(**features: tf.Tensor) -> Features:
@@ -112,7 +112,7 @@ def to_onnx(function: Any, is_int8: bool) -> bytes:
             input_signature=signature,
             opset=_OPSET,
         )
-    # tf2onnx numbers the axes whose size is not fixed.
+    # tf2onnx only numbers the axes of variable size: name them.
     axes = ("batch", "length") if len(signature[0].shape) == 2 else ("batch", "choices", "length")
     for tensor in (*model.graph.input, *model.graph.output):
         for size, axis in zip(tensor.type.tensor_type.shape.dim, axes, strict=False):
@@ -131,10 +131,10 @@ def to_onnx(function: Any, is_int8: bool) -> bytes:
 
 
 def fuse_layer_norms(graph: Any) -> None:
-    """Computes layer norms by ONNX's operation of that name, but for adding beta.
+    """Replaces the operations of layer norms by ONNX's own, except the addition of beta.
 
     Args:
-      graph: An `onnx.GraphProto`, changed in place. So are the bodies of its loops.
+      graph: An `onnx.GraphProto`, changed in place with the bodies of its loops.
     """
     from onnx import helper
 
@@ -168,17 +168,17 @@ def _operation(name: str, made: dict[str, Any]) -> str:
 
 
 def _capture_invariants(graph: Any) -> None:
-    """Lets a loop's body take from around it what no turn changes: its weights.
+    """Lets a loop's body read weights, which no iteration changes, from the graph around it.
 
-    tf2onnx passes them from turn to turn. So onnxruntime would copy them all, and prepare none when
-    the model is loaded; its quantizer would not see them.
+    tf2onnx passes them from iteration to iteration. Then onnxruntime would copy them each time, and
+    could not prepare them when the model is loaded; its quantizer would not see them.
     """
     for node in graph.node:
         if node.op_type != "Loop":
             continue
         (body,) = (each.g for each in node.attribute)
-        # A loop and its body take two more things first, and the body returns one: the number of
-        # turns, and whether there is another.
+        # The loop and its body take two inputs before these, the number of iterations and a
+        # condition; the body returns the condition first.
         for i in reversed(range(len(node.input) - 2)):
             outer, inner = node.input[2 + i], body.input[2 + i].name
             if body.output[1 + i].name == inner:
@@ -189,7 +189,7 @@ def _capture_invariants(graph: Any) -> None:
 
 
 def _remove_unused(graph: Any) -> None:
-    """Removes what nobody takes: onnxruntime would compute it, or warn of it."""
+    """Removes unused nodes and weights: onnxruntime would compute them, or warn of them."""
     wanted, kept = {each.name for each in graph.output}, []
     for node in reversed(graph.node):  # Users come after what they use.
         if wanted & set(node.output):
@@ -202,7 +202,7 @@ def _remove_unused(graph: Any) -> None:
 
 
 def _taken(node: Any) -> Iterator[str]:
-    """Yields the names of all that a node takes, also within its loops."""
+    """Yields the names of all inputs of a node, also within its loops."""
     yield from node.input
     for attribute in node.attribute:
         yield from (each.name for each in attribute.g.output)
@@ -211,7 +211,7 @@ def _taken(node: Any) -> Iterator[str]:
 
 
 def _stored_twice(graph: Any) -> list[tuple[str, str]]:
-    """Returns weights that rows are taken from, and what is the same transposed: the pieces'."""
+    """Returns weights that are gathered from, each with its transpose: the table of pieces."""
     from onnx import numpy_helper
 
     weights = {w.name: numpy_helper.to_array(w) for w in graph.initializer if len(w.dims) == 2}
@@ -225,7 +225,7 @@ def _stored_twice(graph: Any) -> list[tuple[str, str]]:
 
 
 def _store_once(graph: Any, table: str, transposed: str, is_int8: bool) -> None:
-    """Transposes a table when the model is loaded, in place of the second one in the file."""
+    """Removes the transpose from the file; it is computed when the model is loaded."""
     from onnx import TensorProto, helper, numpy_helper
 
     scale = f"{transposed}_scale"
@@ -236,7 +236,7 @@ def _store_once(graph: Any, table: str, transposed: str, is_int8: bool) -> None:
     stored[table].CopyFrom(numpy_helper.from_array(values, table))
     graph.initializer.remove(stored[transposed])
     if is_int8:
-        # A row has the scale of its piece, like the logit; not one scale for all of the table.
+        # Scale each row by the scale of its piece, as for logits, not by one scale for the table.
         (take,) = (node for node in graph.node if table in node.input)
         (place,) = (i for i, node in enumerate(graph.node) if take.output[0] in node.input)
         (found,) = graph.node[place].output
@@ -255,9 +255,9 @@ def _store_once(graph: Any, table: str, transposed: str, is_int8: bool) -> None:
 
 
 def _slice_columns(graph: Any) -> None:
-    """Stores once the columns of a weight that are one of their own, too.
+    """Removes weights that are columns of another weight, and slices them from there.
 
-    In the last layer only [CLS] asks: its queries have a weight apart from keys and values.
+    In the last layer only [CLS] asks, so its queries have a weight apart from keys and values.
     """
     from onnx import helper, numpy_helper
 
@@ -280,7 +280,7 @@ def _slice_columns(graph: Any) -> None:
 
 
 def _shorten_names(graph: Any) -> None:
-    """Shortens tensors' names, and removes others and notes of shapes: a tenth of a small file."""
+    """Shortens tensors' names, drops nodes' names and shapes: a tenth of a small file."""
     del graph.value_info[:]
     for each in (*graph.input, *graph.output, *graph.initializer):
         each.name = _BEGINNING.sub(_MODEL, each.name)
@@ -298,7 +298,7 @@ def _quantised(model: Any) -> Any:
     from onnxruntime import quantization
 
     before = logging.root.manager.disable
-    # It recommends to optimise the graph first, which changes nothing here.
+    # Hide its advice to optimise the graph first, which changes nothing here.
     logging.disable(logging.WARNING)
     try:
         with tempfile.TemporaryDirectory() as directory:
@@ -308,9 +308,9 @@ def _quantised(model: Any) -> Any:
                 path,
                 per_channel=True,
                 weight_type=quantization.QuantType.QInt8,
-                # 7 bits: products of 8 saturate on x86 processors without VNNI.
+                # 7 bits: products of 8 bits saturate on x86 processors without VNNI.
                 reduce_range=True,
-                # The layers of deep models are a loop, whose body is a graph of its own.
+                # The layers of deep models are a loop, whose body is a subgraph.
                 extra_options={"EnableSubgraph": True},
             )
             return onnx.load(path)
@@ -351,8 +351,8 @@ def measure_drift(
         for name, value in run(features).items():
             right = expected[name].numpy()
             if right.dtype.kind == "f":
-                # Scores where no answer can be mean nothing: they are about -1e30.
-                is_score = ~(right <= _NO_SCORE)  # NaN is one as well.
+                # Skip the scores of masked positions, which are about -1e30.
+                is_score = ~(right <= _NO_SCORE)  # True for NaN as well.
                 for what, scores in (("the model's", right), ("the converted model's", value)):
                     if not np.isfinite(scores[is_score]).all():
                         raise ValueError(

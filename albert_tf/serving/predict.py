@@ -24,7 +24,7 @@ _BATCH = 32
 
 
 class Answer(dict[str, Any]):
-    """An answer in JSON's types, by name; `said` is the same for people."""
+    """An answer in JSON's types, by name; `said` is its text for people."""
 
     def __init__(self, said: str, values: Mapping[str, Any]) -> None:
         super().__init__(values)
@@ -32,7 +32,7 @@ class Answer(dict[str, Any]):
 
 
 def _check_finite(found: Mapping[str, Any], texts: Sequence[str]) -> None:
-    """Checks that all that a model found in some texts are numbers."""
+    """Raises ValueError if one of a model's outputs for some texts is NaN or infinite."""
     for name, value in found.items():
         if np.asarray(value).dtype.kind == "f" and not np.isfinite(value).all():
             raise ValueError(
@@ -42,7 +42,7 @@ def _check_finite(found: Mapping[str, Any], texts: Sequence[str]) -> None:
 
 
 class Signature:
-    """What a SavedModel finds in raw texts, as Kind.find gives it.
+    """The results of a SavedModel for raw texts, as Kind.find returns them.
 
     Args:
       kind: The model's.
@@ -50,7 +50,7 @@ class Signature:
     """
 
     def __init__(self, kind: Kind, exported: Any) -> None:
-        # A signature doesn't keep its weights alive.
+        # Keep the SavedModel: its signatures don't hold a reference to the weights.
         self._names, self._exported = kind.text_names, exported
 
     def __call__(self, inputs: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
@@ -68,13 +68,13 @@ def _decoded(values: np.ndarray) -> np.ndarray:
 
 
 class Predictor:
-    """Answers texts; load_exported makes it. It may be called from several threads.
+    """Answers texts; load_exported returns one. It may be called from several threads.
 
     Args:
       kind: The model's kind.
-      find: Returns what the model finds in the texts of some inputs; see Kind.find.
-      depends_on_batch: Whether an answer depends on the texts beside it, beyond rounding.
-      path: The export that it was loaded from, if it was; all that a pickle holds.
+      find: Returns the model's results for some inputs; see Kind.find.
+      depends_on_batch: Whether an answer depends on the other texts of its batch, beyond rounding.
+      path: The export that it was loaded from, if any. A pickle holds nothing else.
     """
 
     def __init__(
@@ -94,10 +94,11 @@ class Predictor:
         return load_exported, (self._path,)
 
     def __call__(self, inputs: Any) -> list[Answer]:
-        """Answers any number of inputs, each a text or the texts that belong together.
+        """Answers a list of inputs.
 
-        In a string tabs separate these, as in the lines of albert-predict; an object has them by
-        the model's `names`. A dictionary or a frame has a column of each.
+        An input is a text, a list of texts that belong together, a string with tabs between them as
+        in the lines of albert-predict, or a dictionary with the model's `names`. Instead of a list
+        of inputs, a dictionary or data frame has a column for each name.
         """
         if isinstance(inputs, (str, bytes)):
             raise TypeError("`inputs` must be a list of texts, not one text")
@@ -137,13 +138,13 @@ class Predictor:
         return np.stack([found["mean"] for part in parts for found in self.outputs(part)])
 
     def texts(self, given: str | Iterable[str]) -> list[str]:
-        """Returns the texts of an input; where there is only one, its tabs are white space."""
+        """Returns the texts of an input; tabs are white space if the model takes one text."""
         if not isinstance(given, str):
             return list(given)
         return given.split("\t") if self.kind.embeds or len(self.names) > 1 else [given]
 
     def fault(self, given: str | Iterable[str]) -> str | None:
-        """Returns what is wrong with an input: too few or too many fields."""
+        """Returns a message if an input has too few or too many fields, else None."""
         row = self.texts(given)
         least = len(self.names) + self.takes_many
         most = len(row) if self.takes_many else least + self.kind.embeds
@@ -154,7 +155,7 @@ class Predictor:
         return f"expected {expected}, separated by tabs, got {len(row)} fields: {first!r}"
 
     def outputs(self, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-        """Returns what the model finds in rows of equally many texts; see Kind.found."""
+        """Returns the results for rows of equally many texts; see Kind.found."""
         alone = len(self.names) - 1
         inputs = [[*r[:alone], r[alone:]] for r in rows] if self.takes_many else rows
         found = self._find(inputs)
@@ -215,7 +216,7 @@ def load(settings: PredictionSettings) -> Predictor:
 
 
 def from_model(served: ServedModel) -> Predictor:
-    """Returns what answers with a model in this process."""
+    """Returns a Predictor of a model in this process."""
     tokenizer = served.vocabulary.tokenizer
     find = functools.partial(served.kind.find, tokenizer, served.run_numbers)
     return Predictor(served.kind, find)

@@ -1,4 +1,4 @@
-"""The web application of albert-serve: the protocols by which it is asked, metrics, and a page."""
+"""The web application of albert-serve: its protocols, health, metrics, and a page."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ _POLICY = (
     "base-uri 'none'; form-action 'none'"
 )
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-# What no page elsewhere can call itself.
+# Host headers that DNS rebinding can't produce: IP addresses and localhost.
 _OWN_HOST = re.compile(r"([\d.]*|\[[\da-f:.]*\]|localhost)(:\d*)?")
-# What is read of a body beyond its bound.
+# Bytes of an oversized body that are still drained, so that the client sees the 413.
 _REFUSED_BYTES = 64 << 20
 
 
 def create_app(
     predictors: Mapping[str, Mapping[str, Predictor]], settings: ServerSettings
 ) -> Starlette:
-    """Returns an application; while its `state.is_ending`, clients are asked to go elsewhere.
+    """Returns an application; while its `state.is_ending` is set, it closes connections.
 
     Args:
       predictors: Models by name and version; the last version is the default.
-      settings: See there.
+      settings: The server's.
     """
     metrics = Metrics()
     models = Models(predictors, settings, metrics)
 
-    # Errors in TensorFlow Serving's shape. What is not async would run in a thread.
+    # Errors have TensorFlow Serving's form. Handlers are async, or they would run in a thread.
     async def refused(request: Request, error: HTTPException) -> Response:
         message = error.detail
-        if message == http.HTTPStatus(error.status_code).phrase:  # Starlette's.
+        if message == http.HTTPStatus(error.status_code).phrase:  # Starlette's own error.
             message = f"Malformed request: {request.method} {request.url.path[:200]}"
         return json_response({"error": message}, error.status_code, error.headers)
 
@@ -79,7 +79,7 @@ def create_app(
 
 
 def _page() -> list[Route]:
-    """Returns the page that `format=web` writes, too; its page.json names this server."""
+    """Returns the page that `format=web` writes as well; its page.json names this server."""
     answers = {"page.json": json_response(_PAGE)}
     for file in importlib.resources.files("albert_tf.serving").joinpath("web").iterdir():
         name = "" if file.name == "index.html" else file.name
@@ -105,9 +105,10 @@ def _health(metrics: Metrics) -> list[Route]:
 
 
 async def _read_body(receive: Any, most: int) -> bytes | None:
-    """Reads a body to its end, of which one byte more than the bound is kept.
+    """Reads a body to its end, and keeps at most one byte more than `most`.
 
-    Many clients send all of it before they read that it is refused. None if the client leaves.
+    Many clients send a whole body before they read that it is refused. Returns None if the client
+    leaves.
     """
     body, read, is_whole = bytearray(), 0, False
     while not is_whole and read < most + _REFUSED_BYTES:
@@ -121,7 +122,7 @@ async def _read_body(receive: Any, most: int) -> bytes | None:
 
 
 class _Observer:
-    """Counts, times and logs each request; answers those to other hosts, or at the very end."""
+    """Counts, times and logs requests; refuses other hosts, and requests when time is up."""
 
     def __init__(
         self, app: Any, state: Any, models: Models, metrics: Metrics, settings: ServerSettings
@@ -150,6 +151,7 @@ class _Observer:
             size += len(message.get("body", b""))
             await send(message)
 
+        # Only the server's own names may be asked: a page elsewhere could rebind its name to us.
         app, host = self._app, dict(scope["headers"]).get(b"host", b"").decode("latin-1").lower()
         if not {"*", host.partition(":")[0]} & self._hosts and not _OWN_HOST.fullmatch(host):
             app = json_response(
@@ -162,7 +164,7 @@ class _Observer:
                 return
             unread.append({"type": "http.request", "body": body})
             await app(scope, take, observe)
-        except asyncio.CancelledError:  # There is no time left, says the server.
+        except asyncio.CancelledError:  # The server's time to shut down is over.
             await json_response({"error": "the server ends: ask again later"}, 503)(
                 scope, take, observe
             )
@@ -185,5 +187,5 @@ class _Observer:
                     "model": model,
                     "instances": scope.get("instances", 0),
                 }
-                with contextlib.suppress(OSError):  # A full disk, or nobody reads on.
+                with contextlib.suppress(OSError):  # A full disk, or a closed pipe.
                     print(json.dumps(line), flush=True)

@@ -1,4 +1,4 @@
-"""A server's models, what is counted of them, and a request's way through one to its answer."""
+"""A server's models and metrics, and the way of a request through a model to its answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class Metrics:
-    """What Prometheus reads."""
+    """The metrics that Prometheus reads at /metrics."""
 
     def __init__(self) -> None:
         self.registry = prometheus.CollectorRegistry()
@@ -44,7 +44,7 @@ class Metrics:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A version of a model, and what it takes and answers, by name."""
+    """A version of a model, with its inputs and outputs by name."""
 
     name: str
     version: str
@@ -54,17 +54,17 @@ class Model:
     outputs: dict[str, rest_parsing.Tensor]
 
 
-# What a protocol makes of a body: the model, rows of texts, and what writes the answer of outputs.
+# A parsed request: the model, its rows of texts, and the function that formats the response.
 Asked = tuple[Model, list[list[str]], Callable[[list[dict[str, Any]]], Any]]
 
 
 class Models(dict[str, dict[str, Model]]):
-    """Models by name and version; their first answers, which may be slow, are made here.
+    """Models by name and version. Each is asked once here, because first answers may be slow.
 
     Args:
-      predictors: What answers, by name and version; the last version is the default.
+      predictors: Predictors by name and version; the last version is the default.
       settings: The server's.
-      metrics: Are told the size of each batch, and how many rows wait.
+      metrics: Where sizes of batches and numbers of waiting rows are counted.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Models(dict[str, dict[str, Model]]):
                 self[name][version] = Model(name, version, predictor, batcher, *tensors)
 
     def find(self, name: str, version: str | None = None) -> Model:
-        """Returns a model by its name, by default its last version."""
+        """Returns a version of a model, by default the last one."""
         versions = self.get(name, {})
         found = version or ["", *versions][-1]
         if found not in versions:
@@ -95,13 +95,13 @@ class Models(dict[str, dict[str, Model]]):
         return versions[found]
 
     def first(self) -> Model:
-        """Returns the model of platforms that know only one."""
+        """Returns the model for platforms that know only one."""
         return self.find(next(iter(self)))
 
     def answering(
         self, read: Callable[[bytes | bytearray, Request, Models], Asked]
     ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Returns the endpoint that answers requests in the form that `read` reads."""
+        """Returns an endpoint for requests that `read` parses."""
         most = self.settings.max_body_bytes
         too_large = HTTPException(413, f"a request may have at most {most} bytes")
 
@@ -133,8 +133,8 @@ class Models(dict[str, dict[str, Model]]):
 
 
 async def _in_time(request: Request, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
-    """Returns what a coroutine does, or cancels it: after some time, or when its client leaves."""
-    # After the body the next message is that the client has left.
+    """Awaits a coroutine, but cancels it after some seconds, or when the client leaves."""
+    # After the body, the only message to receive is that the client has left.
     answer, gone = asyncio.ensure_future(work), asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait([answer, gone], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -158,7 +158,7 @@ async def readiness(request: Request) -> Response:
 def json_response(
     value: Any, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Returns a value as compact JSON in UTF-8; half a surrogate pair stays JSON's escape."""
+    """Returns a value as compact JSON in UTF-8; unpaired surrogates stay escaped."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return Response(
         text.encode(errors="backslashreplace"), status, headers, media_type="application/json"

@@ -1,4 +1,4 @@
-"""Platforms that ask one model at a fixed path: SageMaker, MLflow, Vertex AI."""
+"""The protocols of platforms that ask one model at a fixed path: SageMaker, MLflow, Vertex AI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from albert_tf.serving import rest_parsing, rest_tensorflow
 from albert_tf.serving.predict import Predictor
 from albert_tf.serving.rest_models import Asked, Models, readiness
 
-# Rows of a table in JSON, as MLflow writes them.
+# MLflow's names of a data frame in JSON: column by column, and row by row.
 _SPLIT, _RECORDS = "dataframe_split", "dataframe_records"
 
 
@@ -58,7 +58,7 @@ def _records(frame: Any) -> list[dict[str, Any]]:
 
 
 def _csv_rows(body: bytes, predictor: Predictor) -> list[dict[str, Any]]:
-    """Returns the lines of a table of the model's texts, with or without their names above."""
+    """Returns the rows of a CSV table of the model's texts, with or without their names above."""
     try:
         lines = [*csv.reader(io.StringIO(body.decode(), newline=""))]
     except (csv.Error, UnicodeDecodeError) as error:

@@ -15,7 +15,7 @@ from albert_tf.serving import rest_parsing
 from albert_tf.serving.rest_models import Asked, Models, json_response, readiness
 
 _DATATYPES = {"O": "BYTES", "f": "FP32", "i": "INT32"}
-# Triton's extension: the body is JSON of so many bytes, and texts, each behind its length.
+# Triton's extension: the length of the JSON in the body. Texts follow, each behind its length.
 _LENGTH = "inference-header-content-length"
 
 
@@ -74,7 +74,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
         if not texts or not shape or len(texts) != size:
             raise ValueError(f"{where} has {len(texts)} texts, but shape {str(shape)[:80]}")
         binary = binary[in_binary or 0 :]
-        # A column of rows, [B] or [B, 1], or of the endings of each, [B, E].
+        # The shape is [B] or [B, 1], or [B, E] if there are several texts for each row.
         is_many = name in model.inputs and model.inputs[name].rank > 1
         width = size // shape[0]
         starts = range(0, size, width)
@@ -116,7 +116,7 @@ def _flat(data: Any) -> list[Any]:
 
 
 def _texts(binary: memoryview) -> list[str]:
-    """Returns texts of which each stands behind its length in four bytes."""
+    """Returns the texts in binary data, where each follows its length in four bytes."""
     texts = []
     while binary:
         length = int.from_bytes(binary[:4], "little")

@@ -16,7 +16,7 @@ from albert_tf.serving.rest_models import Asked, Models, json_response
 
 
 def listed(models: Models) -> dict[str, Any]:
-    """Returns what its clients read at /v1/models."""
+    """Returns the list of models that its clients read at /v1/models."""
     data = [{"id": name, "object": "model", "created": 0, "owned_by": ""} for name in models]
     return {"object": "list", "data": data}
 
@@ -28,7 +28,7 @@ def routes(models: Models) -> list[Route]:
     async def answer(request: Request) -> Response:
         try:
             return await embed(request)
-        except HTTPException as error:  # Its clients show no other form.
+        except HTTPException as error:  # Its clients only show errors of this form.
             message = {"message": error.detail, "type": "invalid_request_error"}
             return json_response({"error": message}, error.status_code, error.headers)
 

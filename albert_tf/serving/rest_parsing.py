@@ -1,4 +1,4 @@
-"""What all protocols have: packed bodies, JSON, rows of texts; and outputs as arrays."""
+"""Shared by all protocols: content encodings, JSON bodies, rows of texts, outputs as arrays."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ import numpy as np
 from albert_tf.serving.predict import Predictor
 from albert_tf.serving.settings import ServerSettings
 
-# NumPy's kinds of arrays of texts.
+# NumPy's type codes of arrays of texts.
 _STRINGS = "OU"
 # Content-Encoding -> zlib's number of its format.
 CODINGS = {"identity": 0, "gzip": 31, "x-gzip": 31, "deflate": 15}
-# What absl's Base64Unescape, and with it TensorFlow Serving, takes beside "=", or skips.
+# As TensorFlow Serving's Base64Unescape: "." is another padding character, white space is skipped.
 _BASE64 = str.maketrans(".", "=", " \t\n\v\f\r")
 
 
 class Tensor(NamedTuple):
-    """An input or output of a model: NumPy's kind, O for texts; and how many axes it has."""
+    """Type of a model's input or output: NumPy's type code (O for texts), and number of axes."""
 
     kind: str
     rank: int
 
 
 def unpacked(body: bytes | bytearray, coding: str, most: int) -> bytes | bytearray:
-    """Returns at most so many bytes of what a body is by its Content-Encoding."""
+    """Decodes a body by its Content-Encoding, up to `most` bytes of content."""
     if not CODINGS[coding]:
         return body
     unpacker = zlib.decompressobj(CODINGS[coding])
@@ -44,7 +44,7 @@ def unpacked(body: bytes | bytearray, coding: str, most: int) -> bytes | bytearr
 
 
 def read_object(body: bytes | bytearray, *forms: str) -> tuple[dict[str, Any], str]:
-    """Returns the object in a body, and which of some members it has, which must be just one."""
+    """Returns the JSON object in a body, and the one of `forms` that is a member of it."""
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is no value of JSON")
@@ -64,7 +64,7 @@ def read_object(body: bytes | bytearray, *forms: str) -> tuple[dict[str, Any], s
 def read_instances(
     given: Any, where: str, predictor: Predictor, settings: ServerSettings
 ) -> list[list[str]]:
-    """Returns the rows of texts in a list, which has a text or an object of texts for each."""
+    """Returns rows of texts from a list with a text, or an object of texts, for each row."""
     names, most = predictor.names, settings.max_instances
     rows: list[list[str]] = []
     for row in a_list(given, where, most):
@@ -82,7 +82,7 @@ def read_instances(
 def read_columns(
     given: Any, where: str, predictor: Predictor, settings: ServerSettings
 ) -> list[list[str]]:
-    """Returns the rows of texts in lists by name; of one text only, the list may stand alone."""
+    """Returns rows of texts from lists by name, or from one list if the model takes one text."""
     names = predictor.names
     given = {names[0]: given} if len(names) == 1 and isinstance(given, list) else given
     columns = [a_list(column, where) for column in _members(given, names, where)]
@@ -93,7 +93,7 @@ def read_columns(
 
 
 def a_list(value: Any, where: str, most: int = sys.maxsize) -> list[Any]:
-    """Returns a value that must be a list of some elements."""
+    """Returns a value, which must be a list of 1 to `most` elements."""
     if not isinstance(value, list) or not 1 <= len(value) <= most:
         raise ValueError(f"{where} must be a list of 1 to {most}, got {shown(value)}")
     return value
@@ -113,7 +113,7 @@ def _text(value: Any, where: str, most: int) -> str:
             value = base64.b64decode(coded, validate=True).decode()
         if not isinstance(value, str):
             raise TypeError(f"got {shown(value)}")
-        value.encode()  # Half a surrogate pair is no text.
+        value.encode()  # Refuses unpaired surrogates.
     except (TypeError, ValueError) as error:
         raise ValueError(f"{where} must be a text in UTF-8: {error}") from None
     if len(value) > most:
@@ -129,12 +129,12 @@ def shown(value: Any) -> str:
 
 
 def columns_of(found: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Returns outputs by name, of all rows, filled up with "" and 0 to the longest of them."""
+    """Returns the outputs of all rows by name, padded with "" and 0 to the longest."""
     return {name: _stacked([each[name] for each in found]) for name in found[0]}
 
 
 def rows_of(columns: Mapping[str, np.ndarray]) -> list[Any]:
-    """Returns outputs by row, each an object; bare values if there is one output."""
+    """Returns an object of outputs for each row, or the bare values if there is one output."""
     values = [column.tolist() for column in columns.values()]
     if len(values) == 1:
         return values[0]
@@ -148,12 +148,12 @@ def _stacked(values: Sequence[Any]) -> np.ndarray:
     whole = np.full((len(arrays), *longest), "" if is_text else 0, arrays[0].dtype)
     for i, array in enumerate(arrays):
         place: Any = (i, *map(slice, array.shape))
-        whole[place] = array[()]  # The text itself, of an array without axes.
+        whole[place] = array[()]  # An array without axes becomes its text.
     return whole
 
 
 def tensors(predictor: Predictor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Describes inputs and outputs by a model's answer to a text, its first, which may be slow."""
+    """Describes inputs and outputs by a first answer of the model, which may be slow."""
     words = len(predictor.names) + predictor.takes_many
     (found,) = predictor.outputs([["word"] * words])
     inputs = {name: Tensor("O", rank) for name, rank in predictor.kind.text_ranks.items()}

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST interface, which KServe's protocol 1 is, too."""
+"""TensorFlow Serving's REST interface, which is also KServe's protocol 1."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def routes(models: Models) -> list[Route]:
 
     found, predict = [Route("/v1/models", names)], models.answering(read)
     for path in ("/v1/models/{name}", "/v1/models/{name}/versions/{version}"):
-        # GET as well: it would ask for the status of a model of that name.
+        # Route GET here, too, to refuse it: else it would ask for a model "NAME:predict".
         found.append(Route(f"{path}:predict", predict, methods=["GET", "POST"]))
         found += [Route(path, status), Route(f"{path}/metadata", describe)]
     return found

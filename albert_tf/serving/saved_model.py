@@ -16,7 +16,7 @@ from albert_tf.storage import files
 from albert_tf.tasks.preprocessor import Preprocessor
 from albert_tf.text import vocabulary
 
-# Where the server looks for them, in the SavedModel's directory.
+# Where TensorFlow Serving looks for warm-up requests, in the SavedModel's directory.
 REQUESTS_FILE = os.path.join("assets.extra", "tf_serving_warmup_requests")
 
 
@@ -107,7 +107,7 @@ def export_saved_model(
 
 
 def hint(directory: str) -> str | None:
-    """Returns what a written SavedModel still lacks for TensorFlow Serving, if anything."""
+    """Returns a sentence on what a SavedModel lacks for TensorFlow Serving, if anything."""
     if not os.path.basename(os.path.abspath(directory)).isdecimal():
         return (
             "TensorFlow Serving only loads a model from a directory whose name is a number, its "

@@ -1,4 +1,4 @@
-"""The scores of a model on labelled data: before it is exported, and after."""
+"""Scores of a model on labelled data, before and after its export."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from albert_tf.answers.kind import Kind
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.tasks import registry
 
-# Rows that are scored at once.
+# Rows per batch.
 _ROWS_AT_ONCE = 32
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Labelled examples, and the task that scores what is found in their texts."""
+    """Labelled examples, and the task that scores a model's results for their texts."""
 
     task: Any
     examples: Sequence[Any]
@@ -30,7 +30,8 @@ class Evaluation:
                 f"{kind.task}: leave it out"
             )
         pair, pairs = settings.text_pair_column, getattr(kind, "pairs", None)
-        if pairs is not None and pairs != bool(pair):  # Half of a pair would be left out.
+        # Without this check, half of each pair would be left out.
+        if pairs is not None and pairs != bool(pair):
             raise ValueError(
                 "the model takes pairs of texts: set `text_pair_column`"
                 if pairs
@@ -46,7 +47,7 @@ class Evaluation:
         texts = [self.task.texts(example) for example in self.examples]
         if self.task.kind.takes_many:
             texts = [(*alone, *many) for *alone, many in texts]
-        # In batches of about the same length.
+        # Sort by length, so that batches need little padding.
         order = sorted(range(len(texts)), key=lambda i: sum(map(len, texts[i])))
         found: dict[int, Mapping[str, Any]] = {}
         for start in range(0, len(order), _ROWS_AT_ONCE):

@@ -1,4 +1,4 @@
-"""What serves each kind: a stored model, or one in memory, as one that takes raw text."""
+"""Turns a stored or in-memory model into one that takes raw text."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def load_served(
     Args:
       task: The name of its kind.
       stored: Where it is.
-      options: The kind's options. Those left out are as in the run that trained the model, if its
-        record is beside the weights, and labels are those there; others than the kind's are
-        ignored.
-      classes: What the stored classes must be, in the order to serve; see load_weights.
+      options: The kind's options; options of other kinds are ignored. By default they are those of
+        the run that trained the model, if its record lies beside the weights, and labels are read
+        from there.
+      classes: The stored classes, in the order to serve; see load_weights.
     """
     stored = dataclasses.replace(stored, path=hub.download(stored.path))
     config, vocabulary = stored.config(), stored.vocabulary()
@@ -52,7 +52,7 @@ def load_served(
     kind.check(config)
     model = model_class(type(kind))(config, **kind.model_arguments)
     lacking = stored.fill(model, classes)
-    # Some weights are optional: without the pooler, `pooled` is left out.
+    # Some weights are optional: without the pooler, the output `pooled` is left out.
     parts = [part for part in kind.dispensable if any(name.startswith(part) for name in lacking)]
     if parts:
         without = {name for part in parts for name in kind.dispensable[part]}
@@ -70,7 +70,7 @@ def _stored_kind(
     given: Mapping[str, Any],
     classes: Sequence[str],
 ) -> Kind:
-    """Returns the kind of a stored model: as given, as in its run, or as by default."""
+    """Returns the kind of a stored model. An option is: 1 as given, 2 as in its run, 3 default."""
     trained = kinds.find(path)
     known = kinds.kind_of(trained)
     if known and known.task != task:
@@ -87,14 +87,14 @@ def _stored_kind(
         kinds.check_outputs(path, trained, count)
         if "labels" not in given:
             options["labels"] = labels.find(path, count)
-        elif not classes:  # With them the rows are put into their order.
+        elif not classes:  # load_weights sorts the head's rows by classes.
             labels.check_order(given["labels"], path)
         options["labels"] = kind.names_of(options["labels"], count)
     return kind(**options)
 
 
 def _with_head(task: str, path: str) -> type[Kind]:
-    """Returns, of the kinds of a name, the one whose head is stored, or else the first."""
+    """Returns the kind of this name whose head is stored, or else the first one."""
     found = [kind for kind in KINDS if kind.task == task]
     if len(found) > 1:
         stored = layouts.find(path).head_shapes(path)
@@ -106,7 +106,7 @@ def serve_fitted(
     model: keras.Model, preprocess: Preprocessor, options: Mapping[str, Any]
 ) -> ServedModel:
     """Returns a model in memory as one that takes raw text; see export_saved_model."""
-    # For a subclass of several models the nearest one counts.
+    # A subclass is served as its nearest base that is one of our models.
     bases = type(model).__mro__
     of_bases = ([kind for kind in KINDS if model_class(kind) is base] for base in bases)
     found = next(filter(None, of_bases), [])
@@ -137,6 +137,6 @@ def _labels(model: keras.Model, preprocess: Preprocessor) -> tuple[str, ...]:
 
 
 def _is_multilabel(model: keras.Model) -> bool:
-    """Whether a model was compiled with a loss for any number of labels."""
+    """Whether a model was compiled with a multi-label loss."""
     binary = (keras.losses.BinaryCrossentropy, keras.losses.BinaryFocalCrossentropy)
     return model.num_labels > 1 and isinstance(getattr(model, "loss", None), binary)

@@ -20,9 +20,9 @@ from albert_tf.storage import files
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-# Time to answer as before after a signal, until load balancers have seen that /readyz has changed.
+# Time to go on answering after a signal, until load balancers have seen /readyz change.
 _DRAIN_SECONDS = 2
-# Load balancers keep theirs for a minute.
+# Longer than load balancers keep idle connections, which is a minute.
 _KEEP_ALIVE_SECONDS = 75
 # A longer header is refused.
 _HEADER_BYTES = 16_384
@@ -39,7 +39,7 @@ def find(models: Sequence[str]) -> dict[str, dict[str, str]]:
     """
     found: dict[str, dict[str, str]] = {}
     for given in models:
-        # A directory may have "=" in its name.
+        # A directory may have "=" in its name as well.
         name, mark, path = given.partition("=")
         if not mark or os.path.dirname(name) or os.path.exists(given):
             name, path = "", given
@@ -49,7 +49,7 @@ def find(models: Sequence[str]) -> dict[str, dict[str, str]]:
             numbers = sorted(filter(str.isdecimal, os.listdir(path)), key=int)
             versions = {number: os.path.join(path, number) for number in numbers}
         name = name or (os.path.basename(parent) if last.isdecimal() else last)
-        # A client takes dots alone for a folder.
+        # Clients resolve names of dots alone as folders of a URL.
         if not re.fullmatch(r"\.*[\w-][\w.-]*", name) or name in found:
             raise ValueError(
                 f"`model={given}`: {name!r} is another model's name, or not made of letters, "
@@ -84,7 +84,7 @@ def run(settings: ServerSettings) -> None:
                 tensorflow_logs.import_tensorflow()
             predictors.setdefault(name, {})[version] = predict.load_exported(path)
     app = rest_api.create_app(predictors, settings)
-    # What is here now stays. To look through it for garbage would stop all clients for 0.2 s.
+    # Loaded models live until exit. Freeze them: a collection would pause clients for 0.2 s.
     gc.collect()
     gc.freeze()
     host, port = listener.getsockname()[:2]

@@ -18,11 +18,11 @@ FORMATS = {
     "onnx": "model.onnx",
     "onnx_int8": "model_int8.onnx",
 }
-# The format that is one of them, and a page.
+# The format that is onnx_int8 with a page.
 WEB = "web"
 
 _MODEL, _SCORES = "Model and output", "Scores before and after, on your own data"
-# By default lengths, windows, pairs and beam sizes are those of fine-tuning.
+# Heading of the options, whose defaults are the values in fine-tuning.
 _OPTIONS = "For some tasks, by default as in fine-tuning or, if that is unknown, as in parentheses"
 _model = functools.partial(setting, group=_MODEL)
 _scores = functools.partial(setting, group=_SCORES)
@@ -93,7 +93,7 @@ class ExportSettings(StoredSettings, TableSettings):
         return {name: None if value == "none" else value for name, value in given.items()}
 
     def file(self, split: str) -> str:
-        """Returns the file to evaluate on; see TaskSettings."""
+        """Returns the file of a split, here always `eval_file`; see TaskSettings."""
         return self.eval_file or ""
 
 

@@ -16,9 +16,9 @@ from albert_tf.storage import files
 from albert_tf.text import vocabulary
 from albert_tf.types import Features
 
-# Where transformers.js and optimum look, and whether the weights there have 8 bits.
+# Files that transformers.js and optimum look for -> whether their weights have 8 bits.
 FILES = {"onnx/model.onnx": False, "onnx/model_quantized.onnx": True}
-# Our features by their names.
+# Their names of features -> ours.
 _OURS = {
     "input_ids": "input_ids",
     "attention_mask": "input_mask",
@@ -26,11 +26,11 @@ _OURS = {
 }
 _HIDDEN = {"sequence_output": "last_hidden_state", "pooled_output": "pooler_output"}
 _MASKED = {"masked_lm_logits": "logits"}
-# architecture -> our class, and its outputs by their names, where these differ.
+# Architecture -> our class, and our names of outputs -> theirs, where they differ.
 _OTHERS: dict[str, tuple[type[configured.ConfiguredModel], dict[str, str]]] = {
     "AlbertModel": (albert.AlbertModel, _HIDDEN),
     "AlbertForMaskedLM": (heads.AlbertForPreTraining, _MASKED),
-    # For fill-mask and for features.
+    # Serves both the pipelines fill-mask and feature-extraction.
     "AlbertForPreTraining": (
         heads.AlbertForPreTraining,
         {**_MASKED, **_HIDDEN, "sentence_order_logits": "sop_logits"},
@@ -39,13 +39,13 @@ _OTHERS: dict[str, tuple[type[configured.ConfiguredModel], dict[str, str]]] = {
 
 
 def write(directory: str) -> str:
-    """Adds the files of FILES to a Hugging Face directory that `convert` wrote; says what it did.
+    """Adds FILES to a Hugging Face directory that `convert` wrote, and returns a report.
 
     They take `input_ids`, `attention_mask` and `token_type_ids` `<int64>[B, S]` (`[B, C, S]` for
-    multiple choice). `token_type_ids` that are 0 throughout a row, as transformers.js gives them
-    for pairs, too, become those of its parts: 1 after the first [SEP].
+    multiple choice). If all `token_type_ids` of a row are 0, as transformers.js sends them even for
+    pairs, they are set to 1 after the first [SEP].
     """
-    # The model, of which each position is scored.
+    # Load the model; one of masked words scores every position.
     architecture, *_ = huggingface.read_task(directory)
     model_class, renamed = _OTHERS.get(architecture) or (getattr(finetuning, architecture), {})
     model = model_class.from_weights(directory)

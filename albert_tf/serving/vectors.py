@@ -1,7 +1,7 @@
 """Test vectors beside an exported file, for whoever feeds it from another language.
 
-test_vectors.json is a list. Each entry has texts, the ids that the file is fed for them (a row for
-each window), the first numbers of each of its outputs, and the answer that albert-predict gives.
+test_vectors.json is a list. Each entry has texts, the ids that the model is fed for them (a row for
+each window), the first numbers of each output, and the answer of albert-predict.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from albert_tf.storage import files
 from albert_tf.types import Features
 
 FILE = "test_vectors.json"
-# Numbers shown of each output.
+# How many numbers of each output are written.
 _SHOWN = 8
-# Accents, digits before commas, unknown characters, quotes; and one that is repeated until it is
+# Accents, digits before commas, unknown characters, quotes; the last text is repeated until it is
 # longer than a sequence.
 _TEXTS = (
     "Crème brûlée à Ålesund, naïve façades: ÀÉÎÕÜ ﬁn, e\u0301te\u0301, Ελλάδα.",
@@ -35,7 +35,7 @@ _TEXTS = (
 
 
 def write(path: str) -> None:
-    """Writes the vectors beside an exported file, from what it answers."""
+    """Writes the vectors beside an exported file, which computes them."""
     kind, vocabulary, runner = exported_files.load(path)
     fed: list[tuple[Features, Features]] = []
 

@@ -1,4 +1,4 @@
-"""A page that answers in the browser: an ONNX file, and what a static host serves beside it."""
+"""Exports a page that answers in the browser: an ONNX file and the page's own files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from albert_tf.text import sentence_piece, vocabulary
 
 PAGE_FILE = "page.json"
 _FORMAT = "onnx_int8"
-# Where the page loads onnxruntime-web from; beside the page it would be "ort/".
+# Where the page loads onnxruntime-web from; "ort/" would be a folder beside the page.
 _RUNTIME = "https://cdn.jsdelivr.net/npm/onnxruntime-web@1.30.0/dist/"
 
 
@@ -46,7 +46,7 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> Drift:
 
 
 def _check(served: ServedModel) -> None:
-    """Checks what the page's modules can't do."""
+    """Raises ValueError for a model that the page's modules can't run."""
     if not served.kind.title:
         known = dict.fromkeys(kind.task for kind in KINDS if kind.title)
         raise ValueError(
@@ -65,7 +65,7 @@ def _check(served: ServedModel) -> None:
 
 
 def _description(served: ServedModel, directory: str) -> str:
-    """Returns the page's settings; who hosts it may change its title and runtime."""
+    """Returns the page's settings; its host may change title and runtime."""
     found = vocabulary.need(directory)
     page = {
         "title": served.kind.title,

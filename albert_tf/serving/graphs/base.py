@@ -33,7 +33,7 @@ class ServedModel(tf.Module, abc.ABC):
         kind.check(model.config)
         vocabulary.check(model.config)
         self.kind, self.config, self.vocabulary = kind, model.config, vocabulary
-        # Several texts have an axis of their own, and so have their features.
+        # If the last text is a list, its texts have an axis of their own in the features.
         self.feature_rank = 2 + kind.takes_many
         # A keras.Model as an attribute would be saved with all its functions.
         self.apply = lambda inputs: model(inputs, training=False)
@@ -45,15 +45,15 @@ class ServedModel(tf.Module, abc.ABC):
         )
 
     def read_texts(self) -> None:
-        """Makes what raw texts are read with; tables of all characters, which take seconds."""
+        """Makes the tokenizer for raw texts, whose tables of all characters take seconds."""
         self.tokenizer = tokenizer.build(self.vocabulary)
 
     def run_numbers(self, features: Features) -> Features:
-        """Returns the outputs of `numbers` as arrays, for features as arrays."""
+        """Returns the outputs of `numbers` for features, both as NumPy arrays."""
         return {name: value.numpy() for name, value in self._numbers(dict(features)).items()}
 
     def answer(self, features: Features) -> Features:
-        """Maps `input_ids`, `input_mask` and `segment_ids` `<int32>[B, S]` to what is served."""
+        """Maps `input_ids`, `input_mask`, `segment_ids` `<int32>[B, S]` to the served outputs."""
         return self.numbers(features)
 
     def numbers(self, features: Features) -> Features:
@@ -79,7 +79,7 @@ class ServedModel(tf.Module, abc.ABC):
         exported_files.describe(directory, self.kind, self.config, is_quantized)
 
     def text_signature(self) -> Any:
-        """Returns the function that takes raw texts."""
+        """Returns the concrete function of raw texts."""
         self.read_texts()
         specs = {
             name: tf.TensorSpec([None] * rank, tf.string, name)
@@ -89,7 +89,7 @@ class ServedModel(tf.Module, abc.ABC):
         return _concrete(lambda **texts: self.answer_texts(**texts), specs)
 
     def signatures(self) -> dict[str, Any]:
-        """Returns the functions that are served, by name."""
+        """Returns the served functions by name."""
         examples = {"examples": tf.TensorSpec([None], tf.string)}
         return {
             "features": _concrete(lambda **features: self.run(features), self.feature_specs()),
@@ -107,7 +107,7 @@ def run_in_parts(run: Any, features: Features) -> Features:
     size = tf.maximum(POSITIONS_AT_ONCE // width, 1)
     number = tf.maximum(-(-rows // size), 1)
     specs = run.get_concrete_function().structured_outputs
-    # An output's parts are as wide as the features, or the beam.
+    # The width of a part's outputs is that of the features, or of the beam.
     parts = {
         name: tf.TensorArray(spec.dtype, number, infer_shape=False) for name, spec in specs.items()
     }
@@ -117,7 +117,7 @@ def run_in_parts(run: Any, features: Features) -> Features:
         outputs = run(part)
         return i + 1, {name: array.write(i, outputs[name]) for name, array in parts.items()}
 
-    # One at a time: in parallel they would take the memory of all.
+    # One part at a time: in parallel they would need the memory of all.
     _, parts = tf.while_loop(
         lambda i, _: i < number, add, (tf.constant(0), parts), parallel_iterations=1
     )

@@ -9,7 +9,7 @@ from albert_tf.serving.graphs.base import ServedModel, run_in_parts
 from albert_tf.serving.graphs.text import cut, ragged_rows
 from albert_tf.types import Features
 
-# How the answers for windows become those for texts.
+# Combines the answers for windows into those for texts.
 _COMBINED = {"mean": tf.math.segment_mean, "max": tf.math.segment_max}
 
 
@@ -18,12 +18,12 @@ class Classifier(ServedModel):
 
     It returns `logits` and `probabilities` `<float32>[B, C]`, `label` `<string>[B]`, the names of
     all `labels` `<string>[B, C]` and, if given, the `threshold` `<float32>[B]`; for a regression,
-    `score` `<float32>[B]`. With `multilabel` each probability is of its own, and `label` is all
+    `score` `<float32>[B]`. With `multilabel` probabilities are independent, and `label` has all
     labels of a text, joined by LABEL_SEPARATOR.
 
-    With `windows`, raw texts of any length are read as a whole: the probabilities (without logits)
-    or scores of a text are the mean or the max of its windows'. The other signatures answer for
-    single windows.
+    With `windows`, raw texts may have any length: the probabilities (without logits) or scores of a
+    text are the mean or the maximum of its windows'. The other signatures answer for single
+    windows.
 
     Args: see ServedModel.
 
@@ -54,7 +54,7 @@ class Classifier(ServedModel):
         return {"logits": logits, **self._named(shares)}
 
     def _named(self, probabilities: tf.Tensor) -> Features:
-        """Answers with the probabilities `<float32>[B, C]`."""
+        """Adds names and the chosen labels to probabilities `<float32>[B, C]`."""
         kind, rows = self.kind, tf.shape(probabilities)[0]
         labels = tf.tile(tf.constant([kind.labels]), [rows, 1])
         answers = {"probabilities": probabilities, "labels": labels}

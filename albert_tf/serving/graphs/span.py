@@ -12,7 +12,7 @@ from albert_tf.serving.graphs.text import SPACES, cut, dense, from_rows, ragged_
 from albert_tf.serving.graphs.tokenizer import Pieces
 from albert_tf.types import Features
 
-# Candidate spans for each wanted answer.
+# Candidates that are kept for each requested answer, since some have equal texts.
 _CANDIDATES = 8
 _IMPOSSIBLE = -float("inf")
 
@@ -59,7 +59,7 @@ class QuestionAnswerer(ServedModel):
             odds = outputs["cls_logits"]
         else:
             odds = outputs["start_logits"][:, 0] + outputs["end_logits"][:, 0]
-        # A context without pieces has one window, which shows nothing.
+        # A context without pieces has one empty window.
         odds = tf.where(windows.widths > 0, odds, NO_WINDOW_NULL_ODDS)
         null_odds = tf.math.unsorted_segment_min(odds, windows.examples, tf.size(question))
         if not self.kind.has_beam:
@@ -119,8 +119,8 @@ class QuestionAnswerer(ServedModel):
             rows = from_rows(values, windows.examples, batch)
             return dense(rows.merge_dims(1, 2), default, least=self.kind.n_best_size)
 
-        # More than wanted: some have the same text. First per window: an example may have
-        # thousands, and all rows are as wide as the widest.
+        # Keep the best of each window first: an example may have thousands of windows, and all rows
+        # are as wide as the widest. Then keep the best of each example.
         count = _CANDIDATES * self.kind.n_best_size
         scores, first_piece, last_piece = _best_of(count, scores, first_piece, last_piece)
         scores, first_piece, last_piece = _best_of(
@@ -166,7 +166,7 @@ def make_windows(
     room = max_seq_length - 3 - tf.cast(query.row_lengths(), tf.int32)
     examples, widths, flat = cut(pieces.ids, room, doc_stride)
     of_window, places = ranges(widths)
-    # A piece counts in the window with most context on its poorer side, the first if equal.
+    # A piece counts in the window with most context on its shorter side, the first if equal.
     width = tf.gather(widths, of_window)
     shown = 100 * tf.minimum(places, width - 1 - places) + width
     total = tf.size(pieces.ids.values)
@@ -194,11 +194,11 @@ def _texts(
     pieces: Pieces, first_piece: tf.Tensor, last_piece: tf.Tensor, is_answer: tf.Tensor
 ) -> tf.Tensor:
     """Returns the raw texts from first to last pieces `<int32>[B, N]`, stripped."""
-    # By characters: cutting strings would copy the whole text for each of the N.
+    # Gather characters: tf.strings.substr would copy the whole text for each of the N.
     codes = tf.strings.unicode_decode(pieces.raw, "UTF-8")
     starts, ends = (tf.pad(part.values, [[0, 1]]) for part in (pieces.starts, pieces.ends))
-    # As released: the first piece begins with the text, whatever it drops there, and a space that
-    # only the tokenizer puts there ends with the first character.
+    # As released: the first piece begins at character 0, whatever normalisation drops there, and a
+    # space that only the tokenizer puts there ends with the first character.
     of_text = tf.cast(pieces.starts.row_starts(), tf.int32)[:, None]
     starts = tf.where(first_piece == of_text, 0, tf.gather(starts, first_piece))
     ends = tf.maximum(tf.gather(ends, last_piece), 1)

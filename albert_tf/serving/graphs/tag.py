@@ -1,4 +1,4 @@
-"""Tags the words of raw texts, in the graph: names with their places, or a tag for each word."""
+"""Tags the words of raw texts, in the graph: entities with their places, or a tag for each word."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Tagger(ServedModel):
         self._types = np.array([names.index(name) for name in types], np.int32)
         self._names = types if self._are_entities else labels
         self._is_inside = np.array([prefix != OUTSIDE for prefix in prefixes])
-        # Which tags may go on with an entity, and which may be gone on with.
+        # Tags that may continue an entity, and tags behind which an entity may continue.
         self._goes_on = np.array([prefix in ("I", "E") for prefix in prefixes])
         self._is_open = np.array([prefix in ("B", "I") for prefix in prefixes])
 
@@ -92,10 +92,10 @@ class Tagger(ServedModel):
         sizes = tf.cast(limits - firsts, tf.int64)
         pieces = tf.RaggedTensor.from_row_lengths(ids.values, sizes, validate=False)
         outputs = run_in_parts(self.run, self.builder.single(pieces))["probabilities"]
-        # If several windows begin at a piece, the last one holds it: the others are empty.
+        # If several windows begin at a piece, the last one has it: the others are empty.
         first_pieces = tf.cast(ids.row_starts(), tf.int32)
         windows = tf.searchsorted(firsts, first_pieces, side="right") - 1
-        # After [CLS]. What stands behind a window's last piece is for words that have none.
+        # Positions count [CLS]. Words without pieces may point behind a window: they are replaced.
         positions = 1 + first_pieces - tf.gather(firsts, windows)
         found = tf.gather_nd(outputs, tf.stack([windows, positions], axis=1))
         unread = tf.one_hot(self._default, len(self.kind.labels), dtype=found.dtype)
@@ -114,7 +114,7 @@ class Tagger(ServedModel):
         types = is_(self._types)
         same = (rows[1:] == rows[:-1]) & (types[1:] == types[:-1])
         goes_on = same & is_(self._goes_on)[1:] & is_(self._is_open)[:-1]
-        # There may be no words, and so no first one.
+        # The first word continues nothing; there may be no words at all.
         goes_on = tf.concat([tf.zeros_like(rows[:1], tf.bool), goes_on], axis=0)
         begins = is_(self._is_inside) & ~goes_on
         entities = tf.cumsum(tf.cast(begins, tf.int32)) - 1
@@ -137,7 +137,7 @@ def make_word_windows(counts: tf.RaggedTensor, room: int) -> tuple[tf.Tensor, tf
     firsts = tf.cast(counts.row_starts(), tf.int32)
 
     def add(firsts: tf.Tensor, found: tf.TensorArray) -> Any:
-        # The word that would not fit is the first one of the next window.
+        # The first word that does not fit begins the next window.
         most = tf.gather(before, firsts) + room
         following = tf.searchsorted(before[1:], most, side="right")
         following = tf.minimum(following, limits)
@@ -148,7 +148,7 @@ def make_word_windows(counts: tf.RaggedTensor, room: int) -> tuple[tf.Tensor, tf
         lambda firsts, _: tf.reduce_any(firsts < limits), add, add(firsts, array)
     )
     found = tf.transpose(array.stack(), [1, 0, 2])
-    # Texts that are done go on with empty windows; the first one of each stays.
+    # Texts that were done early have empty windows: drop all but the first of each text.
     stays = found[:, :, 0] < limits[:, None]
     stays |= tf.range(tf.shape(found)[1]) == 0
     pieces = tf.gather(before, tf.boolean_mask(found, stays))

@@ -1,4 +1,4 @@
-"""Text and rows of different lengths in the graph: normalised, split, laid out as inputs."""
+"""Text and ragged rows in the graph: normalisation, words, and sequences of the model's inputs."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.word_splitting import APOSTROPHES, CharacterClass, runs_of_classes
 from albert_tf.types import Features
 
-# Codes of characters in a block of a table.
+# Number of code points in a page of a table.
 _PAGE_SIZE = 256
 # Table entry of a character that stays as it is.
 _KEPT = -1
 SIGMA = "Σ"
 _FINAL_SIGMA, _SMALL_SIGMA = "ς", "σ"
-# A character's class, for a sigma beside it.
+# Classes of the characters beside a sigma.
 _OTHER, _CASED, _IGNORED = range(3)
-# Stands between characters that are normalised together: it is for private use, so it stays.
+# Separates characters that are normalised in one call. Normalisation leaves private-use characters.
 _APART = "\ue000"
 # Without surrogates, unassigned planes and _APART.
 _CODES = (range(0xD800), range(0xE001, 0x40000), range(0xE0000, 0xF0000))
 
 
 class RowTable:
-    """Replaces indexes by rows of numbers, which may be empty."""
+    """A table of rows of numbers, which may be empty, to be looked up by index."""
 
     def __init__(self, rows: Sequence[Sequence[int]]) -> None:
         self._lengths = np.array([len(row) for row in rows], np.int32)
         self._starts = np.cumsum(self._lengths, dtype=np.int32) - self._lengths
-        # Never empty: the graph may gather values that it then doesn't use.
+        # At least one value: the graph may gather values that it does not use.
         self._values = np.array([value for row in rows for value in row] or [0], np.int32)
 
     def lookup(self, indexes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -52,7 +52,7 @@ class RowTable:
 
 
 def ranges(lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns each element's row, and its position there, for rows of `<int32>[N]` lengths."""
+    """Returns the row of each element, and its position there, for rows of lengths `<int32>[N]`."""
     numbers = tf.ragged.range(lengths)
     return tf.cast(rows_of(numbers), tf.int32), numbers.values
 
@@ -115,8 +115,8 @@ def dense(
       rows: The rows.
       default: The padding.
       least: The tensor's minimum width.
-      multiple: What its width is a multiple of.
-      most: Its maximum width, whatever the multiple; no row is longer.
+      multiple: The width is rounded up to a multiple of this.
+      most: Maximum width even then; no row is longer.
     """
     width = -(-tf.maximum(rows.bounding_shape(1), least) // multiple) * multiple
     width = width if most is None else tf.minimum(width, most)
@@ -162,7 +162,7 @@ class SequenceBuilder:
         self.pad_id, self.max_seq_length = tokenizer.pad_id, max_seq_length
 
     def single(self, ids: tf.RaggedTensor) -> Features:
-        """Makes sequences of `<int32>[B, (T)]`; tails are cut off.
+        """Makes sequences of single texts `<int32>[B, (T)]`, truncated at their ends.
 
         Returns:
           `input_ids`, `input_mask` and `segment_ids` `<int32>[B, S]`, S the length of the longest.
@@ -171,7 +171,7 @@ class SequenceBuilder:
         return self.join(first(ids, self.max_seq_length - 2), first(ids, 0), none)
 
     def pair(self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor) -> Features:
-        """Makes sequences of two texts; the longer one is cut at its end (the second, if equal).
+        """Makes sequences of pairs; the longer text is truncated (the second, if equally long).
 
         With an empty second text, the sequence is that of a single text.
 
@@ -184,7 +184,7 @@ class SequenceBuilder:
         return self.join(first(ids_a, a), first(ids_b, b), b > 0)
 
     def join(self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor, is_pair: tf.Tensor) -> Features:
-        """Makes sequences of ids that fit, with a second [SEP] where `is_pair` `<bool>[B]`."""
+        """Makes sequences of ids that fit. Pairs, `is_pair` `<bool>[B]`, have a second [SEP]."""
         rows, is_pair = ids_a.nrows(), tf.cast(is_pair, tf.int64)
         cls, sep = tf.fill([rows, 1], self.cls_id), tf.fill([rows, 1], self.sep_id)
         end = tf.RaggedTensor.from_row_lengths(
@@ -262,7 +262,7 @@ class Normalizer:
 
     def __init__(self, replace: Callable[[str], str], lower: bool, collapse_spaces: bool) -> None:
         characters = [chr(code) for code in itertools.chain(*_CODES)]
-        # All characters in one call: a call for each takes seconds.
+        # One call for all characters: a call for each would take seconds.
         replaced = replace(_APART + _APART.join(characters) + _APART).split(_APART)[1:-1]
         changed = {c: text for c, text in zip(characters, replaced, strict=True) if text != c}
         self._changed = CharacterTable({ord(c): text for c, text in changed.items()})
@@ -295,7 +295,7 @@ class Normalizer:
         return Normalized(raw, tf.strings.unicode_encode(codes, "UTF-8"), sources, ends)
 
     def _ends(self, codes: tf.RaggedTensor) -> tf.Tensor:
-        """Returns the index after each flat character and the marks on it that will be dropped."""
+        """Returns the index after each flat character and its marks that are dropped."""
         found = tf.searchsorted(self._dropped_marks, codes.values)
         is_mark = tf.gather(self._dropped_marks, found) == codes.values
         size = tf.size(codes.values, tf.int64)
@@ -307,9 +307,9 @@ class Normalizer:
 
 
 def _collapse(codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Returns the codes, white space as spaces, and which flat ones stay."""
+    """Returns the codes with spaces for all white space, and which of the flat ones stay."""
     is_space = tf.reduce_any(codes.values[:, None] == _SPACE_CODES, axis=1)
-    # A space stays where a word has just ended and another one follows.
+    # A space stays right behind a word, if another word follows.
     letters = tf.cast(~is_space, tf.int32)
     rows = rows_of(codes)
     of_row = tf.math.unsorted_segment_sum(letters, rows, codes.nrows())
@@ -322,11 +322,11 @@ def _collapse(codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
 
 
 class CharacterTable:
-    """Replacements by code, in blocks of 256 codes, most of which share one row."""
+    """Replacements by code point, in pages of 256, most of which share one without changes."""
 
     def __init__(self, changed: Mapping[int, str]) -> None:
         pages = sorted({code // _PAGE_SIZE for code in changed})
-        # All blocks without a change share page 0.
+        # All pages without a change share page 0.
         self._page_of = np.zeros(sys.maxunicode // _PAGE_SIZE + 1, np.int32)
         self._page_of[pages] = np.arange(1, len(pages) + 1)
         rows = [[_KEPT]] * _PAGE_SIZE
@@ -368,7 +368,7 @@ class _Sigmas:
         """Replaces the sigmas among flat codes `<int32>[M]`, of the texts `rows` `<int64>[M]`."""
         classes = tf.gather(self._classes, tf.searchsorted(self._codes, codes, side="right") - 1)
         counts = tf.where(classes != _IGNORED)[:, 0]
-        # Among characters that count, neighbours are adjacent.
+        # Drop ignorable characters, so that those that count are adjacent.
         cased, rows = tf.gather(classes, counts) == _CASED, tf.gather(rows, counts)
         after_cased = cased[:-1] & (rows[:-1] == rows[1:])
         before_cased = cased[1:] & (rows[:-1] == rows[1:])
@@ -421,7 +421,7 @@ class WordSplitter:
         classes = tf.gather(self._classes, runs)
         alone = classes == CharacterClass.ALONE
         begins = alone | self._starts(codes, classes, rows)
-        # A word goes on up to the next one, or to a space, or to the text's end.
+        # A word ends before the next word or a space, or at the end of its text.
         is_word = classes != CharacterClass.SPACE
         goes_on = is_word & ~begins & (rows == _before(rows, -1))
         ends = is_word & ~_after(goes_on)
@@ -435,7 +435,7 @@ class WordSplitter:
         stretches = tf.cumsum(tf.cast(begins_stretch, tf.int32)) - 1
         count = tf.reduce_sum(tf.cast(begins_stretch, tf.int32))
         numbers = tf.range(tf.size(codes))
-        # Negative ids are left out; a stretch without letters has its first after its last one.
+        # Segment -1 is ignored. In a stretch without letters the first lies behind the last.
         of_letters = tf.where(classes == CharacterClass.LETTER, stretches, -1)
 
         def letter(find: Callable[..., tf.Tensor]) -> tf.Tensor:

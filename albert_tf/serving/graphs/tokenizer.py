@@ -28,7 +28,7 @@ from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.word_piece import MAX_WORD_CHARS
 from albert_tf.text.word_starts import SPACE_MARK
 
-# A word of more bytes has more than MAX_WORD_CHARS characters.
+# Words with more bytes have more than MAX_WORD_CHARS characters.
 _MAX_WORD_BYTES = 4 * MAX_WORD_CHARS
 
 
@@ -56,10 +56,10 @@ def build(vocabulary: Vocabulary) -> SentencePieceGraph | WordPieceGraph:
 
 
 class _Graph(tf.Module):
-    """What both tokenizers share.
+    """Base of both tokenizers.
 
     Subclasses define `normalize`, whose output `split` takes, and `clean`, whose output `ids_of`
-    takes. In that of `clean`, no word depends on others.
+    takes. In the output of `clean`, no word depends on others.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -98,7 +98,7 @@ class _Graph(tf.Module):
             return tf.where(known, sizes, sizes * GROWTH), ids, known
 
         sizes = tf.fill(tf.shape(texts), CHARACTERS_PER_PIECE * most)
-        # Any ids do: none is known before the first turn.
+        # Placeholder: the first iteration replaces it.
         ids = tf.RaggedTensor.from_row_lengths(sizes, tf.ones_like(sizes, tf.int64), validate=False)
         _, ids, _ = tf.while_loop(
             lambda sizes, ids, known: ~tf.reduce_all(known),
@@ -133,7 +133,7 @@ class SentencePieceGraph(_Graph):
         pieces = self._model.tokenize_with_offsets(texts)
         ids, starts, ends = (tf.cast(t, tf.int32) for t in pieces)
         parts, origins, places = self._ids.lookup(ids.values)
-        # A piece's parts end where what follows them begins.
+        # A part ends where the next part of its piece begins.
         following, _, _ = self._lengths.lookup(ids.values)
         ends = tf.gather(ends.values, origins) - following
         starts = tf.where(
@@ -214,22 +214,22 @@ class WordPieceGraph(_Graph):
         words = words.with_values(tf.where(too_long, "x" * (_MAX_WORD_BYTES + 1), words.values))
         pieces = self._model.tokenize_with_offsets(words)
         ids, starts, ends = (tf.cast(t, tf.int32) for t in pieces)
-        # From positions in the word to positions in the text.
+        # Turn positions in the word into positions in the text.
         firsts, limits = (of_rows(ids.values, t.values) for t in (word_starts, word_ends))
         starts = starts.merge_dims(1, 2)
         starts = starts.with_values(starts.values + firsts)
         ends = ends.merge_dims(1, 2)
-        # A word that is too long ends where it does, not where its replacement would.
+        # A word that was too long ends at its own end, not at that of its replacement.
         is_whole = of_rows(ids.values, too_long)
         stops = tf.where(is_whole, limits, tf.minimum(ends.values + firsts, limits))
         ends = ends.with_values(stops)
         return ids.merge_dims(1, 2), starts, ends
 
 
-# Built once, for all Unicode characters.
+# Built once: it calls the normalisation for all Unicode characters.
 @functools.cache
 def _preprocessing(lower: bool, keep_accents: bool) -> Normalizer:
-    """The normalisation of preprocess_text."""
+    """Returns the normalisation of preprocess_text."""
 
     def replace(text: str) -> str:
         plain = preprocess_text(text, lower=False, keep_accents=keep_accents)
@@ -240,7 +240,7 @@ def _preprocessing(lower: bool, keep_accents: bool) -> Normalizer:
 
 @functools.cache
 def _cleaning(lower: bool, keep_accents: bool) -> Normalizer:
-    """WordPiece's normalisation before word splitting."""
+    """Returns WordPiece's normalisation before word splitting."""
 
     def replace(text: str) -> str:
         text = text.translate(CLEANED)
@@ -254,9 +254,9 @@ def _cleaning(lower: bool, keep_accents: bool) -> Normalizer:
 
 @functools.cache
 def _splitting() -> Normalizer:
-    """Puts spaces around punctuation.
+    """Returns what puts spaces around punctuation.
 
-    A separate step: punctuation inside a word doesn't stop a sigma from being its last letter.
+    It is a separate step because a sigma before punctuation inside a word is not its last letter.
     """
     return Normalizer(lambda text: text.translate(SPLIT_PUNCTUATION), False, collapse_spaces=False)
 
