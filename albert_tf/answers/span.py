@@ -105,6 +105,7 @@ class Span(Kind):
         """
         if not len(ids):
             return
+        # A window is [CLS] question [SEP] part of the context [SEP].
         query = tokenizer.encode(question, self.max_query_length)
         offset = len(query) + 2
         # As released: the first piece begins at character 0, whatever normalisation drops there.

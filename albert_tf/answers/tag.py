@@ -95,6 +95,7 @@ class Tag(Labelled):
         words = [*split_words(text)]
         # Words without pieces get the default tag with probability 1.
         shares = np.tile(np.eye(len(self.labels))[default_tag(self.labels)], (len(words), 1))
+        # Take the probabilities at the first piece of each word.
         for row, output in zip(rows, outputs, strict=True):
             numbers = row["word_numbers"]
             is_first = numbers > 0

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from albert_tf.answers import kinds
@@ -168,7 +168,7 @@ def load(path: str) -> ExportedFile:
         raise FileNotFoundError(f"no vocabulary is beside {path}: copy the whole directory")
     found.check(config)
     runner = _runner(path)
-    _check_outputs(path, kind, runner.outputs)
+    _check_numbers(path, kind, runner)
     return ExportedFile(kind, found, runner._replace(depends_on_batch=is_quantized))
 
 
@@ -176,7 +176,7 @@ def _runner(path: str) -> Runner:
     is_onnx = path.endswith(_ONNX)
     load: Callable[[Any], Runner] = runtime_loader(is_onnx)
     try:
-        runner = load(path if is_onnx and not files.is_remote(path) else files.read_bytes(path))
+        return load(path if is_onnx and not files.is_remote(path) else files.read_bytes(path))
     # The runtimes raise many types of errors for a damaged file.
     except Exception as error:
         met = str(error).splitlines() or [type(error).__name__]
@@ -184,21 +184,19 @@ def _runner(path: str) -> Runner:
             f"{path} can't be loaded; it may be damaged or incomplete ({met[0]}): copy it again, "
             "or export again"
         ) from error
-    if sorted(runner.inputs) != sorted(FEATURES):
+
+
+def _check_numbers(path: str, kind: Kind, runner: Runner) -> None:
+    """Checks that inputs and outputs are those of the kind in a file's description."""
+    outputs = runner.outputs
+    are_there = (
+        name in outputs and shape in (None, tuple(outputs[name]))
+        for name, shape in kind.outputs.items()
+    )
+    if {*runner.inputs} != {*FEATURES} or not all(are_there):
+        found = ", ".join(f"{name} {shape}" for name, shape in outputs.items())
         raise ValueError(
-            f"{path} was not written by albert-export, because its inputs are "
-            f"{', '.join(runner.inputs)}: export the trained model"
+            f"{path} is of another task, or has other classes, than {DESCRIPTION_FILE} beside it "
+            f"says ({kind.task}): its inputs are {', '.join(runner.inputs)}, its outputs are "
+            f"{found}; copy the whole directory of the export, or export again"
         )
-    return runner
-
-
-def _check_outputs(path: str, kind: Kind, outputs: Mapping[str, _Shape]) -> None:
-    """Checks that a file's outputs are those of the kind in its description."""
-    for name, shape in kind.outputs.items():
-        if name not in outputs or (shape and [*shape] != outputs[name]):
-            found = ", ".join(f"{name} {shape}" for name, shape in outputs.items())
-            raise ValueError(
-                f"{path} is of another task, or has other classes, than {DESCRIPTION_FILE} beside "
-                f"it says ({kind.task}): its outputs are {found}; copy the whole directory of the "
-                "export, or export again"
-            )

@@ -72,6 +72,7 @@ def write(served: ServedModel, directory: str, file_format: str) -> Drift:
         lambda **features: served.numbers(features), autograph=False
     ).get_concrete_function(**served.feature_specs())
     content = (to_onnx if is_onnx else _tflite)(function, file_format.endswith("_int8"))
+    # Measure before anything is written.
     sizes = (served.config, served.kind.max_seq_length, served.feature_rank)
     drift = measure_drift(served.numbers, load(content).run, *sizes)
     files.replace(os.path.join(directory, FORMATS[file_format]), content)
@@ -118,6 +119,7 @@ def to_onnx(function: Any, is_int8: bool) -> bytes:
         for size, axis in zip(tensor.type.tensor_type.shape.dim, axes, strict=False):
             if not size.HasField("dim_value"):
                 size.dim_param = axis
+    # The table of pieces is there twice: find both before quantising, which makes them differ.
     fuse_layer_norms(model.graph)
     _capture_invariants(model.graph)
     tables = _stored_twice(model.graph)
@@ -336,6 +338,7 @@ def measure_drift(
     """
     random = np.random.default_rng(0)
     largest, values = 0.0, []
+    # Compare short and longer sequences of random pieces in two segments.
     for share in _PROBE_LENGTHS:
         shape = [_PROBE_ROWS] * (rank - 1) + [max(8, int(longest * share))]
         mask = np.ones(shape, np.int32)

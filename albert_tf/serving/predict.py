@@ -180,30 +180,27 @@ class Predictor:
 def answer_lines(
     predictor: Predictor, lines: Iterable[tuple[int, str]], where: str
 ) -> Iterator[tuple[str, Answer]]:
-    """Yields each numbered line that isn't empty, and its answer; `where` is their source."""
-    for batch, error in _batches(predictor, lines, where):
+    """Yields each numbered line that isn't empty, and its answer; `where` is their source.
+
+    A line that can't be read ends them, behind the answers to those before it.
+    """
+    met: list[ValueError] = []
+
+    def texts() -> Iterator[str]:
+        try:
+            for number, line in lines:
+                if text := line.rstrip("\r\n"):
+                    if fault := predictor.fault(text):
+                        raise ValueError(f"{where}:{number}: {fault}")
+                    yield text
+        except ValueError as error:
+            met.append(error)
+
+    given = texts()
+    while batch := [*itertools.islice(given, _BATCH)]:
         yield from zip(batch, predictor(batch), strict=True)
-        if error:
-            raise error
-
-
-def _batches(
-    predictor: Predictor, lines: Iterable[tuple[int, str]], where: str
-) -> Iterator[tuple[list[str], ValueError | None]]:
-    """Yields batches of non-empty lines, without line ends, and the error after the last one."""
-    batch, met = [], None
-    try:
-        for number, line in lines:
-            if text := line.rstrip("\r\n"):
-                if fault := predictor.fault(text):
-                    raise ValueError(f"{where}:{number}: {fault}")
-                batch.append(text)
-            if len(batch) == _BATCH:
-                yield batch, None
-                batch = []
-    except ValueError as error:
-        met = error
-    yield batch, met
+    if met:
+        raise met[0]
 
 
 def load(settings: PredictionSettings) -> Predictor:

@@ -137,6 +137,7 @@ class _Observer:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         start, status, size = time.perf_counter(), 500, 0
+        # The body is read here, and handed on as one message.
         unread: list[dict[str, Any]] = []
 
         async def take() -> dict[str, Any]:
@@ -169,6 +170,7 @@ class _Observer:
                 scope, take, observe
             )
         finally:
+            # Count under the model that answered. Names that clients make up are no labels.
             seconds = time.perf_counter() - start
             name = scope.get("model", scope.get("path_params", {}).get("name"))
             model = name if name in self._models else ""

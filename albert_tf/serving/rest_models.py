@@ -108,6 +108,7 @@ class Models(dict[str, dict[str, Model]]):
         async def answer(request: Request) -> Response:
             if request.method != "POST":
                 raise HTTPException(405, "use POST", {"Allow": "POST"})
+            # The limit holds for the body as sent, and once it is decoded.
             body = await request.body()
             if len(body) > most:
                 raise too_large
@@ -123,6 +124,7 @@ class Models(dict[str, dict[str, Model]]):
                 model, rows, write = read(content, request, self)
             except ValueError as error:
                 raise HTTPException(400, str(error)) from None
+            # For the log and the metrics.
             request.scope.update(model=model.name, instances=len(rows))
             outputs = await _in_time(request, model.batcher(rows), self.settings.timeout_seconds)
             if outputs is None:

@@ -54,6 +54,7 @@ def routes(models: Models) -> list[Route]:
 def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     """Reads `inputs`, tensors of texts; the answer has the `outputs` that are asked for, or all."""
     model = models.find(**request.path_params)
+    # JSON comes first, then the binary data of all inputs, in their order.
     length = request.headers.get(_LENGTH, str(len(body)))
     if not length.isdecimal() or int(length) > len(body):
         raise ValueError(f"{_LENGTH} must be at most {len(body)}, got {length[:20]!r}")
@@ -73,6 +74,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
             raise ValueError(f"{where} must have datatype BYTES, texts, not {str(datatype)[:20]!r}")
         if not texts or not shape or len(texts) != size:
             raise ValueError(f"{where} has {len(texts)} texts, but shape {str(shape)[:80]}")
+        # An input in JSON takes none of the binary data.
         binary = binary[in_binary or 0 :]
         # The shape is [B] or [B, 1], or [B, E] if there are several texts for each row.
         is_many = name in model.inputs and model.inputs[name].rank > 1
@@ -80,6 +82,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
         starts = range(0, size, width)
         columns[name] = [texts[i : i + width] for i in starts] if is_many else texts
     rows = rest_parsing.read_columns(columns, "inputs", model.predictor, models.settings)
+    # Outputs are answered as asked, in the order asked; by default all of them.
     wanted = rest_parsing.a_list(values.get("outputs") or [*model.outputs], "outputs")
     names = [str(each.get("name") if isinstance(each, dict) else each) for each in wanted]
     if unknown := [name for name in names if name not in model.outputs]:

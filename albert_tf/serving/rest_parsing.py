@@ -157,9 +157,6 @@ def tensors(predictor: Predictor) -> tuple[dict[str, Tensor], dict[str, Tensor]]
     words = len(predictor.names) + predictor.takes_many
     (found,) = predictor.outputs([["word"] * words])
     inputs = {name: Tensor("O", rank) for name, rank in predictor.kind.text_ranks.items()}
-    return inputs, {name: _tensor(np.asarray(value)) for name, value in found.items()}
-
-
-def _tensor(value: np.ndarray) -> Tensor:
-    kind = value.dtype.kind
-    return Tensor("O" if kind in _STRINGS else kind, 1 + value.ndim)
+    arrays = {name: np.asarray(value) for name, value in found.items()}
+    codes = {name: "O" if a.dtype.kind in _STRINGS else a.dtype.kind for name, a in arrays.items()}
+    return inputs, {name: Tensor(codes[name], 1 + array.ndim) for name, array in arrays.items()}

@@ -72,17 +72,20 @@ def _stored_kind(
 ) -> Kind:
     """Returns the kind of a stored model. An option is: 1 as given, 2 as in its run, 3 default."""
     trained = kinds.find(path)
+    # The kind: a record of the run tells it, else the task and the stored head.
     known = kinds.kind_of(trained)
     if known and known.task != task:
         raise ValueError(
             f"{path} is trained for {known.task}, not for {task}: set `task` to {known.task}"
         )
     kind = known or _with_head(task, path)
+    # Its options: later ones replace earlier ones.
     options: dict[str, Any] = {"max_seq_length": config.max_position_embeddings}
     if trained:
         options |= checked_options(kind, trained.kind, f"{RUN_FILE} beside {path}")
     options |= {name: value for name, value in given.items() if name in kind.option_fields()}
     if issubclass(kind, Labelled):
+        # Its labels: one for each row of the stored head.
         count = labels.count(path) or 1
         kinds.check_outputs(path, trained, count)
         if "labels" not in given:
@@ -119,8 +122,11 @@ def serve_fitted(
     own |= {name: getattr(model, name) for name in fields if hasattr(model, name)}
     if issubclass(kind, Labelled):
         own["labels"] = _labels(model, preprocess)
-    if kind is Classify:
-        own["multilabel"] = _is_multilabel(model)
+    if kind is Classify:  # The loss tells whether a text may have several labels.
+        binary = (keras.losses.BinaryCrossentropy, keras.losses.BinaryFocalCrossentropy)
+        own["multilabel"] = model.num_labels > 1 and isinstance(
+            getattr(model, "loss", None), binary
+        )
     return in_graph(model, preprocess.vocabulary, kind(**{**own, **options}))
 
 
@@ -134,9 +140,3 @@ def _labels(model: keras.Model, preprocess: Preprocessor) -> tuple[str, ...]:
             "Preprocessor without labels"
         )
     return ()
-
-
-def _is_multilabel(model: keras.Model) -> bool:
-    """Whether a model was compiled with a multi-label loss."""
-    binary = (keras.losses.BinaryCrossentropy, keras.losses.BinaryFocalCrossentropy)
-    return model.num_labels > 1 and isinstance(getattr(model, "loss", None), binary)

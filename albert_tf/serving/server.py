@@ -115,7 +115,7 @@ def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) ->
         http="h11",
         headers=[("X-Content-Type-Options", "nosniff")],
         log_config=None,
-        log_level="error",  # Not for each request that is no HTTP.
+        log_level="error",  # Malformed requests would be warnings.
         access_log=False,
         server_header=False,
         lifespan="off",

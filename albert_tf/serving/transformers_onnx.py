@@ -71,6 +71,7 @@ def write(directory: str) -> str:
         given["token_type_ids"] = tf.where(has_types, types, second)
         return numbers({ours: tf.cast(given[name], tf.int32) for name, ours in _OURS.items()})
 
+    # Convert once for each file, and compare each with the model.
     specs = {name: tf.TensorSpec([None] * rank, tf.int64, name) for name in _OURS}
     function = theirs.get_concrete_function(**specs)
     os.makedirs(os.path.join(directory, "onnx"))

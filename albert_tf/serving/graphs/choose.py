@@ -18,8 +18,6 @@ class Chooser(ServedModel):
     choices `<int32>[B, C, S]`; or the release's examples, whose features concatenate the choices.
     It returns `logits` and `probabilities` `<float32>[B, C]` and `choice` `<int32>[B]`, from 0.
 
-    Args: see ServedModel.
-
     Source: race_utils.py, convert_single_example.
     """
 
@@ -31,7 +29,7 @@ class Chooser(ServedModel):
         return {"logits": logits, "probabilities": tf.nn.softmax(logits), "choice": choice}
 
     def answer_texts(self, context: tf.Tensor, endings: tf.Tensor) -> Features:
-        """Pairs the context with each ending, and truncates both."""
+        # Pair the context with each ending, which keeps its end, and fill up with the context.
         choices = tf.shape(endings)[1]
         of_ending = tf.repeat(tf.range(tf.size(context)), choices)
         longest = longest_ending(self.kind.max_seq_length, self.kind.max_qa_length)

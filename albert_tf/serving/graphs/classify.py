@@ -25,8 +25,6 @@ class Classifier(ServedModel):
     text are the mean or the maximum of its windows'. The other signatures answer for single
     windows.
 
-    Args: see ServedModel.
-
     Source: run_classifier.py, serving_input_receiver_fn and --threshold_to_export.
     """
 

@@ -30,8 +30,6 @@ class MaskFiller(ServedModel):
     `<string>[B, M, K]` and their `probabilities` `<float32>[B, M, K]` (padded with "" and 0),
     `pooled` `<float32>[B, H]`, `mean` `<float32>[B, H]` (over the vectors of all pieces) and
     `swapped` `<float32>[B]`, the probability that the segments are swapped.
-
-    Args: see ServedModel.
     """
 
     kind_class = Fill
@@ -55,17 +53,16 @@ class MaskFiller(ServedModel):
         return {name: outputs[name] for name in ("masked_lm_logits", "sequence_output", *kept)}
 
     def answer_texts(self, text: tf.Tensor) -> Features:
-        """Splits the text at each [MASK], then the parts into pieces.
-
-        Text after [MASK] without a space continues its word.
-        """
+        """Splits the text at each [MASK], then the parts into pieces."""
         parts = tf.strings.split(text, MASK)
         ids = self.tokenizer.first(parts.values, self.kind.max_seq_length)
+        # Text that follows [MASK] without a space continues its word: its first piece has no space.
         has_space = tf.strings.regex_full_match(parts.values, f"(?s){SPACES}.*")
         glued = of_rows(ids, (places(parts) > 0) & ~has_space) & (places(ids) == 0)
         shift = tf.where(glued, len(self.pieces), 0)
         values, origins, _ = self._glued.lookup(ids.values + shift)
         ids = with_origins(ids, values, origins)
+        # Join the parts with [MASK] between them: one before each, without the first.
         masks = tf.fill([ids.nrows(), 1], self.mask_id)
         ids = parts.with_values(tf.concat([masks, ids], axis=1)).merge_dims(1, 2)
         return self.run(self.builder.single(ids[:, 1:]))
@@ -77,9 +74,11 @@ class MaskFiller(ServedModel):
         rows = from_rows(columns, masked[:, 0], tf.shape(is_mask, tf.int64)[0])
         positions = rows.to_tensor()
         outputs = self.apply({**features, "masked_lm_positions": positions})
+        # The best pieces of each [MASK]; texts with fewer of them than others are padded.
         probabilities = tf.nn.softmax(outputs["masked_lm_logits"])
         probabilities, ids = tf.math.top_k(probabilities, self.kind.top_k)
         there = tf.sequence_mask(rows.row_lengths(), tf.shape(positions)[1])[:, :, None]
+        # The mean vector of all positions but padding.
         keep = tf.cast(features["input_mask"], tf.float32)[:, :, None]
         sequence = tf.cast(outputs["sequence_output"], tf.float32)
         answers = {

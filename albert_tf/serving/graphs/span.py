@@ -26,8 +26,6 @@ class QuestionAnswerer(ServedModel):
     threshold it adds `null_odds` `<float32>[B]`: where they are not below the threshold, the
     `answer` is "". The other signatures return the model's outputs.
 
-    Args: see ServedModel.
-
     Source: squad_utils.py, convert_examples_to_features and write_predictions_v1 and _v2.
     Differs: no answer is "", not "empty". Equal answers are merged among the N best.
     """
@@ -44,17 +42,19 @@ class QuestionAnswerer(ServedModel):
         return self.apply({**features, "p_mask": 1 - tf.cast(may_answer, tf.int32)})
 
     def answer_texts(self, question: tf.Tensor, context: tf.Tensor) -> Features:
-        """Scores all windows, and takes the best answers of any of them."""
+        # Read all windows on all contexts.
         query = self.tokenizer.first(question, self.kind.max_query_length)
         pieces = self.tokenizer(context)
         windows = make_windows(query, pieces, self.kind.max_seq_length, self.kind.doc_stride)
         always = tf.ones_like(windows.examples, tf.bool)
         queries = tf.gather(query, windows.examples)
         outputs = run_in_parts(self.run, self.builder.join(queries, windows.ids, always))
+        # Rank the spans of each question's windows.
         spans = self._beam(outputs) if self.kind.has_beam else self._pairs(outputs)
         answers, best = self._best(windows, pieces, tf.size(question), *spans)
         if not self.kind.may_be_impossible:
             return answers
+        # Null odds are the least of all windows, for a linear head less the best answer's score.
         if self.kind.has_beam:
             odds = outputs["cls_logits"]
         else:
@@ -103,6 +103,7 @@ class QuestionAnswerer(ServedModel):
         scores: tf.Tensor,
     ) -> tuple[Features, tf.Tensor]:
         """Returns the best answers to each question, and the score of the best `<float32>[B]`."""
+        # Keep spans within the context, of allowed length, that start where this window counts.
         firsts, lasts = starts - windows.offsets[:, None], ends - windows.offsets[:, None]
         width = windows.widths[:, None]
         valid = (firsts >= 0) & (firsts <= lasts) & (lasts < width)
@@ -129,6 +130,7 @@ class QuestionAnswerer(ServedModel):
             of_examples(first_piece, 0),
             of_examples(last_piece, 0),
         )
+        # Merge equal texts, and normalise over the N best.
         texts = _texts(pieces, first_piece, last_piece, scores > _IMPOSSIBLE)
         scores, order = tf.math.top_k(_without_repeats(texts, scores), self.kind.n_best_size)
         texts = tf.where(scores > _IMPOSSIBLE, tf.gather(texts, order, batch_dims=1), "")
@@ -163,6 +165,7 @@ def make_windows(
     query: tf.RaggedTensor, pieces: Pieces, max_seq_length: int, doc_stride: int
 ) -> Windows:
     """Cuts contexts into windows that fit beside their questions, `<int32>[B, (Q)]`."""
+    # The question leaves this room in each sequence of its example.
     room = max_seq_length - 3 - tf.cast(query.row_lengths(), tf.int32)
     examples, widths, flat = cut(pieces.ids, room, doc_stride)
     of_window, places = ranges(widths)

@@ -24,8 +24,6 @@ class Tagger(ServedModel):
     bytes that are not UTF-8), and `probabilities` `<float32>[B, E]`, of an entity the mean of its
     words'. All are padded, with "" and 0. The other signatures return `logits` and `probabilities`
     `<float32>[B, S, C]`.
-
-    Args: see ServedModel.
     """
 
     kind_class = Tag
@@ -53,19 +51,21 @@ class Tagger(ServedModel):
         return {"logits": logits, "probabilities": tf.nn.softmax(logits)}
 
     def answer_texts(self, text: tf.Tensor) -> Features:
-        """Tags words, and makes entities of them."""
+        # Choose the likeliest tag of each word.
         words = self.split_words(text)
         probabilities = self._of_words(words)
         chosen = tf.argmax(probabilities, axis=1, output_type=tf.int32)
         best = tf.reduce_max(probabilities, axis=1)
         rows = rows_of(words.starts)
         starts, ends = words.starts.values, words.ends.values
+        # Merge the words of each entity.
         if self._are_entities:
             begins, entities = self._entities(chosen, rows)
             count = tf.reduce_sum(tf.cast(begins, tf.int32))
             starts, rows, chosen = (tf.boolean_mask(v, begins) for v in (starts, rows, chosen))
             ends = tf.math.unsorted_segment_max(ends, entities, count)
             best = tf.math.unsorted_segment_mean(best, entities, count)
+        # Pad the spans of each text to the largest number of them.
         strings = words.texts(rows, starts, ends)
         texts, kinds = ("entities", "types") if self._are_entities else ("words", "tags")
         flat: dict[str, tuple[tf.Tensor, Any]] = {
@@ -86,6 +86,7 @@ class Tagger(ServedModel):
         room = self.kind.max_seq_length - 2
         starts = words.starts
         strings = words.texts(rows_of(starts), starts.values, words.ends.values)
+        # Split each word by itself, and read as many words at once as fit into a window.
         ids = self.tokenizer.first(strings, room)
         lengths = tf.cast(ids.row_lengths(), tf.int32)
         firsts, limits = make_word_windows(starts.with_values(lengths), room)

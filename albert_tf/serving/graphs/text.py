@@ -280,10 +280,12 @@ class Normalizer:
         if self._collapse_spaces:
             codes, stays = _collapse(codes)
             codes, sources, ends = (keep(rows, stays) for rows in (codes, sources, ends))
+        # Replace each character, and keep track of its origin.
         codes, origins = self._changed.replace(codes)
         sources, ends = (
             codes.with_values(tf.gather(rows.values, origins)) for rows in (sources, ends)
         )
+        # Sigmas are rare: only lower-case them if there are any.
         if self._sigmas:
             found = tf.reduce_any(codes.values == ord(SIGMA))
             lowered = tf.cond(

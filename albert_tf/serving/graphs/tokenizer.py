@@ -82,6 +82,7 @@ class _Graph(tf.Module):
             return first(self.ids_of(self.clean(texts)), most)
 
         def ids_of(sizes: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+            # The last word of a head may be cut: leave it out, unless it is too long to end soon.
             heads = self.clean(tf.strings.substr(texts, 0 * sizes, sizes, "UTF8_CHAR"))
             words = tf.strings.regex_replace(heads, "(^| )[^ ]*$", "", replace_global=False)
             ends = tf.strings.length(words, "UTF8_CHAR")
@@ -97,6 +98,7 @@ class _Graph(tf.Module):
             ids, known = ids_of(sizes)
             return tf.where(known, sizes, sizes * GROWTH), ids, known
 
+        # Read longer heads of the texts until all have enough pieces or are read whole.
         sizes = tf.fill(tf.shape(texts), CHARACTERS_PER_PIECE * most)
         # Placeholder: the first iteration replaces it.
         ids = tf.RaggedTensor.from_row_lengths(sizes, tf.ones_like(sizes, tf.int64), validate=False)
@@ -162,6 +164,7 @@ def _comma_splits(vocabulary: Vocabulary, content: bytes) -> list[list[tuple[int
         if not ends_in_digit_comma(piece):
             splits.append([(i, 0)])
             continue
+        # The release splits the digits again, and puts the comma behind them.
         parts = processor.encode(piece[:-1].replace(SPACE_MARK, ""), out_type=str)
         lengths = [len(part.replace(SPACE_MARK, "").encode()) for part in parts]
         following = [sum(lengths[k + 1 :]) + 1 for k in range(len(parts))]
