@@ -94,7 +94,7 @@ def test_counts_are_remembered_until_a_file_changes(files, tmp_path, monkeypatch
     runs.write_records(tmp_path / "a.tfrecord", runs.examples(3))
     assert count([path, files[0]], cache) == [3, 13]
     assert read[2:] == [path]
-    # Of the same size, but written again.
+    # The same size, but written again.
     os.utime(path, ns=(1, 1))
     assert count([path], cache) == [3]
     assert read[3:] == [path]

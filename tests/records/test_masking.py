@@ -240,7 +240,7 @@ def test_masked_pieces_become_mask_stay_or_change_to_any_piece(mask, random):
 
 
 def test_a_third_of_the_tokens_are_masked():
-    """Of 29 tokens 0.3 are 8.7: 9 in each row, all words as likely."""
+    """0.3 of 29 tokens are 8.7: 9 in each row, all words as likely."""
     batch = _batch(5_003, 31, start_prob=1.0)
     masked = _mask(batch, _settings(masked_lm_prob=0.3, ngram=1))
     assert (masked["masked_lm_weights"].sum(1) == 9).all()

@@ -49,7 +49,7 @@ def test_old_pieces_keep_their_ids_and_new_ones_follow(tokenizers):
 
 
 def test_text_changes_only_where_a_new_piece_is(tokenizers, golden):
-    """Of 4,592 lines: those whose split changed have a new piece in it, and fewer pieces."""
+    """Lines whose split changed, of 4,592, have a new piece in it, and fewer pieces."""
     old, new = tokenizers
     lines = (golden / "pretrain_data/text.txt").read_text(encoding="utf-8").splitlines()
     odd = ["日本 (1990, $5) – ℵ", "λβ é ★", "[MASK] <pad> q z j x", "a" * 3000, ""]

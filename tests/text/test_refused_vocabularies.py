@@ -56,7 +56,7 @@ def added(theirs, text, **flags):
 
 # Files, a call, and words of its error's message, which is one line.
 REFUSED = [
-    # What makes a tokenizer.
+    # Files of a tokenizer.
     ({}, lambda here: Tokenizer(), FILES),
     ({}, lambda here: Tokenizer("a", "b"), FILES),
     ({}, pieces, f"{SPM} exist"),

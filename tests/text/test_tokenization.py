@@ -33,8 +33,27 @@ def read_jsonl(path):
         return [json.loads(line) for line in file]
 
 
-def assert_same_as_release(tokenizer, rows):
+@pytest.fixture
+def chinese(tmp_path):
+    return Tokenizer(vocab_file=word_pieces(tmp_path, *CHINESE[5:]))
+
+
+@pytest.mark.parametrize(
+    ("name", "pieces", "lower"),
+    [
+        ("en_small.jsonl", "en_small", True),
+        ("en30k.jsonl", "en30k", True),
+        ("en30k_nolower.jsonl", "en30k", False),
+    ],
+)
+def test_ids_and_starts_of_words_equal_the_release(golden, request, name, pieces, lower):
+    rows = read_jsonl(golden / "tokenization" / name)
     assert len(rows) == 386
+    for row in rows:
+        assert preprocess_text(row["text"], lower=lower) == row["preprocessed"]
+    small = golden / "spm" / "en_small.model"
+    model = small if pieces == "en_small" else request.getfixturevalue("spm_30k")
+    tokenizer = Tokenizer(model, do_lower_case=lower)
     for row in rows:
         preprocessed = tokenizer.preprocess(row["text"])
         tokens = tokenizer.tokenize(preprocessed)
@@ -43,24 +62,10 @@ def assert_same_as_release(tokenizer, rows):
         assert tokens == row["tokens"], row["text"]
         assert ids == row["ids"], row["text"]
         assert tokenizer.encode(row["text"]) == ids, row["text"]
-
-
-def assert_same_word_starts(tokenizer, path):
-    expected = json.loads(path.read_text())
+    expected = json.loads((golden / f"tokenization/is_start_piece_{pieces}.json").read_text())
     starts = tokenizer.word_starts()
-    assert starts.dtype == bool
-    assert starts.shape == (expected["vocab_size"],)
+    assert starts.dtype == bool and starts.shape == (expected["vocab_size"],)
     assert np.flatnonzero(~starts).tolist() == expected["continuation_ids"]
-
-
-@pytest.fixture
-def chinese(tmp_path):
-    return Tokenizer(vocab_file=word_pieces(tmp_path, *CHINESE[5:]))
-
-
-def test_small_vocabulary_equals_release(golden, tokenizer):
-    assert_same_as_release(tokenizer, read_jsonl(golden / "tokenization" / "en_small.jsonl"))
-    assert_same_word_starts(tokenizer, golden / "tokenization" / "is_start_piece_en_small.json")
 
 
 def test_of_two_splits_with_one_score_it_takes_the_originals(golden, tokenizer):
@@ -73,57 +78,29 @@ def test_of_two_splits_with_one_score_it_takes_the_originals(golden, tokenizer):
 
 
 @pytest.mark.parametrize(
-    ("name", "do_lower_case"), [("en30k.jsonl", True), ("en30k_nolower.jsonl", False)]
-)
-def test_30k_vocabulary_equals_release(golden, spm_30k, name, do_lower_case):
-    tokenizer = Tokenizer(spm_model_file=spm_30k, do_lower_case=do_lower_case)
-    assert_same_as_release(tokenizer, read_jsonl(golden / "tokenization" / name))
-    assert_same_word_starts(tokenizer, golden / "tokenization" / "is_start_piece_en30k.json")
-
-
-@pytest.mark.parametrize(
-    ("name", "lower"),
-    [("en30k.jsonl", True), ("en30k_nolower.jsonl", False), ("en_small.jsonl", True)],
-)
-def test_preprocess_text_equals_release(golden, name, lower):
-    for row in read_jsonl(golden / "tokenization" / name):
-        assert preprocess_text(row["text"], lower=lower) == row["preprocessed"]
-
-
-@pytest.mark.parametrize(
-    ("text", "pieces"),
+    ("vocabulary", "text", "pieces"),
     [
-        # Of superfluous spaces, those between words go to the piece after them.
-        ("  Big  cats  here. ", "Big| |cat|s|  here|."),
+        # Superfluous spaces between words go to the piece after them.
+        ("tokenizer", "  Big  cats  here. ", "Big| |cat|s|  here|."),
         # A character of several letters belongs to all pieces that hold some.
-        ("so ﬁne ¼ it", "so| ﬁne| ¼|¼|¼| it"),
-        ("Cafe\u0301 \u0301open", "Ca|f|e\u0301| \u0301open"),
-        ("In 1990, 2,0", "In| 1990|,| 2|,|0"),
-        ("한국어 ﾊﾞ", "|한국어| |ﾊﾞ"),
-        ("\u0301 ", None),
+        ("tokenizer", "so ﬁne ¼ it", "so| ﬁne| ¼|¼|¼| it"),
+        ("tokenizer", "Cafe\u0301 \u0301open", "Ca|f|e\u0301| \u0301open"),
+        ("tokenizer", "In 1990, 2,0", "In| 1990|,| 2|,|0"),
+        ("tokenizer", "한국어 ﾊﾞ", "|한국어| |ﾊﾞ"),
+        ("tokenizer", "\u0301 ", None),
+        ("chinese", "Cafe\u0301, unaffable\u200b 中国!", "Cafe\u0301|,|un|aff|able|中|国|!"),
+        # An unknown word is known by its place.
+        ("chinese", "The [un]kempt  xyz\n202", "The|[|un|]|kempt|xyz|2|0|2"),
+        ("chinese", "ΟΔΟΣ. \ufeff豈", "ΟΔΟ|Σ|.|豈"),
     ],
 )
-def test_pieces_know_their_characters(tokenizer, text, pieces):
+def test_pieces_know_their_characters(request, vocabulary, text, pieces):
     """The release aligns the texts: these cases agree, but for marks and what it drops."""
+    tokenizer = request.getfixturevalue(vocabulary)
     ids, offsets = tokenizer.encode_with_offsets(text)
     assert ids == tokenizer.encode(text)
     found = [text[start:end] for start, end in offsets]
     assert found == ([] if pieces is None else pieces.split("|"))
-
-
-@pytest.mark.parametrize(
-    ("text", "pieces"),
-    [
-        ("Cafe\u0301, unaffable\u200b 中国!", "Cafe\u0301|,|un|aff|able|中|国|!"),
-        # An unknown word is known by its place.
-        ("The [un]kempt  xyz\n202", "The|[|un|]|kempt|xyz|2|0|2"),
-        ("ΟΔΟΣ. \ufeff豈", "ΟΔΟ|Σ|.|豈"),
-    ],
-)
-def test_pieces_of_wordpiece_know_their_characters(chinese, text, pieces):
-    ids, offsets = chinese.encode_with_offsets(text)
-    assert ids == chinese.encode(text)
-    assert [text[start:end] for start, end in offsets] == pieces.split("|")
 
 
 def test_bytes_are_read_as_utf8_and_broken_bytes_dropped(tokenizer, chinese):

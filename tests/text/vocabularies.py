@@ -4,11 +4,10 @@ import base64
 import io
 import json
 import re
-import struct
 
 import sentencepiece
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-from albert_tf.storage import protobuf
 from tests import tiny
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -17,7 +16,6 @@ SENTENCES = [f"the ship {i} saw the harbour of {i * 7919}" for i in range(200)]
 # The release's special pieces.
 _RELEASE = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1}
 _RELEASE |= {"control_symbols": ["[CLS]", "[SEP]", "[MASK]"], "hard_vocab_limit": False}
-_NORMAL, _USER_DEFINED = 1, 4
 
 
 def trained(sentences=SENTENCES, **options) -> bytes:
@@ -39,16 +37,14 @@ def replace(kind: str, old: str, new: str) -> dict:
 
 def steps_of(model: bytes, lower: bool) -> list[dict]:
     """Returns the steps of the normalizer that transformers writes."""
-    (normalizer,) = (
-        dict(protobuf.fields(value)) for number, value in protobuf.fields(model) if number == 3
-    )
+    table = ModelProto.FromString(model).normalizer_spec.precompiled_charsmap
     return [
         replace("String", "``", '"'),
         replace("String", "''", '"'),
         {"type": "NFKD"},
         {"type": "StripAccents"},
         *([{"type": "Lowercase"}] if lower else []),
-        {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(normalizer[2]).decode()},
+        {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(table).decode()},
         replace("Regex", " {2,}", " "),
     ]
 
@@ -58,19 +54,14 @@ def their_tokenizer(model: bytes, lower: bool = True) -> dict:
 
     It takes 100 from the score of a piece that ends in a digit and a comma.
     """
-    found = [
-        dict(protobuf.fields(value)) for number, value in protobuf.fields(model) if number == 1
-    ]
-    texts = [piece[1].decode() for piece in found]
-    scores = [struct.unpack("<f", piece[2].to_bytes(4, "little"))[0] for piece in found]
-    kinds = [piece.get(3, _NORMAL) for piece in found]
+    pieces = ModelProto.FromString(model).pieces
     added = [
-        {"id": i, "content": text, "special": kind != _USER_DEFINED}
-        for i, (text, kind) in enumerate(zip(texts, kinds, strict=True))
-        if kind != _NORMAL
+        {"id": i, "content": each.piece, "special": each.type != each.USER_DEFINED}
+        for i, each in enumerate(pieces)
+        if each.type != each.NORMAL
     ]
-    rows = zip(texts, scores, strict=True)
-    vocab = [[text, score - 100 * bool(re.search(r"\d,$", text))] for text, score in rows]
+    lost = [100 * bool(re.search(r"\d,$", each.piece)) for each in pieces]
+    vocab = [[each.piece, each.score - less] for each, less in zip(pieces, lost, strict=True)]
     return {
         "added_tokens": added,
         "normalizer": {"type": "Sequence", "normalizers": steps_of(model, lower)},
