@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from albert_tf.storage import files
@@ -31,14 +31,6 @@ def class_names(feature: Any) -> tuple[str, ...]:
     while member("_type") in ("List", "LargeList", "Sequence"):
         feature = member("feature")
     return tuple(member("names")) if member("_type") == "ClassLabel" else ()
-
-
-def class_names_in(path: str) -> Mapping[str, tuple[str, ...]]:
-    """Returns the names of ids, by column, that a file has; of other formats, none."""
-    if not path.lower().endswith(ENDING):
-        return {}
-    with ParquetFile(path) as file:
-        return file.class_names
 
 
 class ParquetFile:

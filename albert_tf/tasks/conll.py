@@ -210,7 +210,7 @@ def _is_numbered(rows: Sequence[tuple[int, list[str]]]) -> bool:
 
 
 def _of_objects(path: str) -> Iterator[_Sentence]:
-    names = parquet_files.class_names_in(path)
+    names = table.stored_class_names(path)
     for number, row in table.table_records(path, (), (*_TOKENS, *_LABELS)):
         where = f"{path}:{number}"
         words = _strings(row, next((x for x in _TOKENS if x in row), _TOKENS[0]), where)

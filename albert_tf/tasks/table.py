@@ -193,10 +193,18 @@ class TableSettings(Settings):
         return [self.text_column, *pair, *([self.label_column] if labelled else [])]
 
 
+def stored_class_names(path: str) -> Mapping[str, tuple[str, ...]]:
+    """Returns the names of the ids in each column, which only a .parquet file can hold."""
+    if not path.lower().endswith(parquet_files.ENDING):
+        return {}
+    with parquet_files.ParquetFile(path) as file:
+        return file.class_names
+
+
 def _class_names(path: str, settings: TableSettings) -> tuple[str, ...]:
     """Returns the names of the classes if the file's labels are ids; () if unknown."""
     files.check_file(path)
-    return settings.label_names or parquet_files.class_names_in(path).get(settings.label_column, ())
+    return settings.label_names or stored_class_names(path).get(settings.label_column, ())
 
 
 def find_labels(path: str, settings: TableSettings, several: bool = False) -> tuple[str, ...]:
