@@ -1,4 +1,4 @@
-"""What train_step.py measures: each function builds one contestant and returns its step.
+"""The contestants of train_step.py: each function builds one and returns its training step.
 
 A step is one update of ALBERT-base v2 (dropout 0, V = 30,000): forward and backward pass, clip to a
 global norm of 1, AdamW. It returns when the update is done. Each framework is imported only by its

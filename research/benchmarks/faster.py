@@ -1,4 +1,4 @@
-"""What a text costs and how to halve that: fewer layers, a teacher, eight bits, and all of them.
+"""Measures the cost of a text with fewer layers, a teacher, eight bits, and all of them.
 
     make bench-faster ARGS='--checkpoint albert_small --glue glue'
 
@@ -38,7 +38,7 @@ BASE = "albert_base_v2"
 
 
 class Task(NamedTuple):
-    """What is trained, and how it is judged."""
+    """A task to train on, and how it is judged."""
 
     name: str
     max_seq_length: int
@@ -61,7 +61,7 @@ TASKS = (
 )
 
 
-# Of the 67,349 of SST-2, more than a run reads, a teacher need not read all.
+# A teacher need not predict all 67,349 examples of SST-2: a run reads fewer.
 _MOST_EXAMPLES = 12_800
 
 
@@ -93,7 +93,7 @@ class Run(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What all runs share.
+    """The files and settings that all runs share.
 
     Attributes:
       checkpoint: What albert-finetune begins with.

@@ -70,7 +70,7 @@ SCRIPTS = {
 FACTS_TAKE, FACT_TAKES = 75.0, 10.0
 EXPECTED = {PLAIN: 60.0, WHERE_TIME_GOES: 75.0, COMPILED: 75.0, EAGER: 45.0, "run_": 90.0}
 EXPECTED |= dict.fromkeys(BESIDE_CPU.values(), 75.0) | {OURS: 60.0}
-# Of the largest value, and of losses of about 10: what more than rounding would exceed.
+# Limits of differences, relative to the largest value or to losses of about 10: rounding is less.
 NEAR = {"float32": 1e-4, "bfloat16": 2**-5}
 NEAR_LOSS = {"float32": 1e-3, "bfloat16": 0.05}
 LOWERS, ON_A_CPU = "lowers for CUDA", "a CPU, as lowered for CUDA"
@@ -333,7 +333,7 @@ def print_facts(seconds: float, rehearses: bool) -> tuple[str, list[tuple[str, b
     for left, name in zip((len(FACTS) - i for i in range(len(FACTS))), FACTS, strict=True):
         share = max(1.0, (end - time.monotonic()) / left)
         try:
-            # What it has found comes back if it ends by itself.
+            # A process returns its findings if it ends by itself, so it gets a little less time.
             device, found = _process(rehearses, "facts", name, share - FACT_TAKES, timeout=share)
         except (Exception, SystemExit) as error:
             found = [("all", _why(error))]
@@ -431,7 +431,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     device, told = ON_A_CPU if args.rehearse else "one device", []
     if not args.only:
         device, told = print_facts(min(FACTS_TAKE, 60 * args.minutes), args.rehearse)
-    # What lines took, and were expected to: the next is expected to be as slow.
+    # The seconds that lines took, and were expected to take: expect the next to be as slow.
     took, thought = 0.0, 0.0
     for line in lines(list(args.models), args.shapes):
         if args.only not in line.name:

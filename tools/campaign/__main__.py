@@ -1,9 +1,9 @@
-"""Tries to lose, hang and confuse the scripts: python -m tools.campaign --help.
+"""Tries to break the scripts: python -m tools.campaign --help.
 
 Programs are killed at random moments and restarted, every type of input file is damaged, disks fill
-up, one of two workers is lost, a model gets many requests at once. Defects are a traceback, a
+up, one of two workers is lost, and a model gets many requests at once. A defect is a traceback, a
 refusal that doesn't name its file, a hang, a crash, gigabytes of memory, output that differs from
-an undisturbed run's, or a damaged file that was accepted though the damage is detectable.
+that of an undisturbed run, or a damaged file that is accepted although the damage is detectable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tools.campaign import disk, exports, kills, mutations, programs
 from tools.campaign.outcomes import Tally
 from tools.campaign.processes import CONTEXT
 
-# The parts, and their shares of `--minutes`; what one leaves is for those after it.
+# The parts and their shares of `--minutes`; a part that ends early leaves its time to later ones.
 _PARTS = {"mutations": 8, "kills": 6, "disk": 4, "workers": 1, "predictions": 1}
 _PRELOADED = ["tensorflow", "keras", "tensorboard", "tools.campaign.mutations"]
 
@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
         "--minutes",
         type=float,
         default=math.inf,
-        help="Begin nothing after so many minutes, of which each part has its share. What was not "
+        help="Begin nothing after so many minutes; each part has a share of them. Whatever was not "
         "reached is printed, also after SIGTERM or Ctrl-C.",
     )
     parser.add_argument(
@@ -62,13 +62,13 @@ def _chosen(part: str, names: list[str], only: list[str] | None) -> list[str]:
     if not only or part in only:
         named = [name for name in names if only and name in only]
         return named or names
-    # Programs are killed unless a part is named.
+    # A name alone means damage for a type of file, and kills for a program.
     alone = part == "mutations" or (part == "kills" and not set(only) & set(_PARTS))
     return [name for name in names if name in only] if alone else []
 
 
 def _run(args: argparse.Namespace, tally: Tally, folder: pathlib.Path) -> list[str]:
-    """Runs the chosen parts; returns what they did not reach."""
+    """Runs the chosen parts; returns the subjects that they did not reach."""
     files = _chosen("mutations", list(mutations.FILE_TYPES), args.only)
     killed, full = (_chosen(part, _programs(), args.only) for part in ("kills", "disk"))
     run = {
@@ -78,7 +78,7 @@ def _run(args: argparse.Namespace, tally: Tally, folder: pathlib.Path) -> list[s
         "workers": lambda folder, _: kills.lose_workers(tally, folder),
         "predictions": lambda folder, _: exports.predict_concurrently(tally, folder),
     }
-    # What there must be outcomes of, at least.
+    # The subjects that need at least one outcome.
     wanted = {
         "mutations": files,
         "kills": kills.subjects(killed),
@@ -108,7 +108,7 @@ def main() -> None:
         known = "; ".join((*_PARTS, *_programs(), *mutations.FILE_TYPES))
         sys.exit(f"error: --only must name any of {known}, not {', '.join(sorted(unknown))}")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    # The tracker that removes the semaphores of killed pools would warn of them at the end.
+    # Python's resource tracker removes the semaphores of killed pools, and would warn at the end.
     os.environ.setdefault("PYTHONWARNINGS", "ignore:resource_tracker:UserWarning")
     CONTEXT.set_forkserver_preload(_PRELOADED)
     tally, since = Tally(), time.monotonic()
@@ -122,7 +122,7 @@ def main() -> None:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="campaign"))
     try:
         left_out = _run(args, tally, folder)
-    finally:  # A signal may have stopped processes that it needs.
+    finally:  # A signal may also have stopped the campaign's processes: print the table first.
         print(*tally.lines(), sep="\n")
     if left_out:
         print(f"not reached: {'; '.join(left_out)}")

@@ -1,7 +1,7 @@
-"""Programs on a full disk, or one that is read-only, and again once there is room.
+"""Runs programs on full or read-only disks, and again once there is room.
 
-Root gets a small tmpfs. Others get a limit on the size of each file (RLIMIT_FSIZE), which tests
-less: not what becomes of many small files.
+Root gets a small tmpfs. Other users get a limit on the size of each file (RLIMIT_FSIZE), which does
+not test many small files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ROOM = 1 << 30
 
 
 def run(tally: Tally, names: list[str], folder: pathlib.Path, is_over: Callable[[], bool]) -> str:
-    """Runs each program on disks of several sizes; returns what a full disk was."""
+    """Runs each program on disks of several sizes; returns how a full disk was made."""
     mounts = _can_mount(folder)
 
     def count(program: Program) -> None:
@@ -48,7 +48,7 @@ def _on_disks(program: Program, folder: pathlib.Path, mounts: bool) -> Iterator[
     out = folder / "undisturbed"
     files = [path.stat().st_size for path in out.rglob("*") if path.is_file()]
     attempt = _on_small_disk if mounts else _with_small_files
-    # Root may write to any folder, but to no disk that is mounted so.
+    # Permissions don't stop root, but a read-only mount does.
     if mounts:
         yield 0, _on_small_disk(one, folder / "readonly", 0)
     for share in _SHARES:
@@ -103,7 +103,7 @@ def _with_small_files(one: kills.Undisturbed, place: pathlib.Path, size: int) ->
 
 
 def _limited(main, size: int, arguments: list[str]) -> None:
-    # The limit holds for the log, too, which is not part of the attempt and empty at first.
+    # The limit also applies to the log, which the attempt is not about: leave room for it.
     log_size = os.fstat(1).st_size + (1 << 16)
     resource.setrlimit(resource.RLIMIT_FSIZE, (max(size, log_size),) * 2)
     main(arguments)

@@ -1,4 +1,4 @@
-"""Exported models: damaged, and under concurrent requests, which must get what one alone gets."""
+"""Exported models: damaged ones, and concurrent requests, which must get the usual answers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _arguments(folder: pathlib.Path, out: pathlib.Path) -> list[str]:
 
 
 def _predict_in_threads(arguments: list[str]) -> None:
-    """Prints one thread's answer, if all threads get the same."""
+    """Prints whether all threads get the answers that a single thread gets."""
     directory = arguments[0].removeprefix("--model=")
     predictor = predict.load_exported(directory)
     alone = predictor(_LINES)
@@ -94,7 +94,7 @@ _THREADED = Program("predict in threads", _predict_in_threads, _make_requests, _
 
 
 def predict_concurrently(tally: Tally, folder: pathlib.Path) -> None:
-    """Asks from processes, then from threads of one."""
+    """Asks from several processes, then from several threads of one process."""
     folder.mkdir(parents=True)
     _make_requests(folder)
     flags = _arguments(folder, folder)

@@ -1,4 +1,4 @@
-"""Types of files: who reads each, how it is damaged, who judges the result."""
+"""Types of files: how each is made, damaged, read, and how the result is judged."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tools.campaign import outcomes
 from tools.campaign.mutators import Mutator
 from tools.campaign.outcomes import Outcome
 
-# Memory that reading a file of a few kilobytes may take.
+# Reading a file of a few kilobytes must not take more memory.
 _MOST_BYTES = 2 << 30
 
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """An accepted file, for a judge.
+    """An accepted file, to be judged.
 
     Attributes:
       before: The file's bytes, intact.
@@ -67,12 +67,12 @@ class FileType:
 
 
 def same(evidence: Evidence) -> str | None:
-    """Judges files with checksums over all that matters: any other result is wrong."""
+    """Judges files whose checksums cover everything: any other result is wrong."""
     return None if evidence.result == evidence.expected else "read with other content"
 
 
 def part(evidence: Evidence) -> str | None:
-    """Judges files of items with their own checksums: each must be one of the intact file's."""
+    """Judges files whose items have checksums of their own: the intact file must have each item."""
     known = set(evidence.expected)
     return None if known.issuperset(evidence.result) else "has an item that the intact file lacks"
 
@@ -88,13 +88,13 @@ class Bench:
         patterns = (file_type.targets or file_type.name).split()
         self._files = sorted({path for each in patterns for path in self._whole.rglob(each)})
         assert self._files, f"{file_type.name}: nothing to damage"
-        # Always in the same place: some results contain their path.
+        # Read the intact files in the same place as the damaged ones: some results have a path.
         self._restore()
         outcome, self._expected = self._read()
         assert outcome is None, f"{file_type.name}: the intact file is refused: {outcome}"
 
     def attempt(self, number: int) -> tuple[str, Outcome]:
-        """Damages a file and reads it; returns how, and the outcome."""
+        """Damages a file and reads it; returns how it was damaged, and the outcome."""
         rng = random.Random(f"{self._seed} {self._type.name} {number}")
         original = rng.choice(self._files)
         path = self._work / original.relative_to(self._whole)
@@ -116,7 +116,7 @@ class Bench:
             evidence = Evidence(before, after, self._expected, result, path.name)
             try:
                 fault = self._type.judge(evidence)
-            except Exception as error:  # The judge reads the file, too, which may be anything.
+            except Exception as error:  # The judge reads the damaged file, too.
                 fault = f"the check can't read it: {error!r}"[:300]
             outcome = Outcome(outcomes.WRONG, fault) if fault else Outcome(outcomes.ACCEPTED)
         return how, outcome

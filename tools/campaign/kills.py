@@ -1,6 +1,6 @@
-"""Programs stopped at random moments, repeatedly, that must produce the same bits in the end.
+"""Stops programs repeatedly at random moments; in the end they must have made the same bits.
 
-And two workers, one of which is lost: the other must exit, and say which.
+Also kills one of two workers: the other one must exit, and name the lost one.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from tools.campaign import outcomes, processes, programs
 from tools.campaign.outcomes import Outcome, Tally
 from tools.campaign.processes import Program, Running
 
-# As a scheduler or a user would; to files, SIGKILL is a crash of the machine.
+# Signals of schedulers and users. For files, SIGKILL is like a crash of the machine.
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGKILL)
-# By then a run that was asked to stop must be gone; many may share one processor.
+# A run must have stopped by then, even if many share one processor.
 _STOP_SECONDS = 90.0
-# Where a life's kills fall, in turn; the next life begins with the next one.
+# Places of a life's kills, in turn; the next life begins with the next place.
 _BEFORE, _INSIDE, _AFTER = "before a save", "in a save", "after a save"
 _PLACES = (_BEFORE, _INSIDE, _AFTER, _AFTER)
-# In which a worker must notice that the other one is lost.
+# A worker must have noticed the loss of the other one by then.
 _LOSS_SECONDS = 180.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Undisturbed:
-    """What a program leaves in `results` when undisturbed, and when it had made each save."""
+    """An undisturbed run of a program: its results, and the seconds until each save."""
 
     program: Program
     inputs: pathlib.Path
@@ -44,7 +44,7 @@ class Undisturbed:
     moments: Mapping[int, float]
 
     def seconds_from(self, save: int) -> float:
-        """How long it takes from a save to the next one, or to the end."""
+        """Returns the seconds from a save to the next one, or to the end."""
         later = (seconds for number, seconds in self.moments.items() if number > save)
         return min(later, default=self.seconds) - self.moments.get(save, 0.0)
 
@@ -76,7 +76,7 @@ def _places(program: Program) -> list[str]:
 
 
 def subjects(names: list[str]) -> list[str]:
-    """What there should be outcomes of when programs were killed wherever they can be."""
+    """Returns the subjects of programs that are killed at every place where they can be."""
     chosen = [program for program in programs.PROGRAMS if program.name in names]
     return [f"kills {place}, {each.name}" for each in chosen for place in _places(each)]
 
@@ -89,7 +89,7 @@ def run(
     folder: pathlib.Path,
     is_over: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Stops programs `count` times in all, each in turn, until it is over."""
+    """Stops programs `count` times in all, each in turn, or until `is_over`."""
     chosen = [program for program in programs.PROGRAMS if program.name in names]
 
     def lives(program: Program) -> Iterator[None]:
@@ -144,7 +144,7 @@ class _Life:
         return run
 
     def _kill(self, number: int) -> tuple[str, Outcome]:
-        """Starts and stops it; returns where, "" if it ended before, and the outcome."""
+        """Starts and stops the program; returns the place ("" if it had ended) and the outcome."""
         one, program = self._one, self._one.program
         sent, place = self._signals[number], _PLACES[(self._number + number) % len(_PLACES)]
         place = place if place in _places(program) else _places(program)[-1]
@@ -152,12 +152,12 @@ class _Life:
         later = [save for save in one.moments if save > last]
         run = self._start()
         if place == _INSIDE and later:
-            # Half of a checkpoint's files are there.
+            # Wait until half of a checkpoint's files are there.
             sent = signal.SIGKILL
             run.wait_until(lambda: program.is_saving(self._out), pause=2e-4)
         else:
-            # By what it has done, not by time: others may share the processors. After any save but
-            # the last, if it can be: so that there is work to go on with.
+            # Wait for a save instead of a time, because others may share the processors. Prefer any
+            # but the last save, so that the restarted run still has work to do.
             save = self._rng.choice(later[:-1] or later) if place == _AFTER and later else 0
             run.wait_until(lambda: program.last_save(self._out) >= save)
             run.wait_until(lambda: False, self._rng.uniform(0, one.seconds_from(save)))
@@ -211,7 +211,7 @@ def lose_workers(tally: Tally, folder: pathlib.Path) -> None:
 
 
 def _lose(program: Program, inputs: pathlib.Path, out: pathlib.Path, lost: int) -> Outcome:
-    # Would run far too long: only the loss ends it.
+    # So many steps that only the loss ends the run.
     flags = [*program.arguments(inputs, out), "--num_train_steps=1000000"]
     environments = two_workers.environments()
     running = [

@@ -78,7 +78,7 @@ def _read_config(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def _judge_config(evidence: Evidence) -> str | None:
-    """Knows each number's valid range, by its name in the release."""
+    """Checks the range of each number, by its name in the release."""
     given = json.loads(evidence.after)
     for name, value in evidence.result.items():
         if name in given and given[name] != value:

@@ -28,9 +28,9 @@ FILE_TYPES: Mapping[str, FileType] = {
         *exports.FILE_TYPES,
     )
 }
-# Timeouts for one file. The first attempt of a type also makes the intact files.
+# Timeouts for a file; the first attempt of a type has to make the intact files as well.
 _SECONDS, _SECONDS_TO_BEGIN = 30, 120
-# Memory on top of what the process starts with; allocating more fails.
+# Limit of the memory that a process may allocate after its start.
 _MOST_BYTES = 6 << 30
 _BATCH = 10
 
@@ -43,7 +43,7 @@ def run(
     folder: pathlib.Path,
     is_over: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Damages `count` files of the named types until it is over; slow ones get fewer."""
+    """Damages `count` files of the named types, or until `is_over`; slow types get fewer."""
     idle: queue.SimpleQueue[Watched] = queue.SimpleQueue()
 
     def attempt(batch: tuple[str, range]) -> None:
@@ -66,7 +66,7 @@ def run(
 
 
 def _batches(names: Sequence[str], count: int) -> list[tuple[str, range]]:
-    """Returns numbers of attempts, type by type in turn: whenever it ends, each had its share."""
+    """Returns numbers of attempts, types in turn, so that each has its share at any time."""
     weights = {name: 1 if FILE_TYPES[name].slow else 10 for name in names}
     found = []
     for name in names:
@@ -137,7 +137,7 @@ def _serve(connection: Connection, folder: pathlib.Path, seed: int, module: str)
 
 
 def _plain(name: str) -> str:
-    """Only letters and digits: a comma, for one, separates names in --input_file."""
+    """Replaces all but letters and digits: a comma would separate names in --input_file."""
     return re.sub(r"\W+", "_", name)
 
 

@@ -1,4 +1,4 @@
-"""Outcomes of attempts, counted, and which of them are defects."""
+"""Counts the outcomes of attempts, and knows which of them are defects."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import collections
 import dataclasses
 import threading
 
-# Outcomes that are right.
+# Correct outcomes.
 ACCEPTED = "accepted"
 REFUSED = "refused"
 STOPPED = "stopped"
 FINISHED = "finished"
-# Outcomes that are wrong, whatever the input.
+# Outcomes that are defects for any input.
 TRACEBACK = "traceback"
 NAMELESS = "nameless"
 HANG = "hang"
@@ -29,14 +29,15 @@ class Outcome:
     detail: str = ""
 
     def of_intact(self) -> Outcome:
-        """The outcome of an intact input: to refuse it is wrong."""
+        """Returns the outcome for an intact input: a refusal is a defect."""
         return self if self.what != REFUSED else Outcome(WRONG, self.detail)
 
 
 class Tally:
-    """Outcomes by subject, as a table, and the defects among them; any thread may add to it.
+    """A table of outcomes by subject, and the defects among them. Any thread may add to it.
 
-    When `closed` it counts no more: who stops the campaign may have stopped its processes, too.
+    It counts nothing once it is `closed`: a signal that ends the campaign may have ended its
+    processes, too.
     """
 
     def __init__(self) -> None:
@@ -56,7 +57,7 @@ class Tally:
 
     @property
     def subjects(self) -> set[str]:
-        """What there are outcomes of."""
+        """The subjects that have outcomes."""
         return set(self._counts)
 
     def total(self) -> int:

@@ -1,6 +1,6 @@
-"""Killable processes of the scripts, and how they end.
+"""Processes of the scripts that can be killed, and judgements of how they end.
 
-They are forked from a server that has imported TensorFlow but run none of it.
+They are forked from a server that has imported TensorFlow but has run none of it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tests import pretraining_runs as runs
 from tools.campaign import outcomes
 from tools.campaign.outcomes import Outcome
 
-# Far more than any run takes: beyond it, a run hangs.
+# A run that takes longer hangs; all take far less.
 TIMEOUT_SECONDS = 240
 _BEGUN, _ENDED = "begun by the campaign", "ended, says the campaign"
-# Python tells so of a Ctrl-C in a callback of its garbage collector, and goes on.
+# Python prints this and goes on, when Ctrl-C comes during a callback of its garbage collector.
 _IGNORED = re.compile(
     r"^Exception ignored in.*\nTraceback \(most recent call last\):\n(?:[ ].*\n)*"
     r"KeyboardInterrupt.*$",
@@ -32,7 +32,7 @@ _IGNORED = re.compile(
 )
 _LEFT_BEHIND = ("*.tmp", "*tempstate*", "*.unfinished*", ".write_test", "*.part")
 CONTEXT = multiprocessing.get_context("forkserver")
-# Starting a process also polls the others, which only one thread may do at a time: an exit code
+# Starting a process polls the others, too. Only one thread may poll at a time, because an exit code
 # comes through a pipe, once.
 _ASKING = threading.Lock()
 
@@ -46,12 +46,12 @@ class Program:
       main: Takes the command line.
       make: Writes the inputs into an empty folder.
       arguments: Makes the command line from the folders of inputs and outputs.
-      results: What in the output folder must be bitwise reproducible.
-      resumes: Whether it resumes after a kill; else its output is complete or absent.
-      saved: Glob of what a save leaves for a restart; its name has a number, which grows.
-      saving: Glob of what a save begins with: during one there are more of these than of `saved`.
-      environment: Additions to the environment of a Python of its own, for what the server has
-        imported otherwise. By default processes are forked from the server.
+      results: Reads the contents of the output folder that must be bitwise reproducible.
+      resumes: Whether it resumes after a kill; if not, its output is complete or absent.
+      saved: Glob of the files by which a save ends; their names have a growing number.
+      saving: Glob of the files by which a save begins: during a save these outnumber `saved`.
+      environment: Variables for a Python process of its own, where the server has imported another
+        backend. By default processes are forked from the server.
     """
 
     name: str
@@ -65,12 +65,12 @@ class Program:
     environment: Mapping[str, str] | None = None
 
     def last_save(self, out: pathlib.Path) -> int:
-        """One more than the number of the last save in an output folder; 0 for none."""
+        """Returns 1 + the number of the last save in an output folder; 0 without any."""
         found = out.glob(self.saved) if self.saved else ()
         return max((1 + int(re.search(r"\d+", path.name)[0]) for path in found), default=0)
 
     def is_saving(self, out: pathlib.Path) -> bool:
-        """Whether an output folder has half a save."""
+        """Whether an output folder has an unfinished save."""
         return len(list(out.glob(self.saving))) > len(list(out.glob(self.saved)))
 
 
@@ -117,7 +117,7 @@ class Running:
     def wait_until(
         self, condition: Callable[[], bool], seconds: float = TIMEOUT_SECONDS, pause: float = 0.01
     ) -> bool:
-        """Waits for a condition or the process's end; returns whether it came in time."""
+        """Waits for a condition or the end of the process; returns whether either came in time."""
         end = time.monotonic() + seconds
         while not condition() and self._is_alive():
             if time.monotonic() > end:
@@ -183,7 +183,7 @@ def judge(run: Running, exit_code: int | None, sent: int | None = None) -> Outco
         return Outcome(outcomes.HANG, last)
     if sent == signal.SIGINT:
         log = _IGNORED.sub("", log)
-        # The script is not to blame for what Python does after its end.
+        # An interrupt after the script's end hits only Python's own exit.
         exit_code = 0 if ended else exit_code
     if "Traceback (most recent call last)" in log:
         return Outcome(outcomes.TRACEBACK, last)
@@ -198,6 +198,6 @@ def judge(run: Running, exit_code: int | None, sent: int | None = None) -> Outco
 
 
 def left_behind(out: pathlib.Path) -> list[str]:
-    """Names of files that only an unfinished run may have."""
+    """Returns the names of files that only an unfinished run may have."""
     found = {path for pattern in _LEFT_BEHIND for path in out.rglob(pattern)}
     return sorted(path.name for path in found)

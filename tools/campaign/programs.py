@@ -1,4 +1,4 @@
-"""The scripts on tiny inputs, and what they must output."""
+"""The scripts with tiny inputs, and the outputs that must be reproducible."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _pretraining(folder: pathlib.Path, out: pathlib.Path, **changes: Any) -> lis
 
 
 def _pretrain(arguments: list[str]) -> None:
-    """Rests after each step: those of so small a model would be over before one looks."""
+    """Rests after each step: a run of so small a model would be over before it can be killed."""
     report = ProgressLog.report
 
     def rest(*args: Any, **kwargs: Any) -> None:
@@ -51,7 +51,7 @@ def _pretrain(arguments: list[str]) -> None:
 
 
 def _pretrain_timed(arguments: list[str]) -> None:
-    """Has a clock that only steps move: else two runs would settle their decay at other steps."""
+    """Counts steps in place of seconds, so that all runs settle their decay at the same step."""
     with runs.clock_by_steps(2.0):
         _pretrain(arguments)
 
@@ -68,7 +68,7 @@ def _make_finetuning(folder: pathlib.Path) -> None:
 
 
 def finetuning_arguments(folder: pathlib.Path, out: pathlib.Path) -> list[str]:
-    """The command line of a run that trains, evaluates and predicts."""
+    """Returns the command line of a run that trains, evaluates and predicts."""
     return finetune_runs.command(
         "mrpc",
         folder,
@@ -199,7 +199,7 @@ PROGRAMS = (
         environment={
             "KERAS_BACKEND": "jax",
             "JAX_PLATFORMS": "cpu",
-            # XLA would work longer than the run.
+            # Optimising the programs would take longer than running them.
             "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
             "JAX_COMPILATION_CACHE_DIR": os.path.join(tempfile.gettempdir(), "campaign-jax-cache"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",

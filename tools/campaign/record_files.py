@@ -24,7 +24,7 @@ _BATCH = 8
 
 
 def records(content: bytes) -> list[bytes]:
-    """The records of a TFRecord file, without checking; what frames none at its end is left out."""
+    """Returns the records of a TFRecord file, without checks and without an incomplete last one."""
     found, at = [], 0
     while at + 12 <= len(content):
         (length,) = struct.unpack_from("<Q", content, at)
@@ -42,7 +42,7 @@ def rewrite(content: bytes, rng: random.Random) -> bytes:
     serialized = records(content)
     if not serialized:
         return content
-    # Anywhere, the last third included: not only a file's first records matter.
+    # Any record, because readers must check more than the first ones.
     number = rng.randrange(len(serialized))
     example = tf.train.Example.FromString(serialized[number])
     features = example.features.feature
@@ -72,7 +72,7 @@ def reorder(content: bytes, rng: random.Random) -> bytes:
 
 
 def end_in_length(content: bytes, rng: random.Random) -> bytes:
-    """Ends within a record's length, or the checksum of it."""
+    """Cuts the file within a record's length, or within the checksum of the length."""
     before = len(_frame(records(content)[: rng.randrange(len(records(content)))]))
     return content[: before + rng.randrange(1, 12)]
 
@@ -112,7 +112,7 @@ def _is_bad(record: bytes, model: bytes) -> bool:
     features = tf.train.Example.FromString(record).features.feature
     expected = tf.train.Example.FromString(model).features.feature
     for name in expected:
-        if name == "token_boundary":  # For other readers.
+        if name == "token_boundary":  # We don't read it.
             continue
         if name == "format" and features[name] != expected[name]:
             return True
@@ -136,7 +136,7 @@ def _is_bad(record: bytes, model: bytes) -> bool:
 def _make(masking: str, folder: pathlib.Path) -> None:
     runs.write_config(folder / "albert_config.json")
     path = folder / "a.tfrecord"
-    count = 180  # More than are checked before a run.
+    count = 180  # More records than a run checks before it begins.
     if masking == "dynamic":
         runs.write_records(path, runs.compact_examples(count))
     elif masking == "packed":

@@ -171,7 +171,7 @@ def _read_unfinished(folder: pathlib.Path) -> Any:
     return found
 
 
-# For files without a checksum, renamed when whole: a changed number in them can't be noticed.
+# A changed number can't be noticed in files without a checksum; a rename completes such files.
 _NO_NUMBERS = (mutators.truncate, mutators.empty, mutators.cut, mutators.append, mutators.insert)
 FILE_TYPES = (
     FileType(

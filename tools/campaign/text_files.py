@@ -29,7 +29,7 @@ _ROWS = [("A text, of one.", "Its pair.", "yes"), ('It says "no".', "Another", "
 
 
 def bad_text(value: Any) -> bool:
-    """Whether it contains text that UTF-8 can't encode."""
+    """Whether a value contains text that UTF-8 can't encode."""
     return any("\ud800" <= character <= "\udfff" for character in str(value))
 
 
@@ -46,7 +46,7 @@ def _read_glue(name: str, folder: pathlib.Path) -> list[glue.TextExample]:
 
 
 def _judge_glue(name: str, evidence: Evidence) -> str | None:
-    """Counts rows and cells on its own: lines and tabs separate them, quoted or not.
+    """Counts rows and cells independently: lines and tabs separate them, quoted or not.
 
     Empty lines are skipped, as in every table.
     """
@@ -193,7 +193,7 @@ def _read_tags(ending: str, folder: pathlib.Path) -> list[conll.TokenExample]:
 
 
 def _judge_tags(ending: str, evidence: Evidence) -> str | None:
-    """Counts sentences, or words and cells, on its own."""
+    """Counts sentences, or words and cells, independently of the reader."""
     if bad_text(evidence.result):
         return "an unpaired surrogate"
     lines = evidence.after.decode("utf-8-sig").split("\n")
@@ -211,7 +211,7 @@ def _judge_tags(ending: str, evidence: Evidence) -> str | None:
 
 # --- the generator's text -----------------------------------------------------------------------
 
-# Ends with a blank line: twice the text is twice the documents.
+# It ends with a blank line, so that twice the text has twice the documents.
 _TEXT = (
     "One sentence here.\nAnother, with 1,990 words.\n\nA second document.\nIt ends: ünï.\n\n" * 4
 )
@@ -266,7 +266,7 @@ _GLUE = dict.fromkeys(("cola", "mrpc", "qqp", "sts-b", "rte"), mutators.TABLE)
 _TABLES = {"csv": mutators.TABLE, "tsv": mutators.TABLE, "jsonl": mutators.JSON}
 _TEXTS = {"text.txt": mutators.TEXT, "text.txt.gz": mutators.BINARY, "text.jsonl": mutators.JSON}
 if importlib.util.find_spec("pyarrow"):
-    # Its pages have no checksums: only what can't be text or a label is provably wrong.
+    # Pages of .parquet have no checksums: a value is provably wrong only if it is no text or label.
     _TABLES["parquet"] = _TEXTS["text.parquet"] = mutators.BINARY
 _TAG_FILES = {"conll": mutators.TEXT, "jsonl": mutators.JSON}
 _QUESTIONS = dict.fromkeys(("squad_v1", "squad_v2", "questions"), mutators.JSON)

@@ -28,7 +28,7 @@ from tools.tpu_check.lowering import Program, lower
 from tools.tpu_check.reports import Chip, Compiled, Step
 from tools.tpu_check.steps import TASKS, features, make_step
 
-# Every chip type comes with eight, on one host or four: memory hardly depends on their number.
+# All types of chips come in eights, on one host or four; their number hardly changes the memory.
 NUM_REPLICAS = 8
 
 

@@ -1,4 +1,4 @@
-"""libtpu as a compiler: for chips that are absent, with their memory as the limit."""
+"""Compiles with libtpu for chips that are absent, with their memory as the limit."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _module(program: Program) -> Any:
     module = ir.Module.parse(_jax.mlir.hlo_to_stablehlo(program.hlo))
     main = next(f for f in module.body.operations if f.attributes["sym_name"].value == "main")
     i32 = ir.IntegerType.get_signless(32)
-    # Otherwise a variable would occupy memory twice: before and after the step.
+    # Without aliases a variable would occupy memory twice: before and after the step.
     main.attributes["arg_attrs"] = ir.ArrayAttr.get(
         [
             ir.DictAttr.get(

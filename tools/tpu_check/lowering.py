@@ -14,11 +14,11 @@ from tools.tpu_check.pure import without_variables
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What TensorFlow passes to the TPU compiler.
+    """The program that TensorFlow passes to the TPU compiler.
 
     Attributes:
       hlo: Serialized HloModuleProto.
-      aliases: By argument, the result that reuses its memory.
+      aliases: Argument -> the result that reuses its memory.
       num_replicas: Number of cores that share a batch.
     """
 
@@ -34,7 +34,7 @@ class AbsentTPUStrategy(tf.distribute.TPUStrategy):
     """
 
     def __init__(self, num_replicas: int) -> None:
-        # Not TPUStrategy's, which looks for a TPU.
+        # TPUStrategy's own __init__ would look for a TPU.
         tf.distribute.Strategy.__init__(self, _Extended(self, num_replicas))
 
 

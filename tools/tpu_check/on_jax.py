@@ -31,9 +31,9 @@ from albert_tf.training.jax_devices import JaxDevices
 from tools.tpu_check.reports import Chip, Compiled, Step
 from tools.tpu_check.steps import TASKS, features, make_parts
 
-jax_ops.accelerator = lambda: "tpu"  # The step is for other devices than this process's.
+jax_ops.accelerator = lambda: "tpu"  # The step is not for this process's own devices.
 
-# As JAX counts devices: a v7x has two.
+# Devices as JAX counts them: a v7x chip has two.
 # Source: docs.cloud.google.com/tpu/docs, the page of each version; for a v7x half of the chip's.
 CHIPS = {
     "v5e": Chip("v5e:2x2", 15.75, 197, 819),

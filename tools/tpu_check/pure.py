@@ -79,7 +79,7 @@ def _replay(graph: Any, known: dict[str, tf.Tensor], state: dict[str, tf.Tensor]
     def make(op: tf.Operation) -> None:
         if op.outputs and op.outputs[0].name in known:
             return
-        # A loop that got a gradient takes lists that were created after it.
+        # A loop with a gradient takes lists that the graph creates only after it.
         for x in op.inputs:
             if x.dtype != tf.resource:
                 make(x.op)

@@ -1,4 +1,4 @@
-"""What both checks share: which step is compiled, what libtpu says of it, how that is printed."""
+"""Shared by both checks: the steps to compile, libtpu's statistics, and how they are printed."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class DoesNotFitError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Compiled:
-    """What libtpu reports of a compiled program.
+    """libtpu's statistics of a compiled program.
 
     Attributes:
       hbm_gib: Memory that a device uses: weights, moments, batch, activations and code.
@@ -105,7 +105,7 @@ class Compiled:
 
     @classmethod
     def of(cls, memory: Any, cost: Mapping[str, float], hlo: str, seconds: float) -> Compiled:
-        """Returns the figures of libtpu's statistics, and of the program's text."""
+        """Returns the statistics in libtpu's objects and in the program's text."""
         used = (
             memory.argument_size_in_bytes
             + memory.output_size_in_bytes
@@ -120,7 +120,7 @@ class Compiled:
     def shown(self, step: Step, chip: Chip) -> str:
         """Returns the end of a step's line, below TITLES."""
         counts = f"{'-':>8} {'-':>7}"
-        # With recomputation layers are applied in a loop, whose body is counted once.
+        # With recomputation the layers are a loop, and XLA counts its body only once.
         if not step.recompute:
             counts = f"{self.gflop:8.0f} {self.gigabytes:7.1f}"
         bound = f"{'-':>9}"
@@ -132,19 +132,19 @@ class Compiled:
 
 
 def refusal(message: str) -> ValueError:
-    """Returns the error of one line that stands for libtpu's message."""
+    """Returns an error that gives libtpu's message in one line."""
     used = re.search(r"Used (\S+) of (\S+) hbm", message)
     if used:
         return DoesNotFitError(f"needs {used[1]} of {used[2]}")
     first, *rest = filter(None, message.splitlines())
     reason = " ".join([first, *rest[:1]]) if first.endswith(":") else first
-    # A smaller batch does not help where a core's own fast memory, vmem, is too small.
+    # If a core's own fast memory, vmem, is too small, a smaller batch does not help.
     is_hbms = "RESOURCE_EXHAUSTED" in reason and "Vmem" not in reason
     return (DoesNotFitError if is_hbms else ValueError)(reason)
 
 
 def failure(error: Exception) -> str:
-    """Returns how a line ends whose step can't be compiled."""
+    """Returns the end of the line of a step that can't be compiled."""
     shown = error if isinstance(error, DoesNotFitError) else refusal(str(error))
     return f"{'too large' if isinstance(shown, DoesNotFitError) else 'FAILED'}: {shown}"
 
@@ -152,7 +152,7 @@ def failure(error: Exception) -> str:
 def parser(
     description: str, tasks: Iterable[str], chips: Iterable[str], dtypes: Iterable[str] = DTYPES
 ) -> argparse.ArgumentParser:
-    """Returns a parser of the flags that both checks have; by default they check all of each."""
+    """Returns a parser of the flags that both checks share; by default they check everything."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--tasks", nargs="+", default=list(tasks), choices=list(tasks))
     parser.add_argument(
@@ -180,7 +180,7 @@ def checker(
     chips: Mapping[str, Chip],
     *errors: type[Exception],
 ) -> Callable[[Step, str], bool]:
-    """Returns what compiles a step for a chip, prints its line and tells whether that worked."""
+    """Returns a function that compiles a step for a chip, prints its line, and says if it passed."""
 
     def check(step: Step, name: str) -> bool:
         chip = chips[name]
@@ -195,7 +195,7 @@ def checker(
 
 
 def run(args: argparse.Namespace, check: Callable[[Step, str], bool]) -> bool:
-    """Checks every step and chip that the flags of `parser` name; returns whether all passed."""
+    """Checks all steps and chips that the flags of `parser` name; returns whether all passed."""
     passed = True
     for fields in itertools.product(
         args.tasks, args.models, args.dtypes, RECOMPUTE[args.recompute], [args.batch], [args.length]

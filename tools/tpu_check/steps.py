@@ -38,7 +38,7 @@ class Row:
 
 
 def _pretraining_shapes(length: int) -> dict[str, tuple[tuple[int, ...], Any]]:
-    # The release's 20 at length 128, 77 at 512.
+    # The release's number: 20 at length 128, 77 at 512.
     num_predictions = math.ceil(0.15 * length)
     features = pretraining_spec(length, num_predictions).features
     return {name: (each.shape, each.dtype) for name, each in features.items() if each.parsed}
@@ -75,7 +75,7 @@ TASKS = {
         lambda options: _made("race", options, CHOICES),
         lambda length: _shapes(len(CHOICES), length, **_LABEL),
     ),
-    # Beams, windows and answers are run_finetune.py's defaults; a step reads the beams.
+    # Only the beams matter to a step; they are run_finetune.py's defaults.
     "squad_v2": Row(
         lambda options: _made("squad_v2", options),
         lambda length: _shapes(length, p_mask=((length,), tf.float32), **_ANSWER),
