@@ -180,7 +180,7 @@ def checker(
     chips: Mapping[str, Chip],
     *errors: type[Exception],
 ) -> Callable[[Step, str], bool]:
-    """Returns a function that compiles a step for a chip, prints its line, and says if it passed."""
+    """Returns a function that compiles a step for a chip, prints its line, and returns success."""
 
     def check(step: Step, name: str) -> bool:
         chip = chips[name]
