@@ -1,4 +1,4 @@
-"""A wheel in an empty environment, far from the clone: from text to predictions by its commands.
+"""A wheel in an empty environment, far from the clone: its commands start, train, export, predict.
 
 What it depends on, and nothing else, is linked from the environment that the tests run in: nothing
 is downloaded.
@@ -20,9 +20,9 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = pathlib.Path(__file__).parents[1]
-TEXT = ROOT / "tests/golden/pretrain_data/text.txt"
+VOCABULARY = ROOT / "tests/golden/spm/en_small.model"
 CONFIG = {
-    "vocab_size": 200,
+    "vocab_size": 6000,
     "embedding_size": 8,
     "hidden_size": 16,
     "num_attention_heads": 2,
@@ -100,18 +100,13 @@ def test_a_wheel_holds_the_package_and_nothing_else(wheel):
     assert {"albert_tf/py.typed", "albert_tf/configs/recipes/cola.flags"} < names
 
 
-def test_from_text_to_predictions(commands, tmp_path):
-    (tmp_path / "tiny.json").write_text(json.dumps(CONFIG))
-    shutil.copy(TEXT, tmp_path / "text.txt")
-    rows = [f"{'good' if i % 2 else 'bad'} and {i},{i % 2}" for i in range(24)]
-    (tmp_path / "rows.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PYTHON", "TF_", "XLA_", "KERAS_", "VIRTUAL_ENV"))
-    }
+@pytest.fixture
+def run(commands, tmp_path):
+    """Runs a command as in a user's shell; returns what it printed."""
+    own = ("PYTHON", "TF_", "XLA_", "KERAS_", "VIRTUAL_ENV")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(own)}
 
-    def run(command: str, *flags: str) -> str:
+    def run(command: str, *flags: str, code: int = 0) -> str:
         ended = subprocess.run(
             [commands / command, *flags],
             cwd=tmp_path,
@@ -120,31 +115,37 @@ def test_from_text_to_predictions(commands, tmp_path):
             text=True,
             timeout=300,
         )
-        assert ended.returncode == 0, ended.stderr[-3000:]
+        assert ended.returncode == code, ended.stderr[-3000:]
         strange = [line for line in ended.stderr.splitlines() if not is_ours(line)]
         assert not strange, strange
         return ended.stdout
 
-    vocabulary = "--spm_model_file=vocab/spm.model"
-    run("albert-train-sentencepiece", "--input_file=text.txt", "--model_prefix=vocab/spm",
-        "--vocab_size=200")  # fmt: skip
-    run("albert-create-pretraining-data", "--input_file=text.txt", vocabulary,
-        "--output_file=records/all.tfrecord", "--max_seq_length=64", "--dupe_factor=1",
-        "--max_predictions_per_seq=10", "--num_processes=2")  # fmt: skip
-    run("albert-pretrain", "--albert_config_file=tiny.json", "--input_file=records/all.tfrecord",
-        "--output_dir=pretrained", "--max_seq_length=64", "--max_predictions_per_seq=10",
-        "--train_batch_size=4", "--num_train_steps=10", "--num_warmup_steps=2")  # fmt: skip
+    return run
+
+
+def test_it_trains_exports_and_predicts(run, tmp_path):
+    (tmp_path / "tiny.json").write_text(json.dumps(CONFIG))
+    shutil.copy(VOCABULARY, tmp_path / "spm.model")
+    rows = [f"{'good' if i % 2 else 'bad'} and {i},{i % 2}" for i in range(24)]
+    (tmp_path / "rows.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
     run("albert-finetune", "--recipe=cola", "--task_name=classification", "--train_file=rows.csv",
-        "--eval_file=rows.csv", "--nodo_predict", "--init_checkpoint=pretrained", vocabulary,
-        "--output_dir=tuned", "--max_seq_length=16", "--train_step=4", "--warmup_step=1",
-        "--save_checkpoints_steps=4", "--train_batch_size=8")  # fmt: skip
-    run("albert-export", "--model=tuned", "--task=classify", "--export_dir=exported",
-        vocabulary)  # fmt: skip
+        "--eval_file=rows.csv", "--nodo_predict", "--from_scratch", "--spm_model_file=spm.model",
+        "--albert_config_file=tiny.json", "--output_dir=tuned", "--max_seq_length=16",
+        "--train_step=4", "--warmup_step=1", "--save_checkpoints_steps=4", "--train_batch_size=8",
+        "--export_dir=exported")  # fmt: skip
     (tmp_path / "texts.txt").write_text("good and fine\nbad\n")
     printed = run("albert-predict", "--model=exported", "--input_file=texts.txt", "--json")
     answers = [json.loads(line) for line in printed.splitlines()]
     assert [answer["input"] for answer in answers] == [["good and fine"], ["bad"]]
     assert {answer["label"] for answer in answers} <= {"0", "1"}
+
+
+def test_each_command_says_what_it_does(run, commands):
+    found = sorted(path.name for path in commands.glob("albert-*"))
+    assert len(found) == 10
+    for command in found:
+        of = ["sizes"] if command == "albert-inspect" else []
+        assert len(run(command, *of, "--help", code=1).splitlines()) > 9, command
 
 
 def is_ours(line: str) -> bool:
