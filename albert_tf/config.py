@@ -107,30 +107,20 @@ class AlbertConfig:
                 _require(value < 1 << 31, field.name, "below 2**31", value)
             elif field.type == "float":
                 _require(_is_finite(value), field.name, "a finite number", value)
-        heads, layers = self.num_attention_heads, self.num_hidden_layers
+        heads, layers, sharing = self.num_attention_heads, self.num_hidden_layers, PARAMETER_SHARING
         is_rate, few_layers = "a probability in [0, 1)", f"at most {_MOST_LAYERS}"
+        a_multiple = f"a multiple of num_attention_heads ({heads})"
+        no_more = f"at most num_hidden_layers ({layers})"
         for name, is_valid, expected in (
             ("hidden_dropout_prob", 0 <= self.hidden_dropout_prob < 1, is_rate),
             ("attention_probs_dropout_prob", 0 <= self.attention_probs_dropout_prob < 1, is_rate),
             ("initializer_range", self.initializer_range > 0, "> 0"),
             ("hidden_act", self.hidden_act in HIDDEN_ACTS, f"one of {HIDDEN_ACTS}"),
-            (
-                "parameter_sharing",
-                self.parameter_sharing in PARAMETER_SHARING,
-                f"one of {PARAMETER_SHARING}",
-            ),
-            (
-                "hidden_size",
-                self.hidden_size % heads == 0,
-                f"a multiple of num_attention_heads ({heads})",
-            ),
+            ("parameter_sharing", self.parameter_sharing in sharing, f"one of {sharing}"),
+            ("hidden_size", self.hidden_size % heads == 0, a_multiple),
             ("num_hidden_layers", layers <= _MOST_LAYERS, few_layers),
             ("inner_group_num", self.inner_group_num <= _MOST_LAYERS, few_layers),
-            (
-                "num_hidden_groups",
-                self.num_hidden_groups <= layers,
-                f"at most num_hidden_layers ({layers})",
-            ),
+            ("num_hidden_groups", self.num_hidden_groups <= layers, no_more),
         ):
             _require(is_valid, name, expected, getattr(self, name))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 from inspect import getdoc
+from types import ModuleType
+from typing import get_type_hints
 
 from albert_tf.cli.training_settings import TrainingSettings
 from albert_tf.console import settings, tensorflow_logs
@@ -51,60 +53,57 @@ def _run_training(cls: type[TrainingSettings], module: str, doc: str | None) -> 
 
 
 def extend_vocabulary() -> None:
-    r"""Adds the pieces of a domain's text to a SentencePiece model, and to the model that uses it.
+    """`albert-extend-vocabulary`, and data/extend_vocabulary.py in a clone."""
+    from albert_tf.cli import extend_vocabulary as command
 
-        albert-extend-vocabulary --init_checkpoint=albert_base --input_file='text/*.txt' \
-            --num_pieces=2000 --output_dir=albert_base_domain
-
-    Pre-training, fine-tuning and all else take the output directory as their weights. Old pieces
-    keep their ids, and texts without new pieces their ids and outputs. In a clone `python
-    data/extend_vocabulary.py` is the same.
-    """
-    from albert_tf.cli.extend_vocabulary import ExtensionSettings, main
-
-    settings.run_script(ExtensionSettings, main, getdoc(extend_vocabulary))
+    _run(command)
 
 
 def create_pretraining_data() -> None:
     """`albert-create-pretraining-data`, and data/create_pretraining_data.py in a clone."""
     from albert_tf.cli import create_pretraining_data as command
 
-    settings.run_script(command.GeneratorSettings, command.main, command.__doc__)
+    _run(command)
 
 
 def train_sentencepiece() -> None:
     """`albert-train-sentencepiece`, and data/train_sentencepiece.py in a clone."""
     from albert_tf.cli import train_sentencepiece as command
 
-    settings.run_script(command.SentencePieceSettings, command.main, command.__doc__)
+    _run(command)
 
 
 def convert() -> None:
     """`albert-convert`, and `python -m albert_tf.conversion`."""
-    from albert_tf.cli import convert
+    from albert_tf.cli import convert as command
 
-    settings.run_script(convert.ConversionSettings, convert.main, convert.__doc__)
+    _run(command)
 
 
 def export() -> None:
     """`albert-export`, and `python -m albert_tf.export`."""
-    from albert_tf.cli import export
+    from albert_tf.cli import export as command
 
-    settings.run_script(export.ExportSettings, export.main, export.__doc__)
+    _run(command)
 
 
 def predict() -> None:
     """`albert-predict`, and `python -m albert_tf.predict`."""
-    from albert_tf.cli import predict
+    from albert_tf.cli import predict as command
 
-    settings.run_script(predict.PredictionSettings, predict.main, predict.__doc__)
+    _run(command)
 
 
 def serve() -> None:
     """`albert-serve`, and `python -m albert_tf.serving.server`."""
-    from albert_tf.cli import serve
+    from albert_tf.cli import serve as command
 
-    settings.run_script(serve.ServerSettings, serve.main, serve.__doc__)
+    _run(command)
+
+
+def _run(command: ModuleType) -> None:
+    """Runs a module's `main`, whose annotation names its settings; its docstring is --help's."""
+    settings.run_script(get_type_hints(command.main)["settings"], command.main, command.__doc__)
 
 
 def inspect() -> None:

@@ -1,4 +1,12 @@
-"""Adds pieces to a vocabulary, and rows to its model. The text of --help is in commands.py."""
+r"""Adds the pieces of a domain's text to a SentencePiece model, and to the model that uses it.
+
+    albert-extend-vocabulary --init_checkpoint=albert_base --input_file='text/*.txt' \
+        --num_pieces=2000 --output_dir=albert_base_domain
+
+Pre-training, fine-tuning and all else take the output directory as their weights. Old pieces
+keep their ids, and texts without new pieces their ids and outputs. In a clone `python
+data/extend_vocabulary.py` is the same.
+"""
 
 from __future__ import annotations
 

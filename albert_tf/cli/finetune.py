@@ -169,6 +169,7 @@ def find_classes(settings: FinetuningSettings, directory: RunDirectory) -> tuple
     """Returns the classes of the trained model; None for the task's own or the training file's."""
     if not registry.row_of(settings).find_classes:
         return None
+    # A run's own labels.jsonl comes first; weights by themselves may name the classes.
     has_own = files.exists(os.path.join(directory.path, labels_file.LABELS_FILE))
     if settings.do_train:
         return labels_file.read(directory.path) if directory.stored and has_own else None
@@ -336,6 +337,7 @@ def train(settings: FinetuningSettings, run: SupervisedRun) -> bool:
 
 def combine(settings: FinetuningSettings) -> None:
     """Averages the predictions of several runs, with the settings of the first."""
+    # Classes are compared by name: predictions are averaged by position.
     first, *others = settings.ensemble_dirs
     if run := find_run(first):
         settings = dataclasses.replace(settings, do_train=False).following(run.settings)
@@ -405,6 +407,7 @@ def export(settings: FinetuningSettings, run: SupervisedRun) -> None:
         return
     from albert_tf.serving import saved_model, served_tasks  # See check_exportable.
 
+    # Without evaluations the newest checkpoint is exported, not the best one.
     evaluates = settings.do_eval or not settings.do_train
     path = checkpoint.to_use(settings.output_dir, evaluates) or run.initial_weights
     stored = ModelLocation(path, settings.albert_config_file, *vocabulary_arguments(settings))

@@ -285,6 +285,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
             raise ValueError(
                 "nothing to do: set `do_train`, `do_eval`, `do_predict` or `export_dir`"
             )
+        # Defaults do not count: only settings that are given exclude each other.
         for pair in _EXCLUSIVE:
             if all(name in self.given and getattr(self, name) for name in pair):
                 first, second = pair

@@ -206,10 +206,8 @@ def attention(settings: AttentionSettings) -> None:
         from albert_tf.inspection import models
 
         (stored,) = _stored(settings)
-        tokenizer = _tokenizer(stored)
-        model = models.load_encoder(stored)
-        texts = (settings.text, settings.text_pair)
-        pieces, probabilities = attending.of_text(model, tokenizer, *texts)
+        texts = (_tokenizer(stored), settings.text, settings.text_pair)
+        pieces, probabilities = attending.of_text(models.load_encoder(stored), *texts)
         figure = attending.draw(pieces, probabilities)
         arrays = attending.npz(pieces, probabilities)
         _write(settings, {"attention.npz": arrays, "attention.png": figure})
@@ -223,9 +221,9 @@ def agreement(settings: InspectionSettings) -> None:
         from albert_tf.inspection import models
 
         found = {}
+        # Check all vocabularies before the first model is loaded.
         for stored, tokenizer in [(each, _tokenizer(each)) for each in _stored(settings)]:
-            model = models.load_masked_lm(stored)
-            found[stored.path] = agreeing.measure(model, tokenizer)
+            found[stored.path] = agreeing.measure(models.load_masked_lm(stored), tokenizer)
         table = agreeing.table(found)
         _write(settings, {"agreement.csv": table})
         print(table, end="")
@@ -309,6 +307,7 @@ def _tokenizer(stored: ModelLocation) -> Tokenizer:
 
 
 def _write(settings: InspectionSettings, contents: Mapping[str, str | bytes]) -> None:
+    # The directory appears under its name once all files are in it.
     with files.whole_directory(settings.output_dir) as temporary:
         for name, content in contents.items():
             files.replace(os.path.join(temporary, name), content)
@@ -328,6 +327,7 @@ def _markdown() -> Iterator[str]:
     yield "| model | layers | H | E | parameters in the paper | counted here |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for name, (title, printed) in _PAPER.items():
+        # A file in the working directory may have a shipped model's name.
         config = AlbertConfig.from_json_file(shipped_models()[name])
         shape = (config.num_hidden_layers, config.hidden_size, config.embedding_size)
         counted = f"{costs.count_encoder(config) / 1e6:.1f}M"

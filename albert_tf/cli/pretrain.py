@@ -161,6 +161,7 @@ def place_decay(settings: PretrainingSettings, directory: RunDirectory) -> Pretr
     A branch decays from its first step on. A timed run's decay begins when the time that is left
     just suffices. Once settled, run.json holds the steps.
     """
+    # A branch resumes only itself: another checkpoint to branch from is another run.
     run = find_run(directory.path) if directory.stored else None
     recorded = run.settings if run else {}
     if directory.stored and settings.decay_from != recorded.get("decay_from"):
@@ -245,6 +246,7 @@ def check_records(
     settings: PretrainingSettings, paths: list[str], config: AlbertConfig, cache: str | None
 ) -> Records:
     """Checks that the records are intact, and match the settings and the config."""
+    # Records with masks say how many masks a row has room for.
     if not settings.has_dynamic_masks:
         most = settings.max_predictions_per_seq or input_files.count_prediction_slots(paths[0])
         spec = pretraining_spec(
@@ -344,6 +346,7 @@ def evaluate_once(
     known: Mapping[str, float],
 ) -> None:
     """Evaluates stored weights once; appends the results and `known` to eval_results.txt."""
+    # A model without the sentence-order head is evaluated on masked LM alone.
     report = conversion.load_weights(trainer.model, path)
     unused = () if settings.sentence_order_weight else (POOLER, SENTENCE_ORDER_HEAD)
     names = map(conversion.tf1_name, report.missing)

@@ -133,12 +133,14 @@ def log_end(trainer: Trainer, evaluates: bool, served_as: str, exported: str | N
     if not trainer.devices.is_chief:
         return
     directory, key_metric = trainer.output_dir, trainer.task.key_metric
+    # The best checkpoint after evaluations, else the newest one.
     path = checkpoint.to_use(directory, evaluates)
     score = eval_results.of_checkpoint(path).get(key_metric)
     said = "" if score is None else f" | {key_metric} {four_digits(score)}"
     if path == checkpoint.best(directory):
         said = f", of step {eval_results.Trial.read(directory).best_step}{said}"
     logging.info("checkpoint to use: %s%s", path, said)
+    # Without a vocabulary no text can be read: show the curves instead.
     following = log.command("tensorboard", logdir=directory)
     with contextlib.suppress(ValueError):  # The directory contains several vocabularies.
         if exported:

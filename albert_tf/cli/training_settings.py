@@ -245,6 +245,7 @@ class TrainingSettings(Settings):
         """Returns the devices that the settings name."""
         import keras
 
+        # KERAS_BACKEND may name a third one.
         running = keras.config.backend()
         if running == "jax":
             from albert_tf.training import jax_devices
@@ -289,6 +290,7 @@ class TrainingSettings(Settings):
         """Returns the recipe's flags, without those whose other unit is given."""
         if values.recipe is None:
             return []
+        # absl reads the file, with its comments and nested flag files.
         named = f"--flagfile={cls.recipes[values.recipe]}"
         recipe = flags.FlagValues().read_flags_from_files([named], force_gnu=False)
         replaced = tuple(f"--{name}=" for name, flag in cls.same.items() if values[flag].present)

@@ -325,6 +325,7 @@ class _HelpFlag(flags.BooleanFlag):
 
 def help_text(cls: type[Settings], doc: str) -> str:
     """Returns the text of --help: what the command does, and its flags by group, but rare ones."""
+    # Flags of a parser's own: FLAGS may hold other modules' as well.
     values = FlagValues()
     define_flags(cls, values)
     fields = [field for field in cls.flags() if not field.metadata["rare"]]
@@ -343,6 +344,7 @@ def _help_of(field: dataclasses.Field, flag: flags.Flag) -> list[str]:
     name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}"
     alias, choices = field.metadata["alias"], field.metadata["choices"]
     text = field.metadata["help"] + (f" Also --{alias}." if alias else "")
+    # The second line of a flag: its default, and what it accepts.
     notes = []
     if field.default is REQUIRED:
         notes.append("must be given")

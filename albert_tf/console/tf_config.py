@@ -74,6 +74,7 @@ def check_first_address() -> None:
                     "or give another port"
                 ) from None
         return
+    # The first process may start later.
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:

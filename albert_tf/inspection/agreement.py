@@ -50,6 +50,7 @@ class Sentence(NamedTuple):
 def sentences() -> Iterator[Sentence]:
     """Yields all sentences that the templates make."""
     for place, noun in enumerate(_NOUNS):
+        # Two nouns of a sentence are never the same.
         other_noun = _NOUNS[(place + 1) % len(_NOUNS)]
         for number, subject in enumerate(NUMBERS):
             lefts = [("nothing", f"the {noun[number]}")]
@@ -109,6 +110,7 @@ def _gap(sentence: Sentence, tokenizer: Tokenizer) -> _Gap | None:
     left, verb, wrong_verb, right = map(tokenizer.encode, texts)
     if tokenizer.unk_id in (*left, *verb, *wrong_verb, *right) or len(verb) != len(wrong_verb):
         return None
+    # Both forms have as many pieces, so the same masks stand for either.
     ids = [*left, *[tokenizer.mask_id] * len(verb), *right]
     return _Gap(join_ids(tokenizer, ids), 1 + len(left), verb, wrong_verb)
 

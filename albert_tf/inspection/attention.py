@@ -41,17 +41,11 @@ def of_text(
     model: AlbertModel, tokenizer: Tokenizer, text: str, text_pair: str | None = None
 ) -> tuple[list[str], np.ndarray]:
     """Returns a text's pieces, special ones included, and `<float32>[L, N, S, S]`."""
-    longest = model.config.max_position_embeddings
-    # Room for one more, so that a text that is too long is not truncated silently.
-    row = pair_features(tokenizer, text, text_pair, longest + 1)
-    ids = row["input_ids"]
-    if len(ids) > longest:
-        raise ValueError(
-            f"`text` has more than {longest} pieces, special ones included (the config's "
-            "max_position_embeddings): shorten it"
-        )
+    # Room for one more piece: the model then refuses a text that would be truncated.
+    row = pair_features(tokenizer, text, text_pair, model.config.max_position_embeddings + 1)
     features = {name: value[None] for name, value in row.items()}
-    return tokenizer.convert_ids_to_tokens(ids), probabilities(model, features)[:, 0]
+    found = probabilities(model, features)[:, 0]
+    return tokenizer.convert_ids_to_tokens(row["input_ids"]), found
 
 
 def npz(pieces: Sequence[str], probabilities: np.ndarray) -> bytes:
@@ -76,6 +70,7 @@ def draw(pieces: Sequence[str], probabilities: np.ndarray) -> bytes:
             image = axes.imshow(probabilities[layer, head], cmap="Blues", vmin=0, vmax=most)
             if not layer:
                 axes.set_title(f"head {head + 1}", fontsize=8)
+    # Only the outer panels name the pieces.
     places = range(length) if length <= _MOST_NAMED else []
     # A $ would begin a formula.
     names = [piece.replace("$", r"\$") for piece in pieces] if places else []

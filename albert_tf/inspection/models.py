@@ -53,6 +53,7 @@ def sample(items: Iterable[_Item], most: int, seed: int = 0) -> list[_Item]:
     drawn = random.Random(seed)
     kept: list[tuple[int, _Item]] = []
     for number, item in enumerate(items):
+        # The n-th item replaces a random one with probability most / n.
         if number < most:
             kept.append((number, item))
         elif (place := drawn.randrange(number + 1)) < most:
@@ -106,6 +107,7 @@ def record_rows(
         vocab_size=config.vocab_size,
         type_vocab_size=config.type_vocab_size,
     )
+    # Records without masks, and packed ones, are refused by name.
     spec = dataclasses.replace(spec, strangers=_STRANGERS)
     input_files.check_features(paths, spec)
     with input_files.naming_bad_records(paths, spec):
@@ -186,5 +188,6 @@ def layer_states(model: AlbertModel, features: Mapping[str, np.ndarray]) -> list
 def block_states(model: AlbertModel, features: Mapping[str, np.ndarray]) -> list[Array]:
     """Returns the input of each block, and the last one's output; see layer_states."""
     outputs = model(features, training=False)
+    # The model returns no output of the map from E to H: compute it again.
     first = model.encoder.to_hidden_size(outputs["embedding_output"])
     return [first, *outputs["all_encoder_layers"]]

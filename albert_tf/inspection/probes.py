@@ -112,6 +112,7 @@ def of_table(
     labels = table.find_labels(path, columns)
     examples = models.sample(table.read_texts(path, columns, labels), most, seed)
     rows = [pair_features(tokenizer, each.text_a, each.text_b, max_seq_length) for each in examples]
+    # The column is read a second time: examples hold only texts, labels and their row's number.
     groups = None
     if group_column:
         found = table.text_rows(path, [group_column])
@@ -158,6 +159,7 @@ def features(model: AlbertModel, data: Labelled) -> np.ndarray:
     A word has the vector of its first piece (F = H), a row the vector of [CLS] and the mean over
     all positions but padding (F = 2H).
     """
+    # Only the features are kept: all states of a data set would not fit into memory.
     parts = []
     begin = 0
     for count, batch in models.batches(data.rows):
@@ -197,6 +199,7 @@ def measure(model: AlbertModel, control: AlbertModel, data: Labelled, seed: int)
     test = held_out(data, seed)
     labels = data.labels
     accuracies = []
+    # Both are probed on the same rows and labels.
     for each in (model, control):
         layers = features(each, data)
         hits = [probe_hits(x[~test], labels[~test], x[test], labels[test]) for x in layers]
@@ -232,6 +235,7 @@ def draw(found: Mapping[str, np.ndarray], data: Mapping[str, Labelled], seed: in
         style, tested = figures.style(number), np.sum(held_out(data[name], seed))
         for column, (of, changes) in enumerate((("", {}), (", random weights", hollow))):
             shares = accuracies[:, column]
+            # The normal approximation's 95 % interval of a share.
             bars = 1.96 * np.sqrt(shares * (1 - shares) / tested)
             drawn = {**style, **changes, "label": name + of, "elinewidth": 0.8}
             # Side by side, so that no bar hides another.

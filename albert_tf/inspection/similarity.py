@@ -23,6 +23,7 @@ def measure(model: AlbertModel, rows: Sequence[Any]) -> np.ndarray:
 
     Source: section 3.1 of the paper, figure 1.
     """
+    # The mean over all positions, not the mean of the batches' means.
     total, count = np.zeros(()), 0
     for _, batch in models.batches(rows):
         real = batch["input_mask"] > 0
@@ -64,6 +65,7 @@ def draw(found: Mapping[str, np.ndarray], extra_layers: int) -> bytes:
             own = len(measures) - extra_layers
             style = figures.style(number)
             axes.plot(layers[:own], measures[:own, column], label=name, **style)
+            # Extra layers continue the line at the model's own last layer.
             if extra_layers:
                 style |= {"linestyle": ":", "label": f"{name}, beyond its own layers"}
                 axes.plot(layers[own - 1 :], measures[own - 1 :, column], **style)
