@@ -27,20 +27,16 @@ def _fail_at_three(number):
 
 def _die_at_three(number):
     if number == 3:
-        os.kill(os.getpid(), signal.SIGKILL)
+        _die()
     return number
 
 
-def _die(content):
+def _die(content=None):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _wait(content):
     time.sleep(60)
-
-
-def _sleep(seconds):
-    time.sleep(seconds)
 
 
 def test_results_come_in_order_from_other_processes():
@@ -77,7 +73,7 @@ def test_a_killed_worker_is_an_error_and_no_wait():
 
 def test_workers_end_at_once_with_the_iterator():
     started = time.monotonic()
-    results = workers.map_in_order(_sleep, [0, 100, 100], 2)
+    results = workers.map_in_order(time.sleep, [0, 100, 100], 2)
     next(results)
     results.close()
     assert time.monotonic() - started < 20
@@ -86,15 +82,16 @@ def test_workers_end_at_once_with_the_iterator():
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes in /proc")
 def test_workers_end_with_a_killed_parent(tmp_path):
     script = tmp_path / "script.py"
-    script.write_text(
-        "import os, time\n"
-        "from albert_tf.generator import workers\n"
-        "def work(item):\n"
-        "    os.write(1, b'%d\\n' % os.getpid())\n"  # At once: both write to one pipe.
-        "    time.sleep(100)\n"
-        "if __name__ == '__main__':\n"
-        "    list(workers.map_in_order(work, range(2), 2))\n"
-    )
+    # Each prints at once: both write to one pipe.
+    script.write_text("""
+import os, time
+from albert_tf.generator import workers
+def work(item):
+    os.write(1, b"%d\\n" % os.getpid())
+    time.sleep(100)
+if __name__ == "__main__":
+    list(workers.map_in_order(work, range(2), 2))
+""")
     parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
     pids = [int(parent.stdout.readline()) for _ in range(2)]
     assert all(_is_alive(pid) for pid in pids)
@@ -136,13 +133,8 @@ if __name__ == "__main__":
     with contextlib.closing(results):
         list(results)
 """
-    root = str(pathlib.Path(__file__).parents[2])
-    path = os.pathsep.join([root, *sys.path])
-    ended = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    path = os.pathsep.join([str(pathlib.Path(__file__).parents[2]), *sys.path])
+    environment = {**os.environ, "PYTHONPATH": path}
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 1 and end in ended.stderr

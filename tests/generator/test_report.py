@@ -22,44 +22,42 @@ CLS_ID, SEP_ID = 2, 3
 
 @pytest.fixture
 def run(run, tmp_path):
-    """Runs the script on the golden text into two shards, with changed flags."""
+    """Runs the script on the golden text into two shards; returns them, and the report."""
 
     def run_with(**changes):
         outputs = [tmp_path / "a.tfrecord", tmp_path / "b.tfrecord"]
         given = {"max_seq_length": 131, "max_predictions_per_seq": 17, "dupe_factor": 2}
         run(output_file=",".join(map(str, outputs)), **{**given, **changes})
-        return outputs
+        return outputs, json.loads((tmp_path / "a.report.json").read_text())
 
     return run_with
 
 
-def _load(tmp_path):
-    return json.loads((tmp_path / "a.report.json").read_text())
-
-
-def test_json_counts_what_is_in_the_text_and_the_records(run, tokenizer, tmp_path):
-    outputs = run()
-    value, records = _load(tmp_path), read_records(outputs)
+def test_json_counts_what_is_in_the_text_and_the_records(run, tokenizer):
+    outputs, value = run()
+    records = read_records(outputs)
     ids = [tokenizer.encode(line) for line in runs.TEXT.read_text().split("\n")]
     lengths, masked = records["input_mask"].sum(1), records["masked_lm_weights"].sum()
-    assert value["schema_version"] == 3
-    assert value["sentences"] == sum(map(bool, ids))
-    assert value["input_tokens"] == sum(map(len, ids))
-    assert value["unknown_tokens"] == sum(row.count(tokenizer.unk_id) for row in ids)
-    assert value["instances"] == len(lengths)
-    assert value["row_tokens"] == 131 * len(lengths)
-    assert value["output_tokens"] == lengths.sum()
-    assert value["masked_tokens"] == masked
-    assert value["label_1"] == records["next_sentence_labels"].sum()
-    # 0.15 * 117 rounds to 18, one more than there is room for.
-    assert value["limited_masks"] == (lengths >= 117).sum() > 0
-    counted = {str(length): count for length, count in collections.Counter(lengths).items()}
-    assert value["length_histogram"] == counted
-    assert list(value["length_histogram"]) == sorted(counted, key=int)
-    assert value["shards"] == {
-        str(path): {"records": len(read_records([path])["input_ids"]), "bytes": path.stat().st_size}
-        for path in outputs
+    expected = {
+        "schema_version": 3,
+        "sentences": sum(map(bool, ids)),
+        "input_tokens": sum(map(len, ids)),
+        "unknown_tokens": sum(row.count(tokenizer.unk_id) for row in ids),
+        "instances": len(lengths),
+        "row_tokens": 131 * len(lengths),
+        "output_tokens": lengths.sum(),
+        "masked_tokens": masked,
+        "label_1": records["next_sentence_labels"].sum(),
+        # 0.15 * 117 rounds to 18, one more than there is room for.
+        "limited_masks": (lengths >= 117).sum(),
+        "length_histogram": {str(n): count for n, count in collections.Counter(lengths).items()},
+        "shards": {
+            str(path): {"records": len(read_records([path])["input_ids"]), "bytes": size}
+            for path, size in ((path, path.stat().st_size) for path in outputs)
+        },
     }
+    assert {name: value[name] for name in expected} == expected and value["limited_masks"]
+    assert [*value["length_histogram"]] == sorted(value["length_histogram"], key=int)
     shares = value["shares"]
     assert shares["padding_share"] == pytest.approx(1 - records["input_mask"].mean())
     assert shares["masked_share"] == pytest.approx(masked / lengths.sum())
@@ -68,38 +66,36 @@ def test_json_counts_what_is_in_the_text_and_the_records(run, tokenizer, tmp_pat
     assert "piece_histogram" not in value
 
 
-def test_packed_examples_are_counted_as_they_are_alone_and_rows_as_they_are_written(run, tmp_path):
-    run(short_seq_prob=1)
-    alone = _load(tmp_path)
-    outputs = run(short_seq_prob=1, max_examples_per_row=3)
-    packed, records = _load(tmp_path), read_records(outputs)
+def test_packed_examples_are_counted_as_they_are_alone_and_rows_as_they_are_written(run):
+    _, alone = run(short_seq_prob=1)
+    outputs, packed = run(short_seq_prob=1, max_examples_per_row=3)
+    each = [read_records([path])["input_mask"] for path in outputs]
     assert alone["rows"] == alone["instances"]
     for name in ("instances", "output_tokens", "label_1", "masked_tokens", "ngram_histogram"):
         assert packed[name] == alone[name]
-    assert packed["rows"] == len(records["input_ids"]) < alone["rows"]
-    assert [shard["records"] for shard in packed["shards"].values()] == [
-        len(read_records([path])["input_ids"]) for path in outputs
-    ]
-    assert packed["shares"]["padding_share"] == pytest.approx(1 - records["input_mask"].mean())
+    assert packed["rows"] == sum(map(len, each)) < alone["rows"]
+    assert [shard["records"] for shard in packed["shards"].values()] == [*map(len, each)]
+    padding = 1 - np.concatenate(each).mean()
+    assert packed["shares"]["padding_share"] == pytest.approx(padding)
 
 
 @pytest.mark.parametrize("changes", [{}, {"do_permutation": True}, {"ngram": 5}])
-def test_ngrams_are_the_runs_of_masked_words_in_the_records(run, tmp_path, changes):
-    _, runs = count_words(read_records(run(**changes)), CLS_ID, SEP_ID)
-    expected = {str(length): count for length, count in runs.items()}
-    assert _load(tmp_path)["ngram_histogram"] == expected
+def test_ngrams_are_the_runs_of_masked_words_in_the_records(run, changes):
+    outputs, report = run(**changes)
+    _, lengths = count_words(read_records(outputs), CLS_ID, SEP_ID)
+    assert report["ngram_histogram"] == {str(n): count for n, count in lengths.items()}
 
 
-def test_ngrams_are_those_of_pieces_where_pieces_are_masked(run, tmp_path):
-    records = read_records(run(do_whole_word_mask=False))
-    expected = collections.Counter()
+def test_ngrams_are_those_of_pieces_where_pieces_are_masked(run):
+    outputs, report = run(do_whole_word_mask=False)
+    records, expected = read_records(outputs), collections.Counter()
     for row, length in enumerate(records["input_mask"].sum(1)):
         filled = records["masked_lm_weights"][row] > 0
         positions = records["masked_lm_positions"][row][filled]
         assert positions.max() < length - 1
         breaks = np.flatnonzero(np.diff(positions) > 1)
         expected.update(np.diff([-1, *breaks, len(positions) - 1]).tolist())
-    assert _load(tmp_path)["ngram_histogram"] == {str(n): count for n, count in expected.items()}
+    assert report["ngram_histogram"] == {str(n): count for n, count in expected.items()}
 
 
 SETTINGS = GeneratorSettings.of(
@@ -201,8 +197,8 @@ def test_report_lies_beside_the_records_and_not_among_them(tmp_path):
 def test_wrong_vocabulary_may_be_allowed(run, tmp_path, caplog):
     chinese = tmp_path / "chinese.txt"
     chinese.write_text("大禹治理洪水。\n他是一位国王。\n\n人民爱戴他。\n", encoding="utf-8")
-    run(input_file=chinese, max_unknown_share=1)
-    assert _load(tmp_path)["shares"]["unknown_share"] > 0.1
+    _, report = run(input_file=chinese, max_unknown_share=1)
+    assert report["shares"]["unknown_share"] > 0.1
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert any("50.00% of the pieces are [UNK]: the vocabulary lacks 。" in text for text in said)
 
