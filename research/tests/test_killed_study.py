@@ -19,7 +19,7 @@ import pytest
 from research.experiments import study, tuning
 from research.experiments.plan import Plan
 from research.experiments.steps import ROOT
-from research.tests.study_runs import FAKE, keep, kept_in, kept_keys, plan_of, results, run_all
+from research.tests.study_runs import FAKE, kept_in, kept_keys, plan_of, results, run_all
 from research.tests.test_study import STUDY
 from research.tests.test_tuning import SCALE, TUNED
 
@@ -141,19 +141,6 @@ def test_a_clone_with_metrics_alone_runs_only_what_is_new(tmp_path):
     plan = plan_of(path)
     changed = [cell.pretrain for cell in plan.cells if cell.arm == "with dropout"]
     assert sorted(trained) == sorted(changed)
-
-
-def test_results_of_another_training_are_made_again(tmp_path):
-    """Even if they are younger, as what git has just brought."""
-    finish(start(tmp_path, "dropout", "--scripts", FAKE), tmp_path)
-    plan = plan_of("dropout")
-    key = plan.cells[0].results[""]
-    kept = kept_in(tmp_path / "results/smoke")
-    right = results(tmp_path / "work")[key]["metrics"]
-    shutil.rmtree(tmp_path / "work" / key)
-    keep(kept, key, metrics={"masked_lm_loss": 9.9})
-    finish(start(tmp_path, "dropout", "--scripts", FAKE), tmp_path)
-    assert kept.get(key)["metrics"] == right != {"masked_lm_loss": 9.9}
 
 
 def test_what_needs_a_failed_step_is_not_run(tmp_path):

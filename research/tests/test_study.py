@@ -114,17 +114,15 @@ def test_a_large_study_of_ones_own_is_run_whole(tmp_path):
 @pytest.mark.parametrize(
     "old, new, message",
     [
-        ("config = {", "pretrain = { random_seed = 1 }, config = {",
-         "with.pretrain.random_seed: expected no value, as the study's plan sets it, not 1"),
+        ("config = {", "pretrain = { random_seed = 1 }, config = {", "with.pretrain.random_seed"),
         ("config = {", "finetune = { from_scratch = true }, config = {",
-         "`finetune` in each of them or in none, not only in .'with'."),
+         "`finetune` in each of them or in none"),
         ('[arms]\n"without" = {}',
          '[tests]\na = {}\n[arms]\n"without" = { records = { spm_model_file = "own.model" } }',
-         "without.records.spm_model_file: expected None, as in the test 'a' .* not 'own.model'"),
-        ("[arms]", '[base.records]\ninput_file = "a.txt"\n[arms]',
-         r"base.records.input_file: expected no value, as \[text\] sets it, not 'a.txt'"),
+         "without.records.spm_model_file"),
+        ("[arms]", '[base.records]\ninput_file = "a.txt"\n[arms]', "base.records.input_file"),
         ("config = {", "dev_records = { max_examples_per_row = 2 }, config = {",
-         "with.dev_records.max_examples_per_row: expected 1, as studies .* not 2"),
+         "with.dev_records.max_examples_per_row"),
         ("effect = 0.05", 'effect = 0.05\nequal = "false"', "equal: expected true or false"),
         ("config = {", "evaluate = { max_eval_steps = 9 }, config = {", "judged on the same text"),
         ("seeds = 2", "seeds = 0", "seeds: expected a positive integer, not 0"),
@@ -352,7 +350,7 @@ def test_a_step_is_known_by_its_files_not_by_where_they_lie(tmp_path, monkeypatc
 
 
 def test_committed_verdicts_are_those_of_the_committed_cells(tmp_path, monkeypatch):
-    """To nine digits: SciPy's versions differ in the last ones. So are the tables."""
+    """To nine digits: SciPy's versions differ in the last ones. So are tables and reports."""
 
     def numbers(text):
         return re.sub(r"\d+\.\d+(e-\d+)?", lambda number: f"{float(number[0]):.9g}", text)
@@ -362,6 +360,6 @@ def test_committed_verdicts_are_those_of_the_committed_cells(tmp_path, monkeypat
     for name in ("depth", "dropout", "objective", "schedule", "sharing"):
         asked = tuning.reported(study.read_study(name), scale, kept)
         report.write(asked, scale, Plan(asked, scale), kept, tmp_path / name)
-        for file in ("claims.json", "cells.csv"):
+        for file in ("claims.json", "cells.csv", "report.md"):
             found, expected = (each / name / file for each in (tmp_path, RESULTS))
             assert numbers(found.read_text()) == numbers(expected.read_text())
