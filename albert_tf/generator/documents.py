@@ -90,12 +90,6 @@ Splitter = Callable[[str], list[str]]
 Parser = Callable[[Any], Iterator[Sentences]]
 
 
-def make_parser(settings: TextSettings) -> Parser:
-    """Returns the function that finds documents in a file."""
-    parse = PARSERS[settings.input_format]
-    return functools.partial(parse, split=_make_splitter(settings), name=settings.text_field)
-
-
 def open_text(path: str, settings: TextSettings) -> TextFile | ParquetText:
     """Opens a file for the settings' parser."""
     if _ARCHIVE.search(path):
@@ -228,7 +222,8 @@ def read_documents(files: Sequence[str], settings: TextSettings) -> Iterator[Doc
 
     Differs: the end of a file ends a document; the release joins it to the next file's first one.
     """
-    parser = make_parser(settings)
+    parse = PARSERS[settings.input_format]
+    parser = functools.partial(parse, split=_make_splitter(settings), name=settings.text_field)
     # A missing file, package or column is an error before the work begins.
     for path in files:
         with open_text(path, settings) as file:

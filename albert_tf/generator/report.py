@@ -269,14 +269,10 @@ class Report:
 
 
 def report_path(output_file: str, suffix: str) -> str:
-    """Returns the name of a file about `output_file`: records.tfrecord -> records.report.json.
+    """Returns the name of a file about the record files: records.tfrecord -> records.report.json.
 
-    It is named after the first of several files, and without their extension, so that
+    It is named after the first of several comma-separated files, without its extension, so that
     records.tfrecord* matches records only.
-
-    Args:
-      output_file: Names of record files, comma-separated.
-      suffix: ".json" or ".png".
     """
     path = output_file.split(",")[0]
     root, extension = os.path.splitext(path)

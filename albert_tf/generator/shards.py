@@ -247,19 +247,11 @@ def _reserved(first_path: str) -> Iterator[str]:
 
 
 def write_shard(plan: Plan, shard: int, records: str, path: str) -> int:
-    """Writes the records of a shard, shuffled unless the plan keeps their order.
+    """Writes a shard, shuffled unless the plan keeps the order, and returns its size in bytes.
 
-    Unshuffled, a reader with a small shuffle buffer, such as the release's, would see one region
-    of the text after the other.
-
-    Args:
-      plan: The run's.
-      shard: The shard's number.
-      records: A local TFRecord file with its records, in the order of the text.
-      path: The file to write.
-
-    Returns:
-      The size of the shard in bytes.
+    `records` is a local TFRecord file with its records in the order of the text. Unshuffled, a
+    reader with a small shuffle buffer, such as the release's, would see one region of the text
+    after the other.
 
     Source: create_pretraining_data.py, create_training_instances.
     Differs: each shard is shuffled by itself.

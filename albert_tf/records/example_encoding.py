@@ -99,13 +99,9 @@ def _encode_values(column: Any) -> tuple[int, Sequence[bytes]]:
 
 
 def _encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Encodes seven bits per byte, lowest first; the top bit says that another byte follows.
+    """Encodes <int>[N] by seven bits per byte, lowest first; the top bit means that more follow.
 
-    Args:
-      values: <int>[N], all at least 0.
-
-    Returns:
-      The bytes <uint8>[T], and where each value begins <int64>[N + 1], with T at the end.
+    Returns the bytes <uint8>[T], and where each value begins <int64>[N + 1], with T at the end.
     """
     # Most features have only values of one byte.
     largest, smallest = values.max(initial=0), values.min(initial=0)

@@ -84,13 +84,9 @@ def pieces_split_again(content: bytes) -> list[str]:
 
 
 class SentencePiece:
-    """A SentencePiece model with the release's digit-comma rule; see Tokenizer.
+    """A SentencePiece model, given by its file's content, with the release's digit-comma rule.
 
-    Args:
-      content: Content of the model's file.
-      path: Its name, for errors.
-      do_lower_case: Whether to lower-case.
-      keep_accents: Whether accents stay.
+    Tokenizer describes the arguments; `path` is for errors.
     """
 
     special_pieces = (("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("[CLS]",), ("[SEP]",), ("[MASK]",))

@@ -23,13 +23,9 @@ _MOST_PIECES = 1_000_000
 
 
 class WordPiece:
-    """A WordPiece vocabulary with BERT's splitting into words.
+    """A WordPiece vocabulary, given by its file's content, with BERT's splitting into words.
 
-    Args:
-      content: Content of the vocabulary file, one piece per line.
-      path: Its name, for errors.
-      do_lower_case: Whether to lower-case and strip accents.
-      keep_accents: Whether accents stay nevertheless.
+    Tokenizer describes the arguments; `path` is for errors.
     """
 
     special_pieces = (("[PAD]",), (UNKNOWN,), ("[CLS]",), ("[SEP]",), ("[MASK]",))
