@@ -10,6 +10,7 @@ from record_statistics import read_records
 
 from albert_tf.generator import create, workers
 from albert_tf.generator.settings import GeneratorSettings
+from tests import tiny
 from tests.generator import runs
 from tests.tiny import parse
 
@@ -55,6 +56,18 @@ def test_flags_are_passed_on():
             assert expected in found or repr(value) in str(found), flag
         else:
             assert found == expected, flag
+
+
+@pytest.mark.parametrize(
+    ("stored", "given", "lower"),
+    [(None, None, True), (None, "false", False), ("false", None, False), ("false", "true", True)],
+)
+def test_case_is_as_given_or_else_as_stored_beside_the_vocabulary(tmp_path, stored, given, lower):
+    model = tiny.write(tmp_path / "m", runs.MODEL.read_bytes())
+    if stored:
+        tiny.write(tmp_path / "tokenizer_config.json", f'{{"do_lower_case": {stored}}}')
+    tokenizer = plan(spm_model_file=model, do_lower_case=given).tokenizer
+    assert (tokenizer.encode("THE") == tokenizer.encode("the")) == lower
 
 
 def test_shard_names():

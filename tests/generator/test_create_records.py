@@ -9,7 +9,6 @@ import re
 
 import numpy as np
 import pytest
-import sentencepiece
 import tensorflow as tf
 from record_statistics import read_compact, read_records, restore_text
 
@@ -116,26 +115,6 @@ def test_wordpiece_vocabulary_serves_where_there_is_no_sentencepiece_model(
     starts = records["token_boundary"] == 1
     assert (restore_text(records)[~starts & (records["input_mask"] == 1)] >= len(pieces)).all()
     assert (restore_text(records)[starts] < len(pieces)).all()
-
-
-@pytest.mark.parametrize(
-    ("stored", "given", "cased"),
-    [(None, None, False), (None, "false", True), ("false", None, True), ("false", "true", False)],
-)
-def test_case_is_as_given_or_else_as_stored_beside_the_vocabulary(
-    run, tmp_path, stored, given, cased
-):
-    lines = (f"Aa{word} bB{word}." for word in "abcAB" for _ in range(9))
-    text = tiny.write(tmp_path / "cased.txt", "\n".join(lines))
-    model = tiny.write(tmp_path / "m", train_sentencepiece.train([text], PIECES, 20, False))
-    if stored:
-        tiny.write(tmp_path / "tokenizer_config.json", f'{{"do_lower_case": {stored}}}')
-    path = run(input_file=text, spm_model_file=model, max_seq_length=32, do_lower_case=given)
-    records = read_records([path])
-    processor = sentencepiece.SentencePieceProcessor(model_file=model)
-    ids = restore_text(records)[records["input_mask"] == 1]
-    spelt = "".join(map(processor.id_to_piece, ids.tolist())).replace("[CLS]", "")
-    assert any(letter.isupper() for letter in spelt.replace("[SEP]", "")) == cased
 
 
 def test_words_of_other_scripts_stay_whole_on_request(run, tmp_path, caplog):
