@@ -25,7 +25,6 @@ from research.tests.study_runs import (
     results,
     run_all,
 )
-from research.tests.test_intervals import row
 from tests import pretraining_runs as runs
 
 
@@ -73,16 +72,6 @@ def test_the_report_of_known_losses(plan, done, tmp_path):
     assert "no figure here is a result" in text
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert len((tmp_path / "cells.csv").read_text().splitlines()) == 5
-
-
-def test_cells_are_paired_by_seed():
-    losses = {("better", 2): 5.0, ("worse", 1): 5.9, ("worse", 2): 5.3}
-    rows = [
-        row(*cell, metrics={"masked_lm_loss": x}, documents={}, masked_lm_loss=x, unigram_loss=9.0)
-        for cell, x in losses.items()
-    ]
-    found = outcomes.verdict(claims.Claim("", "masked_lm_loss", "better", "worse", 0.05), rows)
-    assert found.pairs == 1 and found.gain == pytest.approx(0.3)
 
 
 def test_a_claim_can_be_about_guessing(plan, done):

@@ -1,1 +1,0 @@
-"""`make campaign`: kills, damaged files, full disks, lost workers. See __main__.py."""

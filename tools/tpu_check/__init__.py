@@ -1,1 +1,0 @@
-"""Lowers train steps for TPU and compiles them ahead of time, without a TPU."""
