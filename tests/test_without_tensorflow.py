@@ -1,11 +1,11 @@
-"""What works without TensorFlow: on JAX, in a process that can't import it.
+"""What works without TensorFlow: on JAX and between files, in a process that can't import it.
 
-Bundles are compared with what TensorFlow's own reader finds in them.
+Bundles and lists of checkpoints are compared with what TensorFlow's own reader finds in them.
 """
 
-import dataclasses
 import json
 import pathlib
+import types
 
 import numpy as np
 import pytest
@@ -14,10 +14,12 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import bundle, checkpoint
-from tests import goldens, tolerances
+from tests import goldens, jax_process, tolerances
 from tests.model.test_backends import run
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
+VOCABULARY = GOLDEN / "spm/en_small.model"
+TEXTS = ["in the beginning", "the earth was void and without form"] * 3
 
 ON_JAX = """
 import sys
@@ -70,21 +72,11 @@ weights, state = step([v.value for v in optimizer.variables], grads, [v.value fo
 np.savez(f"{folder}/update.npz", kernel=weights[0], bias=weights[1], moment=state[1])
 print(json.dumps(tokenizer.tokenize("A lite BERT.")))
 """
-VOCABULARY = GOLDEN / "spm/en_small.model"
-
-
-@dataclasses.dataclass
-class OnJax:
-    """What a process on JAX was given, wrote and printed."""
-
-    sources: list[pathlib.Path]
-    small: pathlib.Path
-    folder: pathlib.Path
-    printed: str
 
 
 @pytest.fixture(scope="module")
-def on_jax(tmp_path_factory) -> OnJax:
+def on_jax(tmp_path_factory) -> types.SimpleNamespace:
+    """What a process on JAX was given, wrote and printed."""
     pytest.importorskip("jax")
     folder, base = tmp_path_factory.mktemp("jax"), goldens.FOLDER / "base"
     layouts = [folder / name for name in ("huggingface", "keras", "kerashub")]
@@ -96,8 +88,8 @@ def on_jax(tmp_path_factory) -> OnJax:
     albert_tf.AlbertModel(config).save(keras_file)
     convert(keras_file, "huggingface", str(small), spm_model_file=str(VOCABULARY))
     arguments = (base / "inputs.npz", VOCABULARY, small, folder, *sources)
-    printed = run(ON_JAX, *arguments, KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
-    return OnJax(sources, small, folder, printed)
+    printed = run(ON_JAX, *arguments, **jax_process._environment())
+    return types.SimpleNamespace(sources=sources, small=small, folder=folder, printed=printed)
 
 
 def test_weights_are_loaded_and_used_on_jax(on_jax):
@@ -112,8 +104,7 @@ def test_weights_are_loaded_and_used_on_jax(on_jax):
 
 
 def test_strings_are_fitted_on_jax(on_jax):
-    texts = ["in the beginning", "the earth was void and without form"] * 3
-    expected = albert_tf.Preprocessor.from_weights(on_jax.small, max_seq_length=16)(texts)
+    expected = albert_tf.Preprocessor.from_weights(on_jax.small, max_seq_length=16)(TEXTS)
     found = goldens.arrays(on_jax.folder / "features.npz")
     assert set(found) == set(expected)
     for name, array in expected.items():
@@ -128,13 +119,42 @@ def test_optimizers_update_on_jax(on_jax):
     np.testing.assert_allclose(found["bias"], 1 - 0.1 * 0.1 / np.sqrt(0.001), rtol=1e-4)
 
 
+# TensorFlow alone writes bundles: the way back is given one.
+BOTH_WAYS = """
+import shutil, sys
+sys.modules["tensorflow"] = sys.modules["keras"] = None
+from albert_tf.cli import commands
+from albert_tf.conversion.convert import convert
+from albert_tf.storage import checkpoint
+source, vocabulary, there, back = sys.argv[1:]
+sys.argv = ["albert-convert", f"--from={source}", "--to=huggingface", f"--output_dir={there}"]
+try:
+    commands.convert()
+except SystemExit as end:
+    assert not end.code
+def write(prefix, tensors):
+    for ending in (".index", ".data-00000-of-00001"):
+        shutil.copy(source + ending, prefix + ending)
+checkpoint.write = write
+convert(there, "tf1", back)
+print([name for name in sys.modules if name.startswith("albert_tf.model")])
+"""
+
+
+def test_hugging_faces_files_are_converted_without_a_framework_or_a_model(tmp_path):
+    base, there = goldens.FOLDER / "base", tmp_path / "there"
+    printed = run(BOTH_WAYS, base / "model.ckpt-best", VOCABULARY, there, tmp_path / "back")
+    assert printed.splitlines()[-1] == "[]"
+    model = albert_tf.AlbertForPreTraining.from_weights(there)
+    for name, value in goldens.arrays(base / "variables.npz").items():
+        np.testing.assert_array_equal(albert_tf.conversion.named_weights(model)[name], value)
+
+
 def test_bundles_of_all_types_and_shapes(tmp_path):
     """And of several data files, which TensorFlow makes when it merges bundles."""
     rng = np.random.default_rng(4)
-    first = {
-        dtype.name: tf.cast(rng.normal(size=(3, 2)) * 50, dtype)
-        for dtype in (tf.float64, tf.float16, tf.bfloat16, tf.int8, tf.uint16, tf.int64, tf.bool)
-    }
+    types_ = (tf.float64, tf.float16, tf.bfloat16, tf.int8, tf.uint16, tf.int64, tf.bool)
+    first = {kind.name: tf.cast(rng.normal(size=(3, 2)) * 50, kind) for kind in types_}
     first["complex"] = tf.complex(*rng.normal(size=(2, 4)))
     second = {
         "text": tf.constant([["", "one"], ["zwölf", "x" * 300]]),
@@ -149,32 +169,29 @@ def test_bundles_of_all_types_and_shapes(tmp_path):
         checkpoint.write(part, tensors)
     merged = str(tmp_path / "merged")
     tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=merged)
-    found = bundle.read(merged)
-    assert set(found) == set(first) | set(second)
-    reader = tf.compat.v1.train.NewCheckpointReader(merged)
-    check(found, {name: reader.get_tensor(name) for name in found})
+    found, reader = bundle.read(merged), tf.compat.v1.train.NewCheckpointReader(merged)
+    assert {*found} == {*first, *second}
+    for name, value in found.items():
+        expected = reader.get_tensor(name)
+        if isinstance(expected, bytes):
+            assert value == expected
+            continue
+        expected = np.asarray(expected)
+        assert (value.dtype, value.shape) == (expected.dtype, expected.shape), name
+        is_text = expected.dtype == object
+        assert (
+            value.tolist() == expected.tolist()
+            if is_text
+            else (value.tobytes() == expected.tobytes())
+        ), name
     assert found["float64"].flags.writeable
 
 
-def check(found: dict, expected: dict) -> None:
-    for name, value in expected.items():
-        if isinstance(value, bytes):
-            assert found[name] == value
-            continue
-        value = np.asarray(value)
-        assert (found[name].dtype, found[name].shape) == (value.dtype, value.shape), name
-        if value.dtype == object:
-            assert found[name].tolist() == value.tolist()
-        else:
-            assert found[name].tobytes() == value.tobytes(), name
-
-
-@pytest.mark.parametrize("name", ["text", "numbers"])
-def test_every_byte_counts(tmp_path, name):
+@pytest.mark.parametrize("tensor", [["one", "two!"], [1.0, -2.0, 3.0]], ids=["text", "numbers"])
+def test_every_byte_counts(tmp_path, tensor):
     """One bit of any byte of the data: of numbers, of text, of its lengths and their checksum."""
-    tensors = {"text": tf.constant(["one", "two!"]), "numbers": tf.constant([1.0, -2.0, 3.0])}
     prefix = str(tmp_path / "m")
-    checkpoint.write(prefix, {name: tensors[name]})
+    checkpoint.write(prefix, {"a": tf.constant(tensor)})
     data = pathlib.Path(f"{prefix}.data-00000-of-00001")
     whole = data.read_bytes()
     for i in range(len(whole)):
@@ -182,29 +199,26 @@ def test_every_byte_counts(tmp_path, name):
         with pytest.raises(ValueError, match="is damaged"):
             checkpoint.read(prefix)
     data.write_bytes(whole)
-    assert set(bundle.read(prefix)) == {name}
+    assert {*bundle.read(prefix)} == {"a"}
+
+
+NEWEST, OTHER = 'model_checkpoint_path: "{}"\n', 'all_model_checkpoint_paths: "{}"\n'
+TIMES = "all_model_checkpoint_timestamps: 1.5e9\nlast_preserved_timestamp: 1570000000.25\n"
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ('model_checkpoint_path: "b"\n', ["b"]),
-        (
-            'model_checkpoint_path: "/x/b"\nall_model_checkpoint_paths: "/x/a"\n'
-            'all_model_checkpoint_paths: "/x/b"\nall_model_checkpoint_timestamps: 1.5e9\n'
-            "last_preserved_timestamp: 1570000000.25\n",
-            ["/x/a", "/x/b"],
-        ),
-        (  # A user went back to the one before.
-            'model_checkpoint_path: "a"\nall_model_checkpoint_paths: "a"\n'
-            'all_model_checkpoint_paths: "b"\n',
-            ["b", "a"],
-        ),
-        ('model_checkpoint_path: "d\\303\\251 \\"q\\" \\\\ \\n"\n', ['dé "q" \\ \n']),
-        ('model_checkpoint_path: "dé"', ["dé"]),
+        (NEWEST.format("b"), ["b"]),
+        (NEWEST.format("/x/b") + OTHER.format("/x/a") + OTHER.format("/x/b") + TIMES, "/x/a /x/b"),
+        # A user went back to the one before.
+        (NEWEST.format("a") + OTHER.format("a") + OTHER.format("b"), ["b", "a"]),
+        (NEWEST.format(r"d\303\251 \"q\" \\ \n"), ['dé "q" \\ \n']),
+        (NEWEST.format("dé").rstrip(), ["dé"]),
     ],
 )
 def test_lists_are_read_as_tensorflow_does(tmp_path, content, expected):
+    expected = expected.split() if isinstance(expected, str) else expected
     (tmp_path / "checkpoint").write_text(content)
     state = tf.train.get_checkpoint_state(str(tmp_path))
     theirs = list(state.all_model_checkpoint_paths) or [state.model_checkpoint_path]

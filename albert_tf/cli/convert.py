@@ -17,6 +17,7 @@ from albert_tf.console import errors, log, tensorflow_logs
 from albert_tf.console.settings import REQUIRED, setting
 from albert_tf.conversion import huggingface, layouts
 from albert_tf.conversion.settings import StoredSettings
+from albert_tf.storage import files, hub
 
 _conversion = functools.partial(setting, group="Conversion")
 
@@ -54,7 +55,10 @@ class ConversionSettings(StoredSettings):
 def main(settings: ConversionSettings) -> None:
     """Converts the model that the settings name."""
     log.begin()
-    tensorflow_logs.import_tensorflow("tensorflow" if settings.onnx else None)
+    # Hugging Face's files are written without TensorFlow, which takes seconds to import.
+    paths = (settings.from_.removeprefix(hub.SCHEME), settings.output_dir)
+    if settings.onnx or settings.to != "huggingface" or any(map(files.is_remote, paths)):
+        tensorflow_logs.import_tensorflow("tensorflow" if settings.onnx else None)
     from albert_tf.conversion import convert
 
     with errors.in_one_line(flags=settings.names()):

@@ -253,13 +253,21 @@ def replace(path: str, content: bytes | str, several_writers: bool = False) -> N
     the same file at the same time.
     """
     temporary = f"{path}.{uuid.uuid4().hex}.tmp" if several_writers else f"{path}.tmp"
+    content = content.encode() if isinstance(content, str) else content
     try:
-        with gfile().GFile(temporary, "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-        gfile().rename(temporary, path, overwrite=True)
-    except BaseException:
-        if gfile().exists(temporary):
-            gfile().remove(temporary)
+        if is_remote(path):
+            with gfile().GFile(temporary, "wb") as file:
+                file.write(content)
+            gfile().rename(temporary, path, overwrite=True)
+        else:  # Without TensorFlow, which takes seconds to import.
+            with open(temporary, "wb") as file:
+                file.write(content)
+            os.replace(temporary, path)
+    except BaseException as error:
+        if exists(temporary):
+            (gfile() if is_remote(path) else os).remove(temporary)
+        if isinstance(error, OSError):
+            error.filename = error.filename or path  # Python doesn't say where a disk is full.
         raise
 
 

@@ -44,10 +44,11 @@ def names(prefixes) -> list[str]:
 
 
 def kill_at(monkeypatch, call: int, *functions: str) -> None:
-    """Makes the call-th of all calls of some tf.io.gfile functions raise Killed."""
+    """Makes the call-th of all calls of some functions of tf.io.gfile, or of os, raise Killed."""
     left = [call]
     for name in functions:
-        real = getattr(tf.io.gfile, name)
+        module = os if name == "replace" else tf.io.gfile
+        real = getattr(module, name)
 
         def counted(*args, real=real, **kwargs):
             left[0] -= 1
@@ -55,7 +56,7 @@ def kill_at(monkeypatch, call: int, *functions: str) -> None:
                 raise Killed
             return real(*args, **kwargs)
 
-        monkeypatch.setattr(tf.io.gfile, name, counted)
+        monkeypatch.setattr(module, name, counted)
 
 
 def test_what_is_saved_is_read_to_the_bit(tmp_path):
@@ -135,7 +136,7 @@ def test_a_kill_while_saving_leaves_only_whole_checkpoints(tmp_path, monkeypatch
     for step in (2, 3):
         save(tmp_path, step, keep_max=2)
     with monkeypatch.context() as patch:
-        kill_at(patch, call, "rename", "remove")
+        kill_at(patch, call, "replace", "remove")
         with pytest.raises(Killed):
             save(tmp_path, 5, keep_max=2)
     listed = checkpoint.listed(str(tmp_path))

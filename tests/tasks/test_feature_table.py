@@ -172,7 +172,7 @@ def test_a_killed_process_leaves_no_file_to_read(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(feature_table.tf.io.gfile, "rename", killed)
+        patch.setattr("os.replace", killed)
         load(tmp_path, Maker())
     assert not list((tmp_path / "folder").glob("*.npz"))
     make = Maker()
