@@ -149,7 +149,7 @@ def check_weights(
         # loading says which groups they lack.
         free = () if settings.decay_from else ("num_hidden_layers", "num_hidden_groups")
         layouts.check_config(config, layout, weights, free, replace=True)
-    elif not any(name.startswith(SENTENCE_ORDER_HEAD) for name in layout.head_shapes(weights)):
+    elif not any(name.startswith(SENTENCE_ORDER_HEAD) for name in layouts.read_shapes(weights)):
         logging.info("%s has no sentence-order head: masked LM alone is evaluated", weights)
         return dataclasses.replace(settings, sentence_order_weight=0.0)
     return settings

@@ -62,14 +62,6 @@ def read_config(path: str) -> AlbertConfig:
     return config
 
 
-def head_shapes(path: str) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of the heads' weights, among others, by the release's names."""
-    shapes = checkpoint.shapes(_prefix(path))
-    if _OBJECT_GRAPH in shapes:  # The tensors are not called after their variables.
-        return {name: value.shape for name, value in read_weights(path).items()}
-    return shapes
-
-
 def read_weights(path: str) -> dict[str, np.ndarray]:
     """Returns `<float32>` arrays by the release's names; weights unknown there keep their own.
 

@@ -166,12 +166,6 @@ def read_task(path: str) -> tuple[str, str, float]:
     return str(first), str(theirs.get("problem_type") or ""), rate
 
 
-def head_shapes(path: str) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of the heads' weights, among others, by the release's names."""
-    shapes = _read_tensors(path, shapes_only=True)
-    return {_NAMES.backward(name) or name: shape for name, shape in shapes.items()}
-
-
 def read_weights(path: str) -> dict[str, np.ndarray]:
     """Returns `<float32>` arrays by the release's names; weights unknown there keep their own."""
     tensors = _read_tensors(path)
@@ -188,22 +182,21 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
     return arrays.without_identity(weights, path)
 
 
-def _read_tensors(path: str, shapes_only: bool = False) -> dict[str, Any]:
+def _read_tensors(path: str) -> dict[str, np.ndarray]:
     whole, index = (os.path.join(path, name) for name in (_WEIGHTS, _INDEX))
     if os.path.isfile(whole):
-        return read_safetensors(whole, shapes_only)
+        return read_safetensors(whole)
     if os.path.isfile(index):
-        return _read_shards(path, index, shapes_only)
+        return _read_shards(path, index)
     if os.path.isfile(keras := os.path.join(path, tf_transformers.FILE)):
-        tensors = tf_transformers.read(keras)
-        return {name: t.shape for name, t in tensors.items()} if shapes_only else tensors
+        return tf_transformers.read(keras)
     raise FileNotFoundError(
         f"{path} contains no weights: expected {_WEIGHTS}, {_INDEX} or {tf_transformers.FILE}; a "
         "pickle (.bin) may run code: save the model again with transformers, as safetensors"
     )
 
 
-def _read_shards(path: str, index: str, shapes_only: bool) -> dict[str, Any]:
+def _read_shards(path: str, index: str) -> dict[str, np.ndarray]:
     weight_map = text_files.read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict):
         raise ValueError(f"{index}: weight_map must be an object that maps weights to file names")
@@ -212,9 +205,9 @@ def _read_shards(path: str, index: str, shapes_only: bool) -> dict[str, Any]:
             raise ValueError(
                 f"{index}: {name} must be in a file of the same directory, not {shard!r}"
             )
-    tensors: dict[str, Any] = {}
+    tensors: dict[str, np.ndarray] = {}
     for shard in sorted(set(weight_map.values())):
-        tensors.update(read_safetensors(os.path.join(path, shard), shapes_only))
+        tensors.update(read_safetensors(os.path.join(path, shard)))
     absent = sorted(set(weight_map) - set(tensors))
     if absent:
         raise ValueError(
@@ -223,14 +216,10 @@ def _read_shards(path: str, index: str, shapes_only: bool) -> dict[str, Any]:
     return tensors
 
 
-def read_safetensors(path: str, shapes_only: bool = False) -> dict[str, Any]:
-    """Returns a safetensors file's arrays by name, or their shapes, for which none is read."""
+def read_safetensors(path: str) -> dict[str, np.ndarray]:
+    """Returns a safetensors file's arrays by name."""
     try:
-        if not shapes_only:
-            return safetensors.numpy.load_file(path)
-        with safetensors.safe_open(path, "numpy") as stored:
-            found = stored.keys()
-            return {name: tuple(stored.get_slice(name).get_shape()) for name in found}
+        return safetensors.numpy.load_file(path)
     except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}): copy it again") from None
     except (AttributeError, TypeError) as error:  # What it raises of a type that NumPy lacks.

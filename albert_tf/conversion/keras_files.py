@@ -98,11 +98,6 @@ def _models(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
             yield from _models(child)
 
 
-def head_shapes(path: str) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of the heads' weights, among others, by the release's names."""
-    return {name: value.shape for name, value in read_weights(path).items()}
-
-
 def read_weights(path: str) -> dict[str, np.ndarray]:
     """Returns the weights of our layers by the release's names, whatever model contains them.
 

@@ -104,11 +104,6 @@ def _check_expressible(config: AlbertConfig, path: str) -> None:
         raise ValueError(f"{path}: KerasHub's ALBERT does not support {'; '.join(differences)}")
 
 
-def head_shapes(path: str) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of the task's weights, by the release's names."""
-    return {name: value.shape for name, value in _read_task(path).items()}
-
-
 def read_weights(path: str) -> dict[str, np.ndarray]:
     """Returns the weights of the backbone, and of the task if the preset has one."""
     inner = read_config(path).inner_group_num

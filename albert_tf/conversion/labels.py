@@ -103,4 +103,4 @@ def in_order(
 
 def count(path: str) -> int:
     """Returns the number of outputs of a stored classifier; 0 if there is none."""
-    return sum(layouts.find(path).head_shapes(path).get(CLASSIFIER_BIAS, ()))
+    return sum(layouts.read_shapes(path).get(CLASSIFIER_BIAS, ()))

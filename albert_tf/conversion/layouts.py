@@ -100,6 +100,11 @@ def read_config(path: str | os.PathLike[str]) -> AlbertConfig:
     return config
 
 
+def read_shapes(path: str | os.PathLike[str]) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of stored weights by the release's names."""
+    return {name: value.shape for name, value in find(path).read_weights(path).items()}
+
+
 def check_config(
     config: AlbertConfig,
     layout: ModuleType,

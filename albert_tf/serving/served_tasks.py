@@ -100,7 +100,7 @@ def _with_head(task: str, path: str) -> type[Kind]:
     """Returns the kind of this name whose head is stored, or else the first one."""
     found = [kind for kind in KINDS if kind.task == task]
     if len(found) > 1:
-        stored = layouts.find(path).head_shapes(path)
+        stored = layouts.read_shapes(path)
         found = [k for k in found if any(name.startswith(k.heads) for name in stored)] or found
     return found[0]
 
