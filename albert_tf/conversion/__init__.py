@@ -1,4 +1,4 @@
-"""Reads and writes stored models in any layout, strictly; here are the names that others use."""
+"""Reads and writes stored models in any layout, strictly; this file has its public names."""
 
 from albert_tf.conversion.layouts import load_config
 from albert_tf.conversion.loading import (

@@ -1,4 +1,4 @@
-"""Weight arrays, made uniform whatever file they come from; those of Keras' HDF5 files."""
+"""Weight arrays: casts and shapes that all layouts share, and the reader of Keras' HDF5 files."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def as_float32(values: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndar
 
 
 def without_identity(values: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
-    """Drops the projection of embeddings to hidden states where both have the same width.
+    """Drops the projection of embeddings to hidden states if both have the same width.
 
-    There the release has none, and others multiply by the identity.
+    The release has none in such a model; other libraries multiply by the identity.
     """
     values = dict(values)
     kernel, bias = values.get(f"{_MAPPING}/kernel"), values.get(f"{_MAPPING}/bias")
@@ -67,8 +67,8 @@ def with_identity(values: Mapping[str, np.ndarray], width: int) -> dict[str, np.
 def without_head_axis(name: str, value: np.ndarray) -> np.ndarray:
     """Merges the axes of heads and head size, which Keras' own attention keeps apart.
 
-    `[H, N, D]`, `[N, D, H]` and `[N, D]` become `[H, H]` and `[H]`; what is merged already, or is
-    another weight, stays as it is. `name` is the release's.
+    `[H, N, D]`, `[N, D, H]` and `[N, D]` become `[H, H]` and `[H]`; other weights stay as they are,
+    as do axes that are merged already. `name` is the release's.
     """
     shape = value.shape
     if name.endswith("/attention_1/output/dense/kernel") and value.ndim == 3:
@@ -79,7 +79,7 @@ def without_head_axis(name: str, value: np.ndarray) -> np.ndarray:
 
 
 def with_head_axis(name: str, value: np.ndarray, num_heads: int) -> np.ndarray:
-    """Splits what `without_head_axis` merges."""
+    """Splits the axes that `without_head_axis` merges."""
     if name.endswith("/attention_1/output/dense/kernel"):
         return value.reshape(num_heads, -1, value.shape[-1])
     if "/attention_1/self/" in name:
@@ -105,11 +105,12 @@ def read_hdf5(file: Any, path: str) -> tuple[dict[str, np.ndarray], dict[str, st
         name = member.attrs.get("name")
         if isinstance(name, str):
             names[where] = name
-        is_bfloat16 = member.attrs.get("dtype") == "bfloat16"  # So Keras marks two bytes.
+        # HDF5 has no bfloat16: Keras stores two bytes and names the type in an attribute.
+        is_bfloat16 = member.attrs.get("dtype") == "bfloat16"
         if not isinstance(member, h5py.Dataset) or not (member.dtype.kind == "f" or is_bfloat16):
             return
-        # Keras writes them whole and uncompressed: a file can't ask for more memory than it has
-        # bytes, nor name another file's.
+        # Keras writes datasets whole and uncompressed. So refuse those that would take more memory
+        # than the file has bytes, or lie in another file.
         held = member.id.get_storage_size()
         if held != member.nbytes or member.external or member.is_virtual:
             raise ValueError(
@@ -120,7 +121,7 @@ def read_hdf5(file: Any, path: str) -> tuple[dict[str, np.ndarray], dict[str, st
 
     try:
         with h5py.File(file, "r") as stored:
-            stored.visititems(visit)  # Each object once, and no links out of the file.
+            stored.visititems(visit)  # It visits each object once and follows no link.
     except (OSError, KeyError, RuntimeError, TypeError) as error:
         raise ValueError(
             f"{path} is damaged ({str(error).splitlines()[0]}): copy it again"

@@ -1,4 +1,4 @@
-"""TensorFlow's checkpoints: the release's own, TF-Hub modules, and those of albert_zh."""
+"""TensorFlow's checkpoints: the release's, TF-Hub's modules, and albert_zh's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOOKED_FOR = (
 )
 _SAVED_MODEL = os.path.join("variables", "variables")
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# As in albert_zh's archives.
+# Name of the config in albert_zh's archives.
 _SIZED_CONFIG = "albert_config_*.json"
 _GARDEN_NAMES = names.Renaming(names.MODEL_GARDEN_NAMES)
 _ZH_NAMES = names.Renaming(names.ALBERT_ZH_NAMES)
@@ -44,7 +44,8 @@ def _prefix(path: str) -> str:
 def read_config(path: str) -> AlbertConfig:
     """Reads the albert_config.json beside a bundle or among a module's assets.
 
-    Without one, it is the only file beside the bundle that is called like albert_config_tiny.json.
+    If there is none, reads the only file beside the bundle with a name like
+    albert_config_tiny.json.
     """
     directory = files.directory_of(path)
     patterns = (CONFIG_FILE, f"assets/{CONFIG_FILE}", _SIZED_CONFIG)
@@ -71,13 +72,13 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
 
 
 def weights_of(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
-    """Returns the weights among a bundle's tensors, which are already read from `path`."""
+    """Returns the weights among the tensors of the bundle at `path`."""
     if _OBJECT_GRAPH in tensors:
         tensors = _by_variable_name(tensors, path)
     weights = {
         name: value
         for name, value in tensors.items()
-        # An optimizer's slot is called after its weight: output_bias/adam_m, /momentum.
+        # The name of an optimizer's slot begins with its weight's: output_bias/adam_m, /momentum.
         if arrays.is_float(value)
         and name.rpartition("/")[0] not in tensors
         and not name.startswith(names.OPTIMIZER)
@@ -91,7 +92,7 @@ def weights_of(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.nda
 
 def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
     """Renames TF2's tensors from their paths in the object graph to their variables' names."""
-    # Pairs of variable and tensor names in the TrackableObjectGraph.
+    # Find pairs of variable and tensor names in the TrackableObjectGraph.
     variables = []
     graph: Any = tensors[_OBJECT_GRAPH]
     try:
@@ -108,7 +109,7 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
             continue
         name = name.removesuffix(":0")
         name = _GARDEN_NAMES.backward(name) or names.tf1_name(name)
-        # Objects may hold a variable more than once; two towers hold two of the same name.
+        # A variable may belong to several objects; two towers have different ones of the same name.
         if name in named and not np.array_equal(named[name], value):
             raise ValueError(
                 f"{path} contains two variables named {name}: expected a single ALBERT model"
@@ -127,11 +128,13 @@ def _is_albert_zh(tensors: Iterable[str]) -> bool:
 
 def _fold_albert_zh(weights: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
     """Renames weights, and multiplies the embedding's factors [V, E] and [E, H] to [V, H]."""
+    # Rename the weights; none may exist under both names.
     renamed = {_ZH_NAMES.backward(name) or name: value for name, value in weights.items()}
     if len(renamed) != len(weights):
         raise ValueError(
             f"{path} contains weights under albert_zh's names and under the release's: keep one set"
         )
+    # Multiply in float64, so that the product is rounded once.
     none = np.empty(0)
     table, projection = renamed.get(_TABLE, none), renamed.pop(_PROJECTION, none)
     shapes = [*table.shape, *projection.shape]
@@ -156,6 +159,6 @@ def _fold_albert_zh(weights: Mapping[str, np.ndarray], path: str) -> dict[str, n
 def write(directory: str, config: AlbertConfig, weights: Mapping[str, np.ndarray]) -> None:
     """Writes model.ckpt-best and albert_config.json, as in the release's tar files."""
     prefix = os.path.join(directory, f"{checkpoint.BASENAME}-{checkpoint.BEST}")
-    # The release's evaluation does not start without a step.
+    # The release's evaluation needs a step.
     checkpoint.write(prefix, {**weights, "global_step": np.int64(0)})
     files.replace(os.path.join(directory, CONFIG_FILE), config.to_json())

@@ -40,8 +40,8 @@ def convert(
 ) -> str:
     """Writes a stored model in another layout; returns a line about it.
 
-    Nothing is invented or lost: weights that the layout has no place for are an error unless `drop`
-    names them. The directory appears once everything is written.
+    No weight is invented or lost: one that the layout has no place for is an error unless `drop`
+    names it. The directory appears once everything is written.
 
     Args:
       path: What `load_weights` takes.
@@ -49,20 +49,23 @@ def convert(
       output_dir: An empty or new directory.
       architecture: The Hugging Face class to load it with; inferred from the heads by default.
       drop: Prefixes of the release's names of weights to leave out.
-      license: What Hugging Face's model card names as the licence; see model_card.write.
-      complete: Adds to the directory before it appears, and says what.
-      **beside: What does not lie beside the weights; see ModelLocation.
+      license: The licence for Hugging Face's model card; see model_card.write.
+      complete: Adds files to the directory before it appears, and returns a text about them.
+      **beside: Files that do not lie beside the weights; see ModelLocation.
     """
+    # Read and check all of the model before anything is written.
     files.check_free(output_dir)
     source = read(ModelLocation(path, **beside), drop)
     if source.vocabulary is None:
         logging.warning("no vocabulary beside %s, and none given: none is written", path)
+    # Write it, and compare what can be read there with the source.
     with files.whole_directory(output_dir) as directory:
         of_card = {"architecture": architecture, "license": license}
         options = of_card if layout == "huggingface" else {}
         what = _WRITERS[layout](directory, source, **options)
         lost = _lost(directory, source, layout)
         added = complete(directory) if complete else ""
+    # Describe the result.
     kept = "no vocabulary" if source.vocabulary is None else source.vocabulary.path
     text = f"{output_dir}: {what}, {len(source.weights)} weights; vocabulary: {kept}"
     text += f"; not kept: {', '.join(lost)}" if lost else ""
@@ -70,7 +73,8 @@ def convert(
 
 
 def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:
-    """Returns what of a stored model is not in the directory that it was written to, in words."""
+    """Describes the properties of a stored model that its new directory doesn't keep."""
+    # The config, the names of classes, and the meaning of a classifier's outputs.
     lost = source.config.differences(layouts.read_config(directory), ())
     kept = kinds.find(directory)
     if labels.find(directory, source.num_labels) != source.labels:
@@ -78,17 +82,18 @@ def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:
     if source.task and source.num_labels:
         before, after = (kinds.meaning(task, source.num_labels) for task in (source.task, kept))
         lost += [f"kind of classifier ({before})"] if after != before else []
-    # Of classes with the same head any one will do.
+    # Classes with the same head have the same dropout, so check one of them.
     models = {kind.heads: kind.model for kind in KINDS if source.heads >= {*kind.heads}}
     for model in kinds.HEAD_DROPOUT.keys() & models.values():
         rate, found = (kinds.head_dropout(each, model) for each in (source.path, directory))
         lost += [f"classifier_dropout_prob ({rate})"] if found != rate else []
     if huggingface.is_exact_gelu(files.directory_of(source.path)):
         lost.append("hidden_act gelu (exact in Hugging Face, the tanh approximation here)")
+    # How texts were read: a run's options, and the rules of the tokenizer.
     reading, read = (_reading(task) for task in (source.task, kept))
     if reading and read != reading:
         lost.append(f"how texts were read ({', '.join(reading)})")
-    if layout == "kerashub" and source.vocabulary:  # Its tokenizer takes text as it is.
+    if layout == "kerashub" and source.vocabulary:  # KerasHub's tokenizer doesn't normalise text.
         lower, keeps = source.vocabulary.form
         rules = ["lower-casing"] * lower + ["stripping of accents"] * (not keeps)
         rules.append("splitting of commas after digits")
@@ -98,7 +103,7 @@ def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:
 
 
 def _reading(task: TaskRecord | None) -> dict[str, Any]:
-    """Returns what a record says of how texts are read, not what for."""
+    """Returns a record's options of reading texts, without the task and its labels."""
     known = task.kind.items() if task else ()
     return {name: value for name, value in known if name not in ("task", "labels", "multilabel")}
 
@@ -145,6 +150,7 @@ def _copy_beside(source: StoredModel, directory: str) -> None:
 def _write_hugging_face(
     directory: str, source: StoredModel, architecture: str | None, license: str | None
 ) -> str:
+    # Refuse heads that no class of theirs has.
     known = huggingface.ARCHITECTURES
     theirs = {kind.heads for kind in KINDS if kind.is_hugging_face}
     for kind in KINDS:
@@ -154,7 +160,7 @@ def _write_hugging_face(
                 f"({', '.join(kind.heads)}): train with `span_head=linear`; or leave out heads of "
                 f"{source.path} with `drop`"
             )
-    # The class: as named, as its task says, or the one with exactly these heads.
+    # Choose the class: the one named, the task's, or the one with exactly these heads.
     trained = kinds.kind_of(source.task)
     if architecture is None and trained and source.num_labels:
         architecture = trained.model
@@ -166,15 +172,15 @@ def _write_hugging_face(
                 "`architecture`, and leave out heads with `drop`"
             )
         architecture = min(fitting, key=lambda name: known[name][0] != source.has_pooler)
-    elif architecture not in known:
-        raise ValueError(f"`architecture` must be one of {', '.join(known)}, not {architecture!r}")
+
+    # It must have exactly the stored parts, and as many outputs.
     _refuse_loss(source, architecture, *known[architecture][:2])
     count = source.num_labels
     alike = kinds.ALIKE.get(architecture)
     if alike and not issubclass(alike, Labelled) and count != 1:
         raise ValueError(f"{architecture} has one output per choice, but {source.path} has {count}")
 
-    # Weights and config, the vocabulary, the model card, and the run's record.
+    # Write weights and config, the vocabulary, the model card, and the run's record.
     config, words, named = source.config, source.vocabulary, source.labels
     tokenizer = words.tokenizer if words else None
     problem = kinds.problem_type(source.task, count) * kinds.has_problem_type(architecture)
@@ -195,9 +201,10 @@ def _warn_of_split_pieces(words: Vocabulary) -> None:
     split = [] if words.is_word_piece else pieces_split_again(words.tokenizer.content)
     if split and not words.fast:
         logging.warning(
-            "%d pieces of %s end in a digit and a comma within a word (such as %r): here they are "
-            "split again, as by the release, in transformers never taken, so that some ids differ "
-            "where a text has one; albert-train-sentencepiece makes vocabularies without them",
+            "%d pieces of %s end in a digit and a comma within a word (such as %r): albert_tf "
+            "splits them again, as the release does, and transformers never uses them, so that "
+            "some ids differ in texts with one; albert-train-sentencepiece makes vocabularies "
+            "without them",
             *(len(split), words.path, split[0]),
         )
 
@@ -231,7 +238,7 @@ def _write_keras(directory: str, source: StoredModel) -> str:
     named = conversion.named_weights(model)
     for name, value in source.weights.items():
         named[name].assign(value)
-    # A pooler that nothing reads may be lacking: zeros stand for it, which are not read again.
+    # If no pooler is stored, which no output depends on, fill it with zeros; the reader drops them.
     for name in set(named) - set(source.weights):
         named[name].assign(np.zeros(named[name].shape, np.float32))
     model.save(os.path.join(directory, "model.keras"))
@@ -241,7 +248,7 @@ def _write_keras(directory: str, source: StoredModel) -> str:
 
 
 def _model(source: StoredModel) -> keras.Model:
-    """Makes our model that has exactly the stored weights."""
+    """Builds the model of albert_tf that has exactly the stored weights."""
     if not source.heads:
         from albert_tf.model import albert  # Not at the top: only this layout needs a model.
 
@@ -252,7 +259,7 @@ def _model(source: StoredModel) -> keras.Model:
             f"no model of albert_tf has exactly {', '.join(sorted(source.heads))}: leave out "
             "heads with `drop`"
         )
-    # The weights of a classifier's head don't tell what it reads.
+    # Several kinds have a classifier's head: take the one that the model was trained for.
     trained = kinds.kind_of(source.task)
     kind = trained if trained in fitting else fitting[0]
     arguments: dict[str, Any] = {}

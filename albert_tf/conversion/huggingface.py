@@ -23,13 +23,13 @@ LOOKED_FOR = "config.json with model_type albert (Hugging Face)"
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _NAMES = names.Renaming(names.HUGGING_FACE_NAMES)
-# Copies of other weights, which older versions store, and a buffer.
+# Copies of other weights, and buffers, which older versions store.
 _COPIES = {
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
 }
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
-# Theirs -> ours. Their "gelu" is the exact one. Of two names for one, we write the first.
+# Their name -> ours. Their "gelu" is the exact function. We write the first of several names.
 _ACTIVATIONS = {
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
@@ -54,7 +54,7 @@ _SAME_KEYS = (
     "type_vocab_size",
     "initializer_range",
 )
-# Fields whose other values make a model that we don't build.
+# Fields with the only value that albert_tf builds.
 _FIXED = {
     "layer_norm_eps": LAYER_NORM_EPSILON,
     "position_embedding_type": "absolute",
@@ -63,12 +63,12 @@ _FIXED = {
 }
 _DEFAULT_LABEL = "LABEL_{}"
 MOST_LABELS = 100_000
-# Fixed in the release's code.
+# The release's code has no setting for it.
 CLASSIFIER_DROPOUT = 0.1
-# Architectures whose config names the classes.
+# Architectures with the names of classes in their config.
 _WITH_LABELS = {kind.model for kind in KINDS if issubclass(kind, Labelled)}
-# architecture -> whether it has a pooler, prefixes of the release's names of its heads, and Hugging
-# Face's name of its task.
+# architecture -> (whether it has a pooler, prefixes of the release's names of its heads, Hugging
+# Face's name of its task).
 ARCHITECTURES: dict[str, tuple[bool, tuple[str, ...], str]] = {
     "AlbertModel": (True, (), "feature-extraction"),
     "AlbertForMaskedLM": (False, (names.MASKED_LM_HEAD,), "fill-mask"),
@@ -95,6 +95,7 @@ def read_config(path: str) -> AlbertConfig:
     theirs = text_files.read_json_object(file)
     if theirs.get("model_type") != "albert":
         raise ValueError(f"{file}: model_type must be 'albert', not {theirs.get('model_type')!r}")
+    # Refuse a model that albert_tf can't build.
     for key, value in _FIXED.items():
         if theirs.get(key, value) != value:
             raise ValueError(f"{file}: {key} must be {value!r}, not {theirs[key]!r}")
@@ -109,6 +110,7 @@ def read_config(path: str) -> AlbertConfig:
             "release, it is the tanh approximation: outputs differ by about 1e-3",
             file,
         )
+    # Most keys have the same names; each layer must use the same weights as in the release.
     ours = {key: theirs[key] for key in _SAME_KEYS if key in theirs}
     config = AlbertConfig.from_dict({**ours, "hidden_act": _ACTIVATIONS[activation]}, file)
     _check_schedule(config, file)
@@ -156,7 +158,7 @@ def read_labels(path: str) -> tuple[str, ...]:
 def read_task(path: str) -> tuple[str, str, float]:
     """Returns a directory's first architecture, its problem_type and the dropout of its head.
 
-    Names that it doesn't say are "".
+    Names that the config lacks are "".
     """
     theirs = text_files.read_json_object(os.path.join(path, _CONFIG))
     architectures = theirs.get("architectures")
@@ -169,8 +171,10 @@ def read_task(path: str) -> tuple[str, str, float]:
 def read_weights(path: str) -> dict[str, np.ndarray]:
     """Returns `<float32>` arrays by the release's names; weights unknown there keep their own."""
     tensors = _read_tensors(path)
-    if not any(name.startswith("albert.") for name in tensors):  # An AlbertModel, without heads.
+    # The names of an AlbertModel, which has no heads, lack the prefix.
+    if not any(name.startswith("albert.") for name in tensors):
         tensors = {f"albert.{name}": value for name, value in tensors.items()}
+    # Drop buffers and copies of other weights, and transpose kernels.
     tensors = {name: v for name, v in tensors.items() if not name.endswith(_BUFFERS)}
     for copy, original in _COPIES.items():
         if copy in tensors and np.array_equal(tensors[copy], tensors.get(original)):
@@ -222,7 +226,7 @@ def read_safetensors(path: str) -> dict[str, np.ndarray]:
         return safetensors.numpy.load_file(path)
     except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
         raise ValueError(f"{path} is damaged ({error}): copy it again") from None
-    except (AttributeError, TypeError) as error:  # What it raises of a type that NumPy lacks.
+    except (AttributeError, TypeError) as error:  # The package's errors for types that NumPy lacks.
         raise ValueError(
             f"{path} has weights of a type that is not read ({error}): save the model again in "
             "float32"
@@ -244,6 +248,7 @@ def write(
 ) -> None:
     """Writes config.json, with the tokenizer's special ids, and model.safetensors."""
     _check_schedule(config, "the config")
+    # Their classes always have the projection to hidden states, and transposed kernels.
     weights = arrays.with_identity(weights, config.hidden_size)
     tensors = {}
     for release, value in weights.items():
@@ -251,7 +256,7 @@ def write(
         if architecture == "AlbertModel":
             name = name.removeprefix("albert.")
         tensors[name] = np.ascontiguousarray(value.T if release.endswith("/kernel") else value)
-    # Its own save_file lets only the owner read the file.
+    # safetensors' own save_file makes files that only their owner can read.
     content = safetensors.numpy.save(tensors, metadata={"format": "pt"})
     files.replace(os.path.join(directory, _WEIGHTS), content)
 

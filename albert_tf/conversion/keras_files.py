@@ -1,4 +1,4 @@
-"""Keras' own files of our models: .keras and .weights.h5."""
+"""Models of albert_tf in Keras' own files: .keras and .weights.h5."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _file(path: str) -> str | None:
 
 
 def found_in(directory: str) -> list[str]:
-    """Returns all such files in a directory but those of a KerasHub preset."""
+    """Returns a directory's .keras and .weights.h5 files, except those of a KerasHub preset."""
     found = [f for ending in (_ARCHIVE, _WEIGHTS) for f in files.find(directory, f"*{ending}")]
     is_preset = os.path.isfile(os.path.join(directory, _CONFIG_MEMBER))  # KerasHub's.
     others = _OF_PRESETS if is_preset else ()
@@ -53,17 +53,18 @@ def read_config(path: str) -> AlbertConfig:
     found = [arguments["config"] for _, arguments in _models(_read_description(file))]
     if not found or any(other != found[0] for other in found):
         raise ValueError(
-            f"{file} must contain one model of albert_tf, not {len(found)}: of a class of your own "
-            "call `save_weights`, and `load_weights` to fill one of ours"
+            f"{file} must contain one model of albert_tf, not {len(found)}: with a class of your "
+            "own call `save_weights`, and `load_weights` to fill a model of albert_tf"
         )
     return AlbertConfig.from_dict(found[0], file)
 
 
 def read_task(path: str) -> tuple[str, bool, float | None]:
-    """Returns the class of the model in a .keras file, and what its weights don't tell.
+    """Reads the description of the model in a .keras file.
 
-    The class is "" if there is no such file, or not one class of ours in it. The others are whether
-    its loss is for several labels, and the dropout of its head.
+    Returns:
+      Its class, or "" if there is no such file, or not exactly one class of albert_tf in it;
+      whether its loss is for several labels; and the dropout of its head.
     """
     file = _file(path)
     if file is None or not file.endswith(_ARCHIVE):
@@ -85,7 +86,7 @@ def _read_description(file: str) -> dict[str, Any]:
 
 
 def _models(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Finds our classes in Keras' description of a model, each with its arguments."""
+    """Yields the classes of albert_tf in Keras' description of a model, with their arguments."""
     if isinstance(node, dict):
         arguments, registered = node.get("config"), str(node.get("registered_name", ""))
         is_ours = registered.startswith(_REGISTERED)
@@ -99,14 +100,15 @@ def _models(node: Any) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
-    """Returns the weights of our layers by the release's names, whatever model contains them.
+    """Returns the weights of albert_tf's layers by the release's names, whatever model has them.
 
-    Weights of other layers are called <layer>/<number>.
+    Weights of other layers get the names <layer>/<number>.
     """
     file = _file(path)
     is_archive = file.endswith(_ARCHIVE)
     stored: Any = io.BytesIO(_read_member(file, _WEIGHTS_MEMBER)) if is_archive else file
     datasets, layers = arrays.read_hdf5(stored, file)
+    # A dataset's path names its layer and the number of the weight in it.
     weights: dict[str, np.ndarray] = {}
     for dataset, value in datasets.items():
         group, _, number = dataset.rpartition("/")
@@ -122,16 +124,16 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
             )
         weights[name] = value
     pooler = [name for name in weights if name.startswith(names.POOLER)]
-    if not any(weights[name].any() for name in pooler):  # Zeros stand for none: see convert.
+    if not any(weights[name].any() for name in pooler):  # See convert.py: it was not stored.
         weights = {name: value for name, value in weights.items() if name not in pooler}
     return arrays.as_float32(weights, file)
 
 
 def _read_member(file: str, member: str, most: float = math.inf) -> bytes:
-    """Reads one file of an archive. Nothing is unpacked, and no other member is read."""
+    """Reads one file of an archive, without unpacking any."""
     try:
         with zipfile.ZipFile(file) as archive:
-            # Keras compresses nothing: a member is no larger than its archive.
+            # Keras doesn't compress, so a member can't be larger than its archive.
             size = archive.getinfo(member).file_size
             if size > min(most, os.path.getsize(file)):
                 raise ValueError(f"{member} in {file} has {size:,} bytes, too many for such a file")

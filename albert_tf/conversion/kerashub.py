@@ -26,12 +26,13 @@ _BACKBONE = ("keras_hub>AlbertBackbone", "keras_nlp>AlbertBackbone")
 _BLOCK = re.compile(r"layers/transformer_encoder(?:_(\d+))?/")
 _BACKBONE_NAMES = names.Renaming(names.KERAS_HUB_BACKBONE_NAMES)
 _TASK_NAMES = names.Renaming((*names.KERAS_HUB_MASKED_LM_NAMES, *names.KERAS_HUB_CLASSIFIER_NAMES))
-# task -> prefixes of the release's names of its heads.
+# Task -> prefixes of the release's names of its heads.
 TASKS = {
     "AlbertMaskedLM": (names.MASKED_LM_HEAD,),
     "AlbertTextClassifier": (names.CLASSIFIER_HEAD,),
 }
-# Rate of the Adam that KerasHub compiles each with; a task's file must hold its two scalars.
+# Learning rate of the Adam with which KerasHub compiles each task. A task's file must hold the
+# optimizer's two scalars, its iterations and this rate.
 _RATES = {"AlbertMaskedLM": 5e-5, "AlbertTextClassifier": 1e-5}
 _PACKAGE = "keras_hub.src.models.albert"
 _MODULES = {
@@ -43,7 +44,7 @@ _MODULES = {
     "AlbertTokenizer": "albert_tokenizer",
 }
 
-# Their key -> ours.
+# KerasHub's key -> the release's.
 _KEYS = {
     "vocabulary_size": "vocab_size",
     "num_layers": "num_hidden_layers",
@@ -95,7 +96,7 @@ def _check_expressible(config: AlbertConfig, path: str) -> None:
         differences.append(f"parameter_sharing {config.parameter_sharing}")
     if rates[0] != rates[1]:
         differences.append(f"two dropout rates, {rates[0]} and {rates[1]} (only one)")
-    # Its groups are of equal size; the release rounds, even where they could be.
+    # KerasHub's groups have equal sizes. The release's may not, because it rounds.
     if any(config.attention_group(i) != i * groups // layers for i in range(layers)) or (
         layers % groups
     ):
@@ -157,7 +158,7 @@ def write(
 ) -> None:
     """Writes configs and weights of a backbone and, if it has one, its task, a key of TASKS."""
     _check_expressible(config, "the config")
-    # Weights by the names of their datasets, the backbone's and the task's.
+    # Sort the weights by dataset into the backbone's and the task's file.
     backbone, head = {}, {}
     for name, value in arrays.with_identity(weights, config.hidden_size).items():
         dataset = _BACKBONE_NAMES.forward(name)
@@ -167,9 +168,9 @@ def write(
         else:
             head[_TASK_NAMES.forward(name)] = value.T if name == "output_weights" else value
 
-    # A file for the config of each of their objects; the task's repeats those of its parts.
     import keras  # Not at the top: reading needs no framework.
 
+    # Each of KerasHub's objects has a file with its config; the task's repeats those of its parts.
     configs = {
         _CONFIG: _serialized("AlbertBackbone", backbone_arguments(config)),
         "metadata.json": {"keras_version": keras.version()},
@@ -177,6 +178,7 @@ def write(
     tokenizer = _serialized("AlbertTokenizer", {"proto": None}) if has_tokenizer else None
     if tokenizer:
         configs["tokenizer.json"] = tokenizer
+    # A task also has the config of its preprocessor, and a file with its head and optimizer.
     if task:
         preprocessor = None
         if tokenizer:

@@ -1,4 +1,4 @@
-"""What a stored model is for: run.json tells, or else Hugging Face's config or a .keras file."""
+"""The task that a stored model was trained for: run.json's, Hugging Face's or a .keras file's."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from albert_tf.conversion import huggingface, keras_files
 from albert_tf.storage import files, run_record
 from albert_tf.storage.run_record import RUN_FILE, RunRecord, TaskRecord
 
-# Kinds whose heads have weights of the same names, so that the weights don't tell them apart.
+# Kinds with a classifier's head: the names of their weights don't tell them apart.
 ALIKE = {kind.model: kind for kind in kinds.KINDS if kind.heads == (CLASSIFIER_HEAD,)}
-# The dropout of each class's head, where nothing else is stored; the release's.
+# The release's dropout of each class's head, which holds if none is stored.
 HEAD_DROPOUT = {
     **dict.fromkeys(ALIKE, huggingface.CLASSIFIER_DROPOUT),
     Span.model: 0.0,
@@ -31,13 +31,13 @@ HEAD_DROPOUT = {
 
 
 def find_run(path: str) -> RunRecord | None:
-    """Returns the record of the run that fine-tuned stored weights, if there is one.
+    """Returns the record of the run that fine-tuned stored weights, or as much of it as is known.
 
-    Without one, Hugging Face's config and a .keras file tell what a model is for, but not how it
-    was trained; the record of a Preprocessor that was saved tells how texts are read.
+    Without a run.json, Hugging Face's config or a .keras file may name the task. The record of a
+    saved Preprocessor tells only how texts are read.
     """
     run = run_record.find_run(path)
-    if run and not run.task:  # Pre-training's.
+    if run and not run.task:  # The run was a pre-training.
         return None
     if run and run.task.name:
         return run
@@ -52,7 +52,7 @@ def find_run(path: str) -> RunRecord | None:
 
 
 def find(path: str) -> TaskRecord | None:
-    """Returns what stored weights were fine-tuned for, as far as it is known; see `find_run`."""
+    """Returns the task that weights were fine-tuned for, if it is known; see `find_run`."""
     run = find_run(path)
     return run.task if run else None
 
@@ -70,9 +70,9 @@ def kind_of(task: TaskRecord | None) -> type[Kind] | None:
 
 
 def head_dropout(path: str, model: str) -> float:
-    """Returns the dropout that is stored for the head of a class, one of HEAD_DROPOUT.
+    """Returns the stored dropout of the head of a class, one of HEAD_DROPOUT.
 
-    That of another class's head tells nothing, but classes with a classifier's head share theirs.
+    Classes with a classifier's head share theirs; the dropout of any other class doesn't count.
     """
     same = ALIKE.keys() if model in ALIKE else {model}
     architecture, _, rate = keras_files.read_task(path)
@@ -114,10 +114,10 @@ def _of_class(architecture: str, problem_type: str) -> TaskRecord | None:
 
 
 def is_another(task: TaskRecord, other: TaskRecord) -> bool:
-    """Whether a model's head, whose weights may fit, means something else than another's."""
+    """Whether the heads of two models mean different things, though their weights may fit."""
     both = kind_of(task), kind_of(other)
     if not {*both} <= {*ALIKE.values()}:
-        return False  # The names of their heads tell.
+        return False  # Their weights have different names.
     types = {problem_type(task), problem_type(other)} - {""}
     return both[0] is not both[1] or len(types) > 1
 
@@ -128,9 +128,9 @@ def has_problem_type(architecture: str) -> bool:
 
 
 def problem_type(task: TaskRecord | None, num_labels: int = 0) -> str:
-    """Returns a classifier's problem_type: the record's, or what its number of outputs suggests.
+    """Returns a classifier's problem_type: the record's, or the usual one for `num_labels` outputs.
 
-    Without that number it is "" where the record doesn't tell, as of other kinds.
+    It is "" if neither is known, and for other kinds.
     """
     known: Mapping[str, Any] = task.kind if task else {}
     if known.get("task") == Classify.task:
@@ -142,7 +142,7 @@ def problem_type(task: TaskRecord | None, num_labels: int = 0) -> str:
 
 
 def meaning(task: TaskRecord | None, num_labels: int) -> str:
-    """Names what a model with a classifier's head is for: its class, or its problem_type."""
+    """Names the purpose of a classifier's head: the model's class, or its problem_type."""
     kind = kind_of(task)
     if kind in ALIKE.values() and kind is not Classify:
         return kind.model

@@ -24,7 +24,7 @@ def write(directory: str, labels: Sequence[str]) -> None:
 
 
 def read(directory: str) -> tuple[str, ...]:
-    """Returns what `write` stored."""
+    """Returns class names in the order of their ids, as `write` stored them."""
     path = os.path.join(directory, LABELS_FILE)
     if not files.exists(path):
         raise FileNotFoundError(
@@ -64,7 +64,7 @@ def stored(path: str) -> tuple[str, ...]:
 
 
 def check_order(labels: Sequence[str], path: str) -> None:
-    """Checks that labels, if they are those beside a model's weights, have the same ids."""
+    """Checks that labels have the same ids as beside a model's weights, if they are the same."""
     beside = stored(path) if labels else ()
     if tuple(labels) != beside and sorted(labels) == sorted(beside):
         raise ValueError(
@@ -78,17 +78,19 @@ def in_order(
 ) -> dict[str, np.ndarray]:
     """Returns a model's weights with its classifier's rows in the order of a task's classes.
 
-    Without names beside it, or with another number of classes, the classifier stays as it is. One
-    with other classes is an error or, with `leave_others`, left out.
+    A classifier without stored names, or with another number of classes, stays as it is. If the
+    names differ, that is an error or, with `leave_others`, the classifier is left out.
     """
     rows = {np.shape(weights.get(name, ()))[:1] for name in CLASSIFIER}
     named = stored(path) if classes and rows == {(len(classes),)} else ()
     if not named:
         return dict(weights)
+    # The same names in another order: sort the rows.
     known = {class_of(name): i for i, name in enumerate(named)}
     if known.keys() == {*map(class_of, classes)}:
         ids = [known[class_of(name)] for name in classes]
         return {**weights, **{name: weights[name][ids] for name in CLASSIFIER}}
+    # Other names: another task's classifier.
     if not leave_others:
         raise ValueError(
             f"{path} has the classes {', '.join(named)}, but the task has {', '.join(classes)}: "

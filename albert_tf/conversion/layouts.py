@@ -1,4 +1,4 @@
-"""Finds out in which layout a model is stored, and reads its config."""
+"""Detects the layout of a stored model, and reads its config."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from albert_tf.storage import files, hub
 # The layouts that convert writes.
 LAYOUTS = ("tf1", "huggingface", "keras", "kerashub")
 _READERS = (huggingface, kerashub, bundles, keras_files)
-# Fields that don't change what trained weights compute.
+# Fields that don't change the outputs of trained weights.
 _FREE = (*DROPOUT_FIELDS, "initializer_range", "down_scale_factor")
-# OWNER/NAME, perhaps after a mistyped scheme.
+# OWNER/NAME, perhaps with a mistyped scheme.
 _HUB_NAME = re.compile(r"(?:hf:/*)?([\w-][\w.-]*/[\w.-]+)")
-# A model of the release by the name that it had there first, or by that of its config here.
+# One of the release's models, by its name on the Hub or the name of its config here.
 _RELEASED = re.compile(r"albert[-_](base|x{0,2}large)[-_](v[12])")
 
 
@@ -41,7 +41,7 @@ def find(path: str | os.PathLike[str]) -> ModuleType:
 
 
 def _missing(path: str) -> str:
-    """Says why there is no model at a path, and what to give instead."""
+    """Returns a message that says why a path has no model, and what to give instead."""
     if files.is_dir(path):
         several = keras_files.found_in(path)
         if len(several) > 1:
@@ -62,9 +62,11 @@ def _missing(path: str) -> str:
 
 
 def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
-    """Reads the config that belongs to stored weights; `path` is what `load_weights` takes.
+    """Reads the config that belongs to stored weights.
 
-    Or it is the name of a model that comes with the package, as in AlbertConfig.from_json_file.
+    Args:
+      path: A path that `load_weights` takes, or the name of a model that comes with the package, as
+        in AlbertConfig.from_json_file.
 
     Example:
       >>> import albert_tf
@@ -80,7 +82,7 @@ def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
 
 
 def read_config(path: str | os.PathLike[str]) -> AlbertConfig:
-    """Reads the config that belongs to stored weights, and checks that they are as many."""
+    """Reads the config that belongs to stored weights, and checks that it fits their size."""
     path = hub.download(path)
     config = find(path).read_config(path)
     # A damaged config must not make anyone build a huge model. All layouts store each number of the
@@ -112,20 +114,25 @@ def check_config(
     ignored: Collection[str] = (),
     replace: bool = False,
 ) -> None:
-    """Compares what shapes don't show (layers, heads, activation) with the config at a path.
+    """Compares fields that no shape shows (layers, heads, activation) with the config at a path.
 
-    Dropout may differ, and the fields in `ignored`, which is logged. With `replace` an invalid
-    config there is no error.
+    Args:
+      config: The model's.
+      layout: The module that reads the path.
+      path: Where the weights are stored.
+      ignored: Fields that may differ, which is logged. Dropout always may.
+      replace: Whether an invalid config at the path is ignored.
     """
     try:
         theirs = layout.read_config(path)
-    except FileNotFoundError:
+    except FileNotFoundError:  # There is nothing to compare with.
         return
     except ValueError as error:
         if not replace:
             raise
         logging.warning("the config beside the weights is not compared with the model's: %s", error)
         return
+    # Fields that differ are an error, unless they are ignored, which is logged.
     found = {
         name: f"{name} {getattr(theirs, name)} there, {getattr(config, name)} here"
         for name in config.differences(theirs, _FREE)

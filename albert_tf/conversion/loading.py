@@ -1,4 +1,4 @@
-"""Fills our models from stored weights, strictly both ways: what differs is named or an error."""
+"""Fills models from stored weights, strictly both ways: each difference is reported or an error."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Model = TypeVar("_Model", bound="keras.Model")
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """What loading a checkpoint did.
+    """The result of loading a checkpoint.
 
     Attributes:
       loaded: Paths of the model's variables that were filled.
@@ -42,7 +42,7 @@ class LoadReport:
     def __str__(self) -> str:
         text = f"{len(self.loaded)} variables loaded"
         for label, names in (("missing", map(tf1_name, self.missing)), ("unused", self.unused)):
-            # By head, such as cls/predictions: what is in it is long, and always the same.
+            # Name heads, such as cls/predictions, rather than each of their weights.
             if heads := list(dict.fromkeys("/".join(name.split("/")[:2]) for name in names)):
                 text += f"; {label}: {', '.join(heads)}"
         return text
@@ -76,9 +76,9 @@ def load_weights(
 
     The layout is detected: a checkpoint of the release or ours, a TF-Hub module or SavedModel, a
     Hugging Face directory, a KerasHub preset, or a .keras or .weights.h5 file. No stored code is
-    run. Every encoder variable must match. Heads come and go between pre-training and fine-tuning,
-    and Hugging Face's masked-LM and question-answering models have no pooler: what only one side
-    has is reported and logged. Optimizer moments and the step are ignored.
+    run. Every variable of the encoder must match. Heads may be on one side only, since pre-training
+    and fine-tuning have different ones, and so may the pooler, which some of Hugging Face's models
+    lack: that is reported and logged. Optimizer moments and the step are ignored.
 
     Args:
       model: A built model.
@@ -95,9 +95,10 @@ def load_weights(
         `replace_heads`, skipped.
 
     Returns:
-      What was loaded, missing and unused.
+      The variables that were loaded, missing and unused.
 
-    If it does not fit, the error names every variable, and the model is unchanged.
+    Raises:
+      ValueError: The weights do not fit. It names every variable, and the model is unchanged.
 
     Source: albert/modeling.py, get_assignment_map_from_checkpoint.
     Differs: the release loads what happens to match and says nothing about the rest.
@@ -142,7 +143,7 @@ def from_weights(
     """Does what ConfiguredModel.from_weights says."""
     path = hub.download(path)
     config = layouts.read_config(path)
-    # The head of a tagger, for texts, and so on: its weights would fit.
+    # Refuse the classifier's head of another class, whose weights would fit.
     task = kinds.find(path)
     trained = kinds.kind_of(task)
     own = {each.__name__ for each in model_class.__mro__} & kinds.HEAD_DROPOUT.keys()
@@ -151,6 +152,7 @@ def from_weights(
             f"{path} was trained for {task.name}: load it with {trained.model}, or its encoder "
             "alone with AlbertModel"
         )
+    # Take arguments that are not given from the stored model.
     names = inspect.signature(model_class.__init__).parameters
     if "num_labels" in names and "num_labels" not in arguments:
         arguments["num_labels"] = labels.count(path)
@@ -158,6 +160,7 @@ def from_weights(
             raise ValueError(f"{path} has no classifier: set `num_labels` to the number of classes")
     for name in own:
         arguments.setdefault("classifier_dropout_prob", kinds.head_dropout(path, name))
+    # Fill the model, and warn of random weights.
     model = model_class(config, **arguments)
     absent = lacking(model, load_weights(model, path, replace_heads=True))
     if absent:
@@ -182,14 +185,15 @@ def _fill(
     replace_config: bool = False,
 ) -> LoadReport:
     """Fills a model from weights that `layout` read; see `load_weights`."""
-    # Each variable's source among the stored weights, by the release's names; None: it has none.
+    # Find each variable's source among the stored weights, by the release's names, or None.
     named = named_weights(model)
     sources: dict[str, str | None] = {}
     for name in named:
         from_group0 = re.sub(r"/group_\d+/", "/group_0/", name) if expand_group0 else name
         sources[name] = next((each for each in (name, from_group0) if each in values), None)
 
-    # A weight of another shape is an error, or of another task's head, which is left out whole.
+    # A weight of another shape is an error, unless it belongs to another task's head, which is left
+    # out whole.
     wrong = {
         name: f"{name} {list(values[source].shape)}"
         for name, source in sources.items()
@@ -211,7 +215,7 @@ def _fill(
         listed = "; ".join(differences)
         raise ValueError(f"checkpoint {path} has other shapes than the model ({listed}): {remedy}")
 
-    # Only heads may be missing or unused; what shapes don't tell, the configs must agree on.
+    # Only heads may be missing or unused, and the configs must agree on what no shape shows.
     missing = [name for name, source in sources.items() if source is None]
     unused = sorted(set(values) - set(sources.values()))
     _check_encoder(path, missing, unused, values)
@@ -221,7 +225,7 @@ def _fill(
         ignored = [name for name, may_differ in free.items() if may_differ]
         layouts.check_config(config, layout, path, ignored, replace_config)
 
-    # Nothing was changed so far, and nothing can fail from here on.
+    # Nothing has been changed so far, and nothing can fail from here on.
     for name, source in sources.items():
         if source is not None:
             named[name].assign(values[source])
@@ -238,9 +242,9 @@ def _leave_other_heads(
     sources: dict[str, str | None],
     values: Mapping[str, np.ndarray],
 ) -> None:
-    """Clears the sources of heads of which a variable has another shape."""
+    """Clears the sources of each head that has a variable of another shape."""
     heads = [head for head in HEADS if any(name.startswith(head) for name in wrong)]
-    own = [name for name in wrong if not name.startswith((ENCODER, *HEADS))]  # Unknown heads.
+    own = [name for name in wrong if not name.startswith((ENCODER, *HEADS))]  # A user's own heads.
     others = [
         name
         for name, source in sources.items()
@@ -255,7 +259,7 @@ def _leave_other_heads(
 def _check_encoder(
     path: str, missing: list[str], unused: list[str], values: dict[str, np.ndarray]
 ) -> None:
-    # A layout without pooler is no error: masked-LM and question-answering models have none.
+    # Weights without a pooler are no error: masked-LM and question-answering models have none.
     has_pooler = any(name.startswith(POOLER) for name in values)
     differences = []
     for label, names in (("lacks", missing), ("has, unlike the model,", unused)):
@@ -272,7 +276,7 @@ def _check_encoder(
 
 
 def _config_of(model: keras.Model) -> AlbertConfig | None:
-    """Returns the config of one of our models, or of one nested in the model; None without one."""
+    """Returns the config of a model of albert_tf, also of a nested one; None if there is none."""
     import keras  # Not at the top: a command's --help needs no framework.
 
     if isinstance(config := getattr(model, "config", None), AlbertConfig):

@@ -1,4 +1,7 @@
-"""README.md of a Hugging Face directory, the model card: what is known about a model."""
+"""The model card, README.md of a Hugging Face directory.
+
+It is written by hand, since huggingface_hub, which has a class for it, need not be installed.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _METRICS = {
     "pearson": "pearsonr",
     "spearman": "spearmanr",
 }
-# The Hub's name of a task -> what its pipeline is asked.
+# The Hub's name of a task -> an input of its pipeline.
 _QUESTIONS = {
     "text-classification": "A warm and funny film",
     "token-classification": "She lives in York",
@@ -46,17 +49,18 @@ def write(
     labels: Sequence[str],
     license: str | None = None,
 ) -> None:
-    """Writes the card of the weights at `path`, of which `run` tells how they were trained.
+    """Writes the card of the weights at `path`, which `run` trained.
 
-    Without a `license` it names that of the released weights, if the model began with them.
+    Without a `license` it names the released weights' if the model began with them.
     """
+    # Collect what the run's record says: task, initial weights, scores.
     task = run.task.name if run and run.task else ""
     settings = run.settings if run else {}
     initial = settings.get("init_checkpoint") or settings.get("albert_hub_module_handle") or ""
     base = initial.removeprefix(hub.SCHEME).partition("@")[0] if hub.SCHEME in initial else ""
     metrics = eval_results.of_checkpoint(path)
 
-    # The header that the Hub reads: YAML, of which JSON is a part.
+    # The header for the Hub is YAML. A value in JSON is valid YAML.
     pipeline = huggingface.ARCHITECTURES[architecture][2]
     data = "nyu-mll/glue" if task in _GLUE else _DATA.get(task)
     header: dict[str, Any] = {
@@ -68,6 +72,7 @@ def write(
         "pipeline_tag": pipeline,
         "tags": ["albert"],
     }
+    # Scores belong to a data set: GLUE's, one on the Hub, or the user's own file.
     if metrics and task:
         own = os.path.basename(settings.get("eval_file") or settings.get("train_file") or task)
         dataset = {"type": data or os.path.splitext(own)[1][1:] or own, "name": data or own}

@@ -1,7 +1,7 @@
-"""Weight names: ours, the release's, and those of other libraries.
+"""Tables of weight names: ours, and other libraries', each beside the release's.
 
-All others are translated to and from the release's names. In a table {0} is the number of the
-group, {1} that of the inner group, and * a part of a layer: kernel, bias, gamma or beta.
+In a table {0} is the number of the group, {1} the number of the inner group, and * a part of a
+layer: kernel, bias, gamma or beta.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from albert_tf.answers.fill import Fill
 from albert_tf.answers.kind import CLASSIFIER_HEAD as CLASSIFIER_HEAD
 from albert_tf.answers.kinds import KINDS
 
-# Prefixes of the release's names of the encoder's weights, of its pooler's, and of the heads'.
+# Prefixes of the release's names, for the encoder, its pooler, and the heads.
 ENCODER = "bert/"
 POOLER = "bert/pooler/"
 PRETRAINING_HEADS = MASKED_LM_HEAD, SENTENCE_ORDER_HEAD = Fill.heads
 HEADS = tuple(dict.fromkeys(head for kind in KINDS for head in kind.heads))
-# Prefix, in our checkpoints, of the optimizer's variables that belong to no weight.
+# Prefix of the optimizer's variables that belong to no weight, in our checkpoints.
 OPTIMIZER = "optimizer/"
-# The weights with a row, or a number, for each piece.
+# The weights with a row or a number for each piece.
 WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
 OUTPUT_BIAS = "cls/predictions/output_bias"
 # The head of a classifier of texts or of words: a row for each class.
@@ -32,8 +32,8 @@ _ATTENTION, _FFN = f"{_BLOCK}/attention_1", f"{_BLOCK}/ffn_1/intermediate"
 _MAPPING = "bert/encoder/embedding_hidden_mapping_in"
 _PARTS = {"dense": ("kernel", "bias"), "norm": ("gamma", "beta")}
 
-# Our variable path (after the model's own name) -> the release's name. A layer's rows are in the
-# order in which it creates its weights, which is all that .keras and .weights.h5 files record.
+# Our variable path (after the model's own name) -> the release's name. The rows of a layer are in
+# the order in which it creates its weights: .keras and .weights.h5 files number them so.
 TF1_NAMES: tuple[tuple[str, str], ...] = (
     ("embeddings/word_embeddings", "bert/embeddings/word_embeddings"),
     ("embeddings/token_type_embeddings", "bert/embeddings/token_type_embeddings"),
@@ -191,7 +191,7 @@ class Renaming:
 
     Args:
       rows: Pairs of templates; see the module.
-      prefix: Pattern of what may precede a name of the first column; it is dropped.
+      prefix: Pattern of a prefix that names of the first column may have; it is dropped.
     """
 
     def __init__(self, rows: Iterable[tuple[str, str]], prefix: str = "") -> None:
@@ -228,14 +228,16 @@ _OURS = Renaming(TF1_NAMES, prefix="(?:.*/)?")
 
 
 def tf1_name(path: str) -> str:
-    """Returns the release's name of a variable's Keras path; what is not in the table stays."""
+    """Returns the release's name of a variable's Keras path, or the path if the table lacks it."""
     return _OURS.forward(path) or path
 
 
 def weights_of_layer(layer: str) -> tuple[str, ...]:
     """Returns the release's names of a layer's weights, in the order in which it creates them.
 
-    A layer has its own name, for example "pooler" or "attention_0_1"; those of others have none.
+    Args:
+      layer: The layer's own name, for example "pooler" or "attention_0_1". Other libraries' layers
+        have no weights in the release.
     """
     names = []
     for path, _ in TF1_NAMES:

@@ -16,7 +16,7 @@ _stored = functools.partial(setting, group="What lies beside the weights")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoredSettings(Settings):
-    """What lies beside a model's weights, if it is not found there."""
+    """Files and options that belong to a model's weights and are not found beside them."""
 
     albert_config_file: str | None = _stored(
         None, "The model's config; by default the one beside the weights."

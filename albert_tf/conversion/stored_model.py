@@ -77,7 +77,7 @@ class ModelLocation:
 
 @dataclasses.dataclass(frozen=True)
 class StoredModel:
-    """All of a stored model; `weights` has `<float32>` arrays by the release's names."""
+    """A stored model's content; `weights` are `<float32>` arrays by the release's names."""
 
     path: str
     config: AlbertConfig
@@ -88,7 +88,7 @@ class StoredModel:
 
     @property
     def task(self) -> TaskRecord | None:
-        """What it was fine-tuned for, if it is known."""
+        """The task that it was fine-tuned for, if it is known."""
         return self.run.task if self.run else None
 
     @property
@@ -109,7 +109,7 @@ class StoredModel:
 
 def read(stored: ModelLocation, drop: Sequence[str] = ()) -> StoredModel:
     """Reads a model with all that belongs to it, without the weights that `drop` names."""
-    # Weights and config, which tells more than their shapes.
+    # Read weights and config.
     path = hub.download(stored.path)
     layout = layouts.find(path)
     weights = layout.read_weights(path)
@@ -117,7 +117,7 @@ def read(stored: ModelLocation, drop: Sequence[str] = ()) -> StoredModel:
     if stored.albert_config_file:
         layouts.check_config(config, layout, path, replace=True)
 
-    # The remaining names and shapes must be those of one of our models.
+    # The remaining names and shapes must be those of a model of albert_tf.
     for prefix in drop:
         dropped = sorted(name for name in weights if name.startswith(prefix))
         logging.info("dropped: %s", ", ".join(dropped))
@@ -125,7 +125,7 @@ def read(stored: ModelLocation, drop: Sequence[str] = ()) -> StoredModel:
     model = StoredModel(path, config, weights)
     _check_weights(model)
 
-    # Beside the weights: vocabulary, names of classes, the task it was trained for.
+    # Find what lies beside the weights: vocabulary, names of classes, the run's record.
     found = vocabulary.find(path, *stored.of_vocabulary)
     if found:
         found.check(config)
@@ -139,9 +139,11 @@ def _check_weights(source: StoredModel) -> None:
     for part in weight_shapes.parts(source.config, source.num_labels).values():
         expected |= part.shapes()
 
-    # Every weight of the encoder, and of each head that is there, must be present, and no other.
+    # The encoder must be complete, and each head of which a weight is stored; no other weight may
+    # be.
     here = (name for name in expected if name.startswith((ENCODER, *source.heads)))
     needed = {name for name in here if source.has_pooler or not name.startswith(POOLER)}
+    # Report the first type of problem with all its weights.
     missing = sorted(needed - set(source.weights))
     unknown = sorted(set(source.weights) - set(expected))
     wrong = [
@@ -162,7 +164,7 @@ def add_pieces(
 ) -> StoredModel:
     """Returns the model with more pieces, last in `vocabulary`.
 
-    The row of a new one is the mean of those of the pieces that it replaces.
+    A new piece gets the mean of the rows of the pieces that it replaces.
     """
     weights = dict(source.weights)
     for name in (WORD_EMBEDDINGS, OUTPUT_BIAS):

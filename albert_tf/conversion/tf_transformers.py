@@ -1,4 +1,4 @@
-"""tf_model.h5, the weights that transformers' TFAlbert classes saved, as Hugging Face's tensors."""
+"""Reads tf_model.h5, the file of transformers' TFAlbert classes, as Hugging Face's tensors."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 from albert_tf.conversion import arrays
 
 FILE = "tf_model.h5"
-# Where the model's own name is over: its encoder, and the heads.
+# The parts of a name that follow the model's own name: the encoder, and the heads.
 _ROOTS = ("albert", "predictions", "sop_classifier", "classifier", "qa_outputs")
-# The last part of a name -> PyTorch's.
+# The last part of a name -> PyTorch's name of it.
 _PARTS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
 # A layer's place in a list of layers.
 _PLACE = re.compile(r"_\._(\d+)")
@@ -20,8 +20,8 @@ _PLACE = re.compile(r"_\._(\d+)")
 def read(path: str) -> dict[str, np.ndarray]:
     """Returns arrays by the names and in the shapes that PyTorch's classes give them.
 
-    In the file each lies in a group of a layer, behind the name of the model, as in
-    `albert/tf_albert_model/albert/pooler/kernel:0`. What two layers share is there twice.
+    The file has a group for each layer, with paths such as
+    `albert/tf_albert_model/albert/pooler/kernel:0`. Weights that two layers share are stored twice.
     """
     tensors: dict[str, np.ndarray] = {}
     datasets, _ = arrays.read_hdf5(path, path)
@@ -34,7 +34,7 @@ def read(path: str) -> dict[str, np.ndarray]:
         value = value.T if last == "kernel" else value
         if not np.array_equal(tensors.setdefault(name, value), value):
             raise ValueError(f"{path} has {name} twice, with other numbers: save the model again")
-    # The bias that TFAlbert's masked-LM head adds; the one of PyTorch's name has no effect there.
+    # TFAlbert's masked-LM head adds this bias, and not the one with PyTorch's name.
     if "predictions.decoder.bias" in tensors:
         tensors["predictions.bias"] = tensors.pop("predictions.decoder.bias")
     return tensors

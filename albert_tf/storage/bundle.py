@@ -1,8 +1,8 @@
 """Reads TensorFlow's bundles without TensorFlow, whose own reader aborts at a crafted index.
 
-A bundle is <prefix>.index, a sorted table of names and BundleEntryProtos in blocks, and tensors'
-bytes in <prefix>.data-?????-of-?????. Of the index nothing is believed: a size that it declares is
-compared with what the files hold before memory is asked for.
+A bundle is <prefix>.index, a sorted table of names and BundleEntryProtos in blocks, and the
+tensors' bytes in <prefix>.data-?????-of-?????. The index is not trusted: every size that it
+declares is compared with the size of the files before memory is allocated.
 
 Source: tensorflow/core/util/tensor_bundle, tensorflow/core/lib/io/format.cc.
 """
@@ -22,14 +22,13 @@ from albert_tf.storage import files, protobuf
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER_BYTES = 48
-# The trailer of each block: its compression and a checksum.
+# Each block ends with its compression type (1 byte) and a checksum (4 bytes).
 _TRAILER_BYTES = 5
 _MOST_RANKS = 254
 # Fields of a BundleEntryProto.
 _DTYPE, _SHAPE, _SHARD, _OFFSET, _SIZE, _CHECKSUM, _SLICES = range(1, 8)
 _STRING = 7
-# TensorFlow's type numbers -> NumPy's names, for the types that are read. Others, such as handles,
-# hold no numbers.
+# TensorFlow's type numbers -> NumPy's names. Types without numbers, such as handles, are not read.
 _DTYPES = {
     1: "float32",
     2: "float64",
@@ -51,7 +50,7 @@ _DTYPES = {
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """Where a tensor is stored: `size` bytes from `offset` of the data file `shard`."""
+    """The place of a tensor: `size` bytes from `offset` in the data file `shard`."""
 
     name: str
     dtype: int  # TensorFlow's number.
@@ -67,6 +66,7 @@ class Entry:
 
 def read(prefix: str) -> dict[str, Any]:
     """Returns all tensors of a bundle by name; strings are arrays of bytes, or bytes if scalar."""
+    # Open each data file once.
     by_shard: dict[str, list[Entry]] = {}
     for entry in read_index(prefix):
         by_shard.setdefault(entry.shard, []).append(entry)
@@ -91,7 +91,7 @@ def _read(file: BinaryIO, entry: Entry) -> Any:
 
 
 def _strings(content: bytes, entry: Entry) -> Any:
-    """Returns strings; their lengths and a checksum of these come first."""
+    """Returns an array of strings, which follow their lengths and a checksum of these."""
     lengths, position = [], 0
     for _ in range(math.prod(entry.shape)):
         length, position = protobuf.varint(content, position)
@@ -99,7 +99,7 @@ def _strings(content: bytes, entry: Entry) -> Any:
     start = position + 4
     if start + sum(lengths) != entry.size:
         raise ValueError(f"the strings of {entry.name!r} do not fill their {entry.size:,} bytes")
-    # The entry's checksum covers fixed-width lengths, their own checksum, and the strings.
+    # The entry's checksum covers the lengths at a fixed width, their own checksum, and the strings.
     widths = b"".join(struct.pack("<I" if n < 1 << 32 else "<Q", n) for n in lengths)
     _check(widths + content[position:], entry)
     array = np.empty(len(lengths), object)
@@ -129,7 +129,7 @@ def read_index(prefix: str) -> list[Entry]:
         for key, value in entries:
             name = key.decode(errors="backslashreplace")
             entry = _entry(name, value, prefix, num_shards)
-            # The tensor's bytes lie within its data file, and are what its shape needs.
+            # The tensor's bytes must lie within its data file, and be as many as its shape needs.
             if entry.shard not in held:
                 held[entry.shard] = files.size(entry.shard)
             if min(entry.offset, entry.size) < 0 or entry.offset + entry.size > held[entry.shard]:
@@ -144,7 +144,7 @@ def read_index(prefix: str) -> list[Entry]:
             found.append(entry)
     except (IndexError, TypeError) as error:
         raise ValueError(f"its index can't be parsed: {error}") from None
-    # Entries must not share bytes: a small file could then demand any amount of memory.
+    # If entries shared bytes, a small file could demand any amount of memory.
     total = sum(entry.size for entry in found)
     if total > sum(held.values()):
         raise ValueError(
@@ -181,13 +181,13 @@ def _dims(name: str, shape: bytes) -> list[int]:
 
 
 def _least_bytes(entry: Entry) -> int:
-    """Returns the minimum size of a tensor in bytes, by its shape; a string takes at least one."""
+    """Returns the fewest bytes that a tensor of this shape takes; a string takes at least one."""
     if entry.dtype != _STRING and entry.dtype not in _DTYPES:
         raise ValueError(f"{entry.name!r} has an unsupported type ({entry.dtype})")
     if (
         len(entry.shape) > _MOST_RANKS
         or min(entry.shape, default=0) < 0
-        # Zeros are left out: NumPy rejects a shape that overflows even if it is empty.
+        # Count zeros as ones: NumPy rejects a shape that overflows even if the array is empty.
         or math.prod(size or 1 for size in entry.shape) >= 2**63
     ):
         raise ValueError(f"{entry.name!r} has an impossible shape")
@@ -196,7 +196,8 @@ def _least_bytes(entry: Entry) -> int:
 
 
 def _dtype(number: int) -> np.dtype:
-    name = _DTYPES[number]  # NumPy itself has no bfloat16.
+    name = _DTYPES[number]
+    # NumPy itself has no bfloat16.
     return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
 
 
@@ -208,10 +209,12 @@ def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     footer = content[-_FOOTER_BYTES:]
     if len(footer) < _FOOTER_BYTES or not footer.endswith(_MAGIC):
         raise ValueError("its index is truncated, or not an index")
-    _, _, position = _handle(footer, 0)  # The metaindex: not read, as in TensorFlow.
+    # The first handle is the metaindex's, which TensorFlow doesn't read either. The second is that
+    # of the index block, whose values are the handles of the data blocks.
+    _, _, position = _handle(footer, 0)
     offset, size, _ = _handle(footer, position)
     end = names = 0
-    for _, value in _block(content, offset, size):  # The blocks' own index.
+    for _, value in _block(content, offset, size):
         offset, size, _ = _handle(value, 0)
         if offset < end:
             raise ValueError("blocks of its index overlap")
@@ -231,7 +234,7 @@ def _block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, byte
     if trailer[1:] != protobuf.masked_checksum(block + trailer[:1]):
         raise ValueError("a block of its index does not match its checksum")
     end = size - 4 * (1 + int.from_bytes(block[-4:], "little"))
-    # A key is stored as what it adds to the beginning of the key before it.
+    # A key is stored without the prefix that it shares with the key before it.
     key, position = b"", 0
     while position < end:
         shared, position = protobuf.varint(block, position)

@@ -1,8 +1,8 @@
-"""A run's checkpoints: the list of complete ones, finding, reading, saving, and the best one.
+"""A run's checkpoints: listed, found, read, saved, and the best one copied.
 
 A checkpoint is a bundle: files that share a prefix. A run's directory holds model.ckpt-<step>, the
-copy model.ckpt-best, and `checkpoint`, the list that says which are complete. Each file is replaced
-in one rename, the list last: a process may be killed at any point.
+copy model.ckpt-best, and the file `checkpoint`, which lists the complete ones. Each file is
+replaced in one rename, the list last, so that a process may be killed at any point.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BEST = "best"
 _DATA, _INDEX, _META = ".data-00000-of-00001", ".index", ".meta"
 _FILE = "checkpoint"
 CLAIM = "model.ckpt-none"
-# A line of the list as written by TensorFlow; the group is a path.
+# A line of the list as TensorFlow writes it; the group is a path.
 _LIST_LINE = re.compile(
     r'(?:all_)?model_checkpoint_paths?: *"((?:[^"\\]|\\.)*)"|'
     r"(?:all_model_checkpoint|last_preserved)_timestamps?: *[-+.\w]+|\s*"
@@ -35,7 +35,7 @@ _Read = TypeVar("_Read")
 
 
 def read_list(directory: str) -> list[str]:
-    """Returns the names of the checkpoints that a directory's list has, oldest first."""
+    """Returns the names of the checkpoints in a directory's list, oldest first."""
     path = os.path.join(directory, _FILE)
     if not files.exists(path):
         return []
@@ -52,7 +52,7 @@ def read_list(directory: str) -> list[str]:
 def _paths_listed(text: str) -> list[str]:
     """Returns the paths in the text of a list, oldest first.
 
-    The last one is that of model_checkpoint_path, which a user may have set back.
+    The last one is model_checkpoint_path, which a user may have set to an older checkpoint.
     """
     newest: list[str] = []
     every: list[str] = []
@@ -71,7 +71,7 @@ def _paths_listed(text: str) -> list[str]:
 
 def write_list(directory: str, names: Sequence[str]) -> None:
     """Replaces a directory's list by these names, oldest first, in one rename."""
-    # Names without a directory: the output can be moved, or mounted elsewhere.
+    # Names without a directory, so that the output can be moved or mounted elsewhere.
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
     files.replace(os.path.join(directory, _FILE), "\n".join(lines) + "\n")
@@ -86,12 +86,15 @@ def claim(directory: str) -> None:
 
 
 def resolve(path: str) -> str:
-    """Returns the prefix of the checkpoint that a path refers to.
+    """Returns the prefix of a checkpoint.
 
-    It is a prefix, one of its files, or a directory: its newest checkpoint, else its best.
+    Args:
+      path: The prefix, one of the checkpoint's files, or a directory, of which the newest
+        checkpoint is taken, or else the best.
     """
     path = os.fspath(path)
     prefix = path.removesuffix(_INDEX).removesuffix(_DATA).removesuffix(_META)
+    # A directory may have the name of a prefix: the checkpoint's files come first.
     if files.exists(prefix + _INDEX):
         return prefix
     if files.is_dir(path):
@@ -121,7 +124,8 @@ def best(directory: str) -> str | None:
 def to_use(directory: str, evaluates: bool) -> str | None:
     """Returns the checkpoint to predict with: the best, else the newest.
 
-    If a run does not evaluate its checkpoints, a best one is an earlier run's: the other way round.
+    In a run that does not evaluate, a best checkpoint belongs to an earlier run: the newest is
+    taken.
     """
     finders = (best, latest) if evaluates else (latest, best)
     return finders[0](directory) or finders[1](directory)
@@ -130,23 +134,23 @@ def to_use(directory: str, evaluates: bool) -> str | None:
 def listed(directory: str) -> list[str]:
     """Returns the prefixes of a directory's complete checkpoints, oldest first.
 
-    Differs: a list that names another directory is read as if it named this one, because it may
-    have been copied from there; files elsewhere are never read.
+    Differs: only the names in the list count, not their directories: it may have been copied from
+    another one. Files elsewhere are never read.
     """
     paths = [os.path.join(directory, name) for name in read_list(directory)]
     return [path for path in paths if files.exists(path + _INDEX)]
 
 
 def step_of(prefix: str) -> int:
-    """Returns the step in the name of a checkpoint that a run saved; the best's has none."""
+    """Returns the step in the name of a checkpoint, model.ckpt-<step>."""
     return int(prefix.rpartition("-")[2])
 
 
 def unlisted(directory: str) -> list[str]:
     """Returns the prefixes of a directory's checkpoints that its list does not name.
 
-    If a run has claimed the directory, its model.ckpt-<step> are left out: they are the run's own,
-    which was stopped before it could list them.
+    In a directory that a run has claimed, model.ckpt-<step> are left out: the run was stopped
+    before it could list them.
     """
     names = read_list(directory)
     own = "|".join(map(re.escape, names)) if names != [CLAIM] else rf"{re.escape(BASENAME)}-\d+"
@@ -157,7 +161,7 @@ def unlisted(directory: str) -> list[str]:
 
 
 def lost(directory: str) -> list[str]:
-    """Returns the names of checkpoints that a directory's list has, if none of them is there."""
+    """Returns the names in a directory's list if none of these checkpoints exists any more."""
     names = [name for name in read_list(directory) if name != CLAIM]
     return [] if listed(directory) else names
 
@@ -197,7 +201,7 @@ def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -
     """Writes a checkpoint, lists it, and deletes the oldest beyond `keep_max` if it is not 0."""
     prefix = os.path.join(directory, f"{BASENAME}-{step}")
     write(prefix, tensors)
-    # It is complete before it is listed; what is dropped is no longer listed when it is deleted.
+    # List the new checkpoint once it is complete, and delete old ones once they are not listed.
     kept = [path for path in listed(directory) if path != prefix] + [prefix]
     dropped = kept[:-keep_max] if keep_max else []
     kept = kept[len(dropped) :]
@@ -210,18 +214,19 @@ def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -
 def write(prefix: str, tensors: Mapping[str, Any]) -> None:
     """Writes a checkpoint of arrays, tensors or variables by name, without listing it.
 
-    Its .meta is empty: there is no graph, but the release's evaluation copies and deletes one.
+    The file .meta, in TensorFlow 1 the graph, is empty: the release's evaluation copies and deletes
+    it.
     """
     import tensorflow as tf
 
     files.replace(prefix + _META, "")
     names = sorted(tensors)
     values = [tf.convert_to_tensor(tensors[name]) for name in names]
-    # The op renames its temporary files when they are complete, the index last.
+    # The op writes temporary files and renames them when they are complete, the index last.
     tf.raw_ops.SaveV2(
         prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
     )
-    # Without this, a power cut could leave empty files that the list of checkpoints names.
+    # Otherwise a power cut could leave empty files that are listed.
     files.flush(prefix + _DATA, prefix + _INDEX)
 
 
@@ -233,16 +238,18 @@ def copy_to_best(prefix: str) -> dict[str, str]:
     """
     import tensorflow as tf
 
+    # Copy under temporary names first: the old best one stays as long as possible.
     target = os.path.join(os.path.dirname(prefix), f"{BASENAME}-{BEST}")
     endings = (_META, _DATA, _INDEX)
     copies = [f"{target}{ending}.tmp" for ending in endings]
     try:
         for ending, copy in zip(endings, copies, strict=True):
             tf.io.gfile.copy(prefix + ending, copy, overwrite=True)
-    except tf.errors.OpError:  # A training run may delete it meanwhile.
+    except tf.errors.OpError:  # A training run may have deleted the checkpoint meanwhile.
         for copy in filter(files.exists, copies):
             tf.io.gfile.remove(copy)
         raise
+    # From here until the index is renamed there is no best checkpoint.
     with contextlib.suppress(tf.errors.NotFoundError):
         tf.io.gfile.remove(target + _INDEX)
     for ending, copy in zip(endings, copies, strict=True):
@@ -251,7 +258,9 @@ def copy_to_best(prefix: str) -> dict[str, str]:
 
 
 def remove_unfinished(directory: str) -> None:
-    """Removes what a process killed while saving left behind; no other process may be saving."""
+    """Removes the files of a process killed while saving; no other process may be saving."""
+    # Checkpoints after the last listed one, which may be whole: the process was killed before it
+    # listed them, or a user has set the list back.
     saved = listed(directory)
     later = [
         prefix
@@ -259,7 +268,7 @@ def remove_unfinished(directory: str) -> None:
         if re.fullmatch(rf"{BASENAME}-\d+", os.path.basename(prefix))
         and step_of(prefix) > step_of(saved[-1])
     ]
-    if later:  # They may be whole: a kill left them unlisted, or a user set the list back.
+    if later:
         logging.warning(
             "%s: removing %s, which the file `checkpoint` does not list: the run goes on from %s",
             directory,
@@ -268,6 +277,7 @@ def remove_unfinished(directory: str) -> None:
         )
     for prefix in later:
         _delete(prefix)
+    # Temporary files of TensorFlow's op.
     for path in files.find(directory, f"{BASENAME}-*.tempstate*"):
         files.gfile().remove(path)
 

@@ -1,7 +1,7 @@
-"""The results of evaluation in a directory: metrics of each checkpoint, and which is the best.
+"""Evaluation results in a directory: the metrics of each checkpoint, and the best checkpoint.
 
-eval_results.jsonl has a line for each evaluation of a checkpoint; all decisions are made by it.
-eval_results.txt and best_trial.txt say the same as the release does, and are only written.
+eval_results.jsonl has a line for each evaluation of a checkpoint; decisions use this file alone.
+eval_results.txt and best_trial.txt are the release's.
 
 Example:
     >>> add(".", Evaluation(2, "f1", {"f1": 0.5}, is_best=True), ["f1 = 0.5"])
@@ -33,14 +33,14 @@ class Evaluation:
     """An evaluation of a checkpoint."""
 
     step: int
-    key_metric: str  # Checkpoints were compared by it.
+    key_metric: str  # The metric by which checkpoints are compared.
     metrics: Mapping[str, float]
-    is_best: bool = False  # The best so far, which became model.ckpt-best.
+    is_best: bool = False  # Whether it was the best so far, and became model.ckpt-best.
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What is known about a directory's checkpoints: the release's best_trial.txt."""
+    """The last and the best checkpoint evaluated, as in the release's best_trial.txt."""
 
     last_step: int = -1  # The last checkpoint evaluated.
     best_step: int = -1
@@ -48,7 +48,7 @@ class Trial:
 
     @classmethod
     def read(cls, directory: str, key_metric: str | None = None) -> Trial:
-        """Returns what is known; `key_metric` is by default that of the last evaluation."""
+        """Reads a directory's trial; `key_metric` is by default that of the last evaluation."""
         return cls._of(read_all(directory), key_metric)
 
     @classmethod
@@ -63,7 +63,7 @@ class Trial:
         return cls(last.step, best.step, float(value))
 
     def is_beaten(self, value: float, key_metric: str) -> bool:
-        """Whether a value of the key metric is better than the best: larger, or a smaller loss."""
+        """Whether a value of the key metric beats the best: larger or, for a loss, smaller."""
         if self.best_step < 0 or not math.isfinite(self.best_value):
             return math.isfinite(value)
         is_loss = key_metric.endswith("loss")
@@ -73,12 +73,18 @@ class Trial:
 def add(directory: str, evaluation: Evaluation, lines: Sequence[str]) -> None:
     """Adds an evaluation to a directory's files.
 
-    The line of eval_results.jsonl is written last and at once: a run killed before it evaluates
-    the checkpoint again, and one killed after it never does. `lines` are for eval_results.txt.
+    The line in eval_results.jsonl is written last and in one rename: a run that is killed before it
+    evaluates the checkpoint again, one that is killed after it does not.
+
+    Args:
+      directory: The run's.
+      evaluation: What to add.
+      lines: The text for eval_results.txt.
     """
     metrics = {name: float(value) for name, value in evaluation.metrics.items()}
     evaluations = [*read_all(directory), dataclasses.replace(evaluation, metrics=metrics)]
     trial = Trial._of(evaluations)
+    # Write the release's two files first, and the one that decides last.
     append_text(os.path.join(directory, RESULTS_FILE), lines)
     text = f"{trial.last_step}:{trial.best_step}:{trial.best_value}"
     files.replace(os.path.join(directory, TRIAL_FILE), text)
@@ -87,9 +93,9 @@ def add(directory: str, evaluation: Evaluation, lines: Sequence[str]) -> None:
 
 
 def append_text(path: str, lines: Sequence[str]) -> None:
-    """Appends a block of lines with a rule below.
+    """Appends a block of lines with a rule below it.
 
-    A block at the end with the same line of `global_step` is replaced: a killed run left it.
+    A last block with the same `global_step` is replaced: a killed run left it.
     """
     before = files.read_bytes(path).decode(errors="replace") if files.is_file(path) else ""
     blocks = [block for block in before.split(_RULE) if block]
@@ -123,10 +129,10 @@ def read(directory: str, step: int) -> dict[str, float]:
 
 
 def of_checkpoint(path: str) -> dict[str, float]:
-    """Returns the metrics of stored weights; {} if they were not evaluated where they lie."""
+    """Returns the metrics of stored weights; {} if their directory has none."""
     try:
         prefix = checkpoint.resolve(path)
-    except (FileNotFoundError, ValueError):  # Another layout.
+    except (FileNotFoundError, ValueError):  # The weights are stored in another layout.
         return {}
     directory, step = os.path.dirname(prefix), prefix.rpartition("-")[2]
     if step == checkpoint.BEST:
@@ -135,7 +141,7 @@ def of_checkpoint(path: str) -> dict[str, float]:
 
 
 def read_last(directory: str | os.PathLike[str]) -> dict[str, float]:
-    """Returns the metrics of the checkpoint evaluated last, and its `global_step`; {} if none."""
+    """Returns the last evaluation's metrics and `global_step`; {} if there is none."""
     evaluations = read_all(directory)
     if not evaluations:
         return {}
@@ -143,10 +149,10 @@ def read_last(directory: str | os.PathLike[str]) -> dict[str, float]:
 
 
 def is_over(directory: str, patience: int | None, save_steps: int) -> bool:
-    """Whether the last `patience` evaluations were no better than the best; None: never.
+    """Whether `patience` evaluations have passed since the best one; with None, never.
 
-    Only scheduled ones count: a run that was stopped in between and goes on ends where it would
-    have ended.
+    Only scheduled evaluations count, so that a run that was stopped and continued ends at the same
+    step as one that was not.
     """
     if patience is None:
         return False
@@ -157,5 +163,5 @@ def is_over(directory: str, patience: int | None, save_steps: int) -> bool:
 
 
 def is_scheduled(step: int, save_steps: int) -> bool:
-    """Whether an undisturbed run saves a checkpoint there; a stopped run saves others, too."""
+    """Whether a run saves a checkpoint at a step even if it is not stopped there."""
     return step % save_steps == 0

@@ -19,13 +19,13 @@ from typing import Any, BinaryIO
 
 try:
     import fcntl
-except ImportError:  # Windows: its directories are not locked.
+except ImportError:  # On Windows directories are not locked.
     fcntl = None
 
 # --- what lies at a path -----------------------------------------------------------------------
 
 
-# Configs, vocabularies and indexes are far smaller; nothing larger is read into memory.
+# Upper bound for files that are read whole; configs, vocabularies and indexes are far smaller.
 SMALL_BYTES = 64 << 20
 
 
@@ -62,19 +62,19 @@ def directory_of(path: str) -> str:
 
 
 def errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """Returns the errors of unreadable files, with or without a scheme, and the given others."""
+    """Returns the exceptions that reading a local or remote file raises, and the given others."""
     tensorflow = sys.modules.get("tensorflow")
     return (OSError, *([tensorflow.errors.OpError] if tensorflow else []), *others)
 
 
 def reason(error: BaseException) -> str:
-    """Returns an error's message, also of TensorFlow's errors, as one paragraph."""
+    """Returns the message of an error, Python's or TensorFlow's, as one paragraph."""
     text = getattr(error, "message", None) or str(error)
     return " ".join(text.split()) or type(error).__name__
 
 
 def gfile() -> ModuleType:
-    """Returns tf.io.gfile; TensorFlow is imported only here, when it is needed."""
+    """Returns tf.io.gfile; imports TensorFlow only when it is needed."""
     import tensorflow as tf
 
     return tf.io.gfile
@@ -97,22 +97,22 @@ def check_expanded(path: str) -> None:
     """Checks that a path to write to has no unexpanded ~, which shells leave in `--flag=~/x`."""
     if path.startswith("~"):
         raise ValueError(
-            f"{path} begins with ~, which the shell did not expand: write $HOME instead (./~ is a "
-            "folder of that name)"
+            f"{path} begins with ~, which the shell did not expand: write $HOME instead (or ./~ "
+            "for a folder of that name)"
         )
 
 
 def check_literal(path: str) -> None:
-    """Checks that TensorFlow finds a SavedModel at a path, not at those that it is a pattern of."""
+    """Checks that a path has no characters that TensorFlow reads as a pattern."""
     if set(path) & set("[*?\\"):
         raise ValueError(
-            f"{path}: TensorFlow takes [, *, ? and \\ in the path of a SavedModel for a pattern: "
+            f"{path}: TensorFlow reads [, *, ? and \\ in the path of a SavedModel as a pattern: "
             "give a directory without them"
         )
 
 
 def check_regular(path: str | os.PathLike[str], name: str = "") -> None:
-    """Checks that a path, if it exists, is a file or a directory: reading a pipe may never end."""
+    """Checks that a path is no pipe or device, from which reading may never end."""
     if is_remote(path) or not os.path.exists(path):
         return
     mode = os.stat(path).st_mode
@@ -122,7 +122,7 @@ def check_regular(path: str | os.PathLike[str], name: str = "") -> None:
 
 
 def check_file(path: str | os.PathLike[str], name: str = "") -> None:
-    """Checks that there is such a file, which messages call `name`."""
+    """Checks that a file exists; messages call it `name`."""
     name = name or os.fspath(path)
     if is_dir(path):
         raise IsADirectoryError(f"{name} is a directory: name the file in it")
@@ -150,9 +150,9 @@ def walk(directory: str) -> list[str]:
 
 
 def as_pattern(name: str) -> str:
-    """Returns a glob for a name or glob: what exists by that very name stands for itself.
+    """Returns a glob in which the existing part of a path is escaped.
 
-    A directory's name may have [, * or ? in it, which in a pattern stand for others.
+    Names of files and directories may contain [, * and ?, which in a glob would match others.
 
     Example:
       >>> import pathlib
@@ -167,10 +167,11 @@ def as_pattern(name: str) -> str:
 
 
 def list_files(patterns: str) -> list[str]:
-    """Returns the files that comma-separated names and globs match, in the order of the patterns.
+    """Returns the files that match comma-separated names and globs, in the order of the patterns.
 
-    A file that two of them match is listed once; directories that a glob matches are left out.
+    Files are listed once, and directories are left out.
     """
+    # A pattern that is the name of a file stands for that file.
     found: list[str] = []
     for pattern in filter(None, (part.strip() for part in patterns.split(","))):
         matches = [pattern] if is_file(pattern) else _glob(as_pattern(pattern))
@@ -199,7 +200,7 @@ def open_bytes(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
-    """Returns the content of a file of at most `most` bytes, if that is given."""
+    """Returns a file's content, which must not be longer than `most` bytes."""
     with open_bytes(path) as file:
         content = file.read() if most is None else file.read(most + 1)
     if most is not None and len(content) > most:
@@ -211,7 +212,7 @@ def read_bytes(path: str | os.PathLike[str], most: int | None = None) -> bytes:
 
 
 class _RemoteFile(io.RawIOBase):
-    """A tf.io.gfile file, open for reading, with the interface of Python's io."""
+    """A file of tf.io.gfile, open for reading, with the interface of Python's io."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._file = gfile().GFile(path, "rb")
@@ -246,11 +247,15 @@ class _RemoteFile(io.RawIOBase):
 
 
 def replace(path: str, content: bytes | str, several_writers: bool = False) -> None:
-    """Writes a file in one rename: a reader sees either the old or the new content, complete.
+    """Writes a file in one rename, so that readers see the old or the new content, never a part.
 
-    If it can't be written, for example on a full disk, nothing is left behind. What a killed
-    process leaves behind is overwritten by the next, but with `several_writers`, who may write
-    the same file at the same time.
+    If the file can't be written, for example on a full disk, nothing is left behind.
+
+    Args:
+      path: The file.
+      content: Text is written in UTF-8.
+      several_writers: Whether several processes may write the file at the same time. If not, the
+        temporary file of a process that was killed is overwritten by the next.
     """
     temporary = f"{path}.{uuid.uuid4().hex}.tmp" if several_writers else f"{path}.tmp"
     content = content.encode() if isinstance(content, str) else content
@@ -272,7 +277,7 @@ def replace(path: str, content: bytes | str, several_writers: bool = False) -> N
 
 
 def flush(*paths: str) -> None:
-    """Waits until local files have reached the disk; those of a bucket are there once written."""
+    """Waits until local files have reached the disk; files in a bucket are safe once written."""
     for path in paths:
         if not is_remote(path):
             with open(path, "rb") as file:
@@ -280,7 +285,7 @@ def flush(*paths: str) -> None:
 
 
 def try_to_write(path: str) -> None:
-    """Writes an empty file and removes it; raises one of TensorFlow's errors if that fails."""
+    """Writes an empty file and removes it; raises TensorFlow's error if that fails."""
     with gfile().GFile(path, "w") as file:
         file.write("")
     gfile().remove(path)
@@ -291,10 +296,13 @@ def try_to_write(path: str) -> None:
 
 @contextlib.contextmanager
 def whole_directory(path: str) -> Iterator[str]:
-    """Makes a directory, new or empty, that appears complete once everything is written.
+    """Makes a directory that appears complete, once the body has written all of it.
 
-    If its path has a scheme, that is impossible: there it is copied once everything is written,
-    first its folders and then the files that identify it, such as saved_model.pb.
+    A directory in a bucket can't be renamed: it is copied there at the end, its folders before the
+    files that identify it, such as saved_model.pb.
+
+    Args:
+      path: A new or empty directory.
 
     Yields:
       A local directory to write to.
@@ -305,12 +313,14 @@ def whole_directory(path: str) -> Iterator[str]:
             yield temporary
             _copy_tree(temporary, path)
         return
+    # Write to a hidden directory beside it, and rename that at the end.
     path = os.path.abspath(path)
     os.makedirs(os.path.dirname(path), exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=f".{os.path.basename(path)}.", dir=os.path.dirname(path))
     try:
         yield temporary
-        # mkdtemp lets only the owner in; a new directory has what the umask leaves.
+        # mkdtemp lets only the owner in. Give the directory the permissions of a new one; the umask
+        # can only be read by setting it.
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o777 & ~umask)
@@ -318,14 +328,14 @@ def whole_directory(path: str) -> Iterator[str]:
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-            error.filename = error.filename or path  # Python doesn't say where it wrote.
+            error.filename = error.filename or path  # Python doesn't say which disk is full.
         raise
 
 
 def _copy_tree(source: str, target: str) -> None:
     try:
         for folder, _, names in os.walk(source, topdown=False):
-            # The relative path of the top folder is a dot.
+            # The relative path of the top folder is ".".
             there = os.path.join(target, os.path.relpath(folder, source)).removesuffix("/.")
             gfile().makedirs(there)
             for name in sorted(names):
@@ -337,7 +347,7 @@ def _copy_tree(source: str, target: str) -> None:
 
 
 def check_free(path: str) -> None:
-    """Checks that a directory can be made, or replaced if empty; leaves nothing behind."""
+    """Checks that a directory is new or empty and can be written; leaves nothing behind."""
     if not path:
         raise ValueError("the name of the output directory is empty: give a new directory")
     check_expanded(path)
@@ -352,13 +362,14 @@ def check_free(path: str) -> None:
         return
     if os.path.exists(path) and not (os.path.isdir(path) and not os.listdir(path)):
         raise used
-    # A rename onto these fails, which would lose the work done before it.
+    # Renaming onto one of these would fail, after the work is done.
     path = os.path.abspath(path)
     if os.path.islink(path) or os.path.ismount(path) or path == os.path.realpath("."):
         raise ValueError(
             f"{path} can't be replaced, because it is a link, a mount point or the current "
             "directory: name a new directory in it"
         )
+    # Write to the nearest directory that exists.
     existing = os.path.dirname(path)
     while not os.path.exists(existing):
         existing = os.path.dirname(existing)
@@ -370,7 +381,7 @@ def check_free(path: str) -> None:
 
 # --- one process at a time -----------------------------------------------------------------------
 
-# flock's errors on file systems without locks, such as some of Lustre and NFS.
+# Errors of flock on file systems without locks, such as some Lustre and NFS.
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
@@ -378,17 +389,18 @@ _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 def hold(directory: str, name: str = "run") -> Iterator[None]:
     """Reserves a directory for this process while the body runs.
 
-    It locks `<name>.lock`; the lock ends with its process, however that ends. Buckets and some file
-    systems have no locks: there nothing is reserved.
+    The lock on `<name>.lock` ends with the process, however that ends. Buckets and some file
+    systems have no locks: nothing is reserved there.
 
     Args:
       directory: An existing directory.
-      name: The activity that only one process at a time may do there.
+      name: An activity that only one process at a time may do there.
     """
     if not fcntl or is_remote(directory):
         yield
         return
     with open(os.path.join(directory, f"{name}.lock"), "a+", encoding="utf-8") as file:
+        # The file names its holder, for the message of another run.
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -11,9 +11,9 @@ from absl import logging
 
 SCHEME = "hf://"
 _DATA_SETS = "datasets/"
-# Config, weights, vocabulary and a run's record: no pickle (.bin) and no program.
+# Files to download. A pickle (.bin) and programs are not among them: they could run code.
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")
-# Of transformers' TensorFlow classes; downloaded only where there are no others.
+# Weights of transformers' TensorFlow classes; downloaded only if there are no others.
 _KERAS_WEIGHTS = "tf_model.h5"
 _VOCABULARIES = (
     *("spiece.model", "30k-clean.model", "spm.model", "vocab.txt", "vocab_chinese.txt"),
@@ -50,22 +50,13 @@ def download(path: str | os.PathLike[str]) -> str:
     return directory
 
 
-def fetch(path: str, patterns: Sequence[str] = MODEL_FILES) -> str:
+def fetch(path: str, patterns: Sequence[str] = MODEL_FILES, **options: Any) -> Any:
     """Downloads files of a model, or of a data set, hf://datasets/OWNER/NAME.
 
-    Returns:
-      The directory in huggingface_hub's cache that holds those whose names match `patterns`.
+    Returns the directory in huggingface_hub's cache that holds those whose names match `patterns`;
+    `options` are passed to huggingface_hub.snapshot_download.
     """
-    return _download(path, patterns)
-
-
-def missing(path: str, patterns: Sequence[str] = MODEL_FILES) -> dict[str, int]:
-    """Returns what `fetch` would download, in bytes by name; the Hub is asked."""
-    found = _download(path, patterns, dry_run=True)
-    return {each.filename: each.file_size for each in found if each.will_download}
-
-
-def _download(path: str, patterns: Sequence[str], **options: Any) -> Any:
+    # hf://[datasets/]OWNER/NAME[@REVISION]
     name, _, revision = path.removeprefix(SCHEME).partition("@")
     repo_type, page = "model", f"https://huggingface.co/{name}"
     if name.startswith(_DATA_SETS):
@@ -78,8 +69,8 @@ def _download(path: str, patterns: Sequence[str], **options: Any) -> Any:
             f"{path} needs the package huggingface_hub: pip install 'albert_tf[hub]'"
         ) from error
     try:
-        # The HTTP library would log every request, the Hub's that it has no file of a name; a level
-        # that the user has set stays.
+        # Silence the HTTP library, which logs every request, and the Hub's, which warns of each
+        # absent file, unless the user has set their levels.
         quiet = dict.fromkeys(("httpx", "httpx2"), standard_logging.WARNING)
         quiet["huggingface_hub._snapshot_download"] = standard_logging.ERROR
         for library, level in quiet.items():
@@ -100,9 +91,15 @@ def _download(path: str, patterns: Sequence[str], **options: Any) -> Any:
             f"{path}: the Hub has no such {repo_type}, or you have no access to it: check the "
             f"name at {page}; a private or gated one needs `hf auth login`"
         ) from error
-    except Exception as error:  # The errors of its HTTP library have no common base with others.
+    except Exception as error:  # Errors of its HTTP library share no base class with the others.
         met = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise OSError(
             f"{path} can't be downloaded ({met}): try again, or download it elsewhere and give "
             "its directory"
         ) from error
+
+
+def missing(path: str, patterns: Sequence[str] = MODEL_FILES) -> dict[str, int]:
+    """Asks the Hub what `fetch` would download; returns bytes by name."""
+    found = fetch(path, patterns, dry_run=True)
+    return {each.filename: each.file_size for each in found if each.will_download}

@@ -11,7 +11,7 @@ from albert_tf.storage import files
 
 ENDING = ".parquet"
 
-# Decoded bytes to hold at once, as far as the file tells how large its rows are.
+# Decoded bytes to hold at once, estimated from the sizes that the file states.
 _BATCH_BYTES = 2**23
 _MOST_ROWS = 1024
 _BUFFER_BYTES = 2**20
@@ -22,7 +22,8 @@ def class_names(feature: Any) -> tuple[str, ...]:
     """Returns the names of a ClassLabel of Hugging Face's datasets, or of a list of them.
 
     Args:
-      feature: A column's declaration, as an object or as it is stored; of another one, it is ().
+      feature: A column's declaration, as an object or as it is stored. Other features have no
+        names: the result is ().
     """
 
     def member(name: str) -> Any:
@@ -51,12 +52,13 @@ class ParquetFile:
         self._pyarrow = pyarrow
         self._stored = files.open_bytes(path)
         try:
-            # Without these two a column of a row group is read as a whole.
+            # With pyarrow's defaults a column of a row group is read as a whole.
             self._file = self._pyarrow.parquet.ParquetFile(
                 self._stored, buffer_size=_BUFFER_BYTES, pre_buffer=False
             )
             self._schema = self._file.schema_arrow
             self.columns = tuple(self._schema.names)
+            # Hugging Face's datasets store their features as JSON in the schema's metadata.
             stored = json.loads((self._schema.metadata or {}).get(b"huggingface", b"{}"))
             features = stored.get("info", {}).get("features", {})
             self.class_names = {name: class_names(features.get(name)) for name in self.columns}
@@ -79,6 +81,7 @@ class ParquetFile:
         `errors` is "strict", which requires UTF-8, or "ignore", which drops bytes that are not.
         """
         self.check(columns)
+        # Row groups are decoded in batches of a few megabytes.
         number = 0
         try:
             for batch in self._file.iter_batches(self._batch_rows(), columns=list(columns)):
@@ -126,7 +129,7 @@ class ParquetFile:
     def _cells(self, column: Any, errors: str) -> list[Any]:
         try:
             return column.to_pylist()
-        except UnicodeDecodeError:  # pyarrow checks no text before.
+        except UnicodeDecodeError:  # pyarrow doesn't check UTF-8 until here.
             if errors == "strict":
                 raise
         contents = column.cast(self._pyarrow.large_binary()).to_pylist()
@@ -135,7 +138,7 @@ class ParquetFile:
     def _failed(self, error: Exception, number: int = 0) -> Exception:
         """Returns what to raise for an error after row `number`."""
         reason = files.reason(error)
-        # Arrow's errors of damaged content are OSErrors, too, but without a number.
+        # Arrow raises OSError for damaged content as well, but without an errno.
         if isinstance(error, files.errors()) and getattr(error, "errno", 0) is not None:
             return OSError(f"can't read {self.path} after row {number}: {reason}")
         return ValueError(

@@ -1,11 +1,4 @@
-"""run.json: what a run is. A training writes it when it begins or goes on; others go by it.
-
-Example:
-    >>> record = RunRecord(settings={"learning_rate": 0.001}, config={"hidden_size": 64})
-    >>> record.write(".")
-    >>> find_run("model.ckpt-1000").settings
-    {'learning_rate': 0.001}
-"""
+"""run.json, the record of a run: written when a training begins or continues, read by others."""
 
 from __future__ import annotations
 
@@ -38,8 +31,8 @@ def _versions() -> dict[str, str]:
 class TaskRecord:
     """The task of a fine-tuned model."""
 
-    name: str  # The task; "" if it is not known.
-    # The kind of its answers as JSON, see answers.kind.Kind.to_json; or what is known of it.
+    name: str  # "" if the task is not known.
+    # The kind of its answers as JSON, as far as it is known; see answers.kind.Kind.to_json.
     kind: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -49,11 +42,11 @@ class RunRecord:
 
     settings: Mapping[str, Any]  # The script's settings, by name.
     config: Mapping[str, Any]  # The model's.
-    # Digests of the run's data, by what they are; see `digest`.
+    # Digests of the run's data, by their names; see `digest`.
     data: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    task: TaskRecord | None = None  # What a fine-tuned model is for; None for pre-training.
+    task: TaskRecord | None = None  # None for pre-training.
     command: str = ""  # The command line.
-    # Of the packages that it runs on.
+    # Versions of Python and of packages.
     versions: Mapping[str, str] = dataclasses.field(default_factory=_versions)
 
     def write(self, directory: str) -> None:
@@ -81,11 +74,6 @@ def find_run(path: str) -> RunRecord | None:
 
 
 def digest(value: Any) -> str:
-    """Returns a digest of plain JSON, the same in every process.
-
-    Example:
-        >>> digest({"a": 1, "b": [2]}) == digest({"b": [2], "a": 1})
-        True
-    """
+    """Returns a digest of plain JSON, the same in every process."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]

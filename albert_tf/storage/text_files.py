@@ -14,14 +14,14 @@ from absl import logging
 
 from albert_tf.storage import files
 
-# Endings of files of JSON Lines; CLUE's .json files hold what others call .jsonl.
+# Endings of files of JSON Lines: CLUE's have the ending .json.
 JSON_LINES = (".jsonl", ".json")
 CARRIAGE_RETURN = "a carriage return within the line: end lines with LF or CR LF"
 # An escape in a JSON text; the group is an unpaired surrogate.
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
-# A whole number, as a float is written.
+# A whole number that is written as a float.
 _WHOLE = re.compile(r"(-?[0-9]+)\.0")
 _TYPE_NAMES = {
     bool: "true or false",
@@ -40,7 +40,7 @@ def utf8_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
 
 
 def decoded_lines(file: Iterable[bytes], name: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    """Does the same as utf8_lines for an open file, which error messages call `name`."""
+    """Does the same as utf8_lines for an open file; error messages call it `name`."""
     for number, content in enumerate(file, start=1):
         try:
             yield number, content.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -75,6 +75,7 @@ def named_cells(
     """
     skipped = []
     for number, cells in rows:
+        # The first row is the header, unless the columns are given.
         if columns is None:
             columns = cells
             if missing := [name for name in wanted if columns.count(name) != 1]:
@@ -99,7 +100,7 @@ def named_cells(
 
 
 def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:
-    """Returns the value of a JSON text, which lies at `where`; bytes are UTF-8."""
+    """Parses a JSON text, as UTF-8 if it is bytes; error messages call its place `where`."""
     try:
         text = content if isinstance(content, str) else content.decode("utf-8-sig")
         value = json.loads(text)
@@ -107,6 +108,7 @@ def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:
         raise ValueError(f"{where}: not UTF-8 text") from error
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} is not JSON: {error}") from error
+    # Python's parser accepts half of a surrogate pair, which UTF-8 can't encode.
     for escape in _ESCAPE.finditer(text):
         if escape[1]:
             raise ValueError(
@@ -137,7 +139,7 @@ def json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def finite_number(text: str, where: str) -> float:
-    """Parses the label of a regression, which lies at `where`."""
+    """Parses the label of a regression; error messages call its place `where`."""
     try:
         value = float(text)
     except ValueError:
@@ -148,7 +150,7 @@ def finite_number(text: str, where: str) -> float:
 
 
 def class_of(label: str) -> str:
-    """Returns the class that a label means: 1.0 is 1, and True is true, as programs differ there.
+    """Normalises a label, since programs write classes differently: 1.0 is 1, and True is true.
 
     Example:
         >>> [class_of(label) for label in ("1.0", "1.50", "TRUE", "True north")]
@@ -160,9 +162,9 @@ def class_of(label: str) -> str:
 
 
 def json_member(value: Any, key: str, where: str, *types: type) -> Any:
-    """Returns a member, of one of these types, of what should be an object, at `where`."""
+    """Returns a member of a JSON object at `where`, which must have one of these types."""
     member = value.get(key) if isinstance(value, dict) else None
-    # Not isinstance: a bool is an int as well.
+    # Not isinstance, by which a bool is an int.
     if type(member) in types:
         return member
     expected = " or ".join(_TYPE_NAMES[each] for each in types)
