@@ -17,7 +17,7 @@ from albert_tf.conversion import huggingface, layouts
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import checkpoint
 from tests import goldens
-from tests.conversion.untrusted import assert_refused, encoder
+from tests.conversion.untrusted import CONFIGS, assert_refused, change_config, encoder
 from tests.tiny import run_main
 
 WEIGHTS = {
@@ -26,20 +26,12 @@ WEIGHTS = {
     "kerashub": "model.weights.h5",
     "keras": "model.keras",
 }
-CONFIGS = {"tf1": "albert_config.json", "huggingface": "config.json", "kerashub": "config.json"}
-
 
 # --- changes of a directory; each is called with it and its layout -----------------------------
 
 
 def config(**changes):
-    def change(folder, layout):
-        file = folder / CONFIGS[layout]
-        values = json.loads(file.read_text())
-        (values["config"] if layout == "kerashub" else values).update(changes)
-        file.write_text(json.dumps(values))
-
-    return change
+    return lambda folder, layout: change_config(folder, layout, **changes)
 
 
 def cut(kept):

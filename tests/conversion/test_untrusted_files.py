@@ -5,7 +5,6 @@ Can't see: flaws in the parsers of TensorFlow, HDF5, SentencePiece and safetenso
 
 import json
 import os
-import pathlib
 import shutil
 import zipfile
 
@@ -18,14 +17,7 @@ from safetensors.numpy import load_file, save_file
 import albert_tf
 from albert_tf.conversion.convert import convert
 from albert_tf.text import vocabulary
-from tests.conversion.untrusted import assert_refused, encoder
-
-
-def rewrite(path: pathlib.Path, change) -> None:
-    """Changes a JSON file."""
-    values = json.loads(path.read_text())
-    path.write_text(json.dumps(change(values) or values))
-
+from tests.conversion.untrusted import CONFIGS, assert_refused, change_config, encoder
 
 # --- safetensors -----------------------------------------------------------------------------
 
@@ -50,13 +42,11 @@ def test_a_header_longer_than_allowed_or_than_its_file(length, copy_of):
 # --- configs, lists of checkpoints, vocabularies ----------------------------------------------
 
 
-@pytest.mark.parametrize("layout", ["huggingface", "kerashub", "tf1"])
+@pytest.mark.parametrize("layout", CONFIGS)
 def test_deep_or_broken_json(layout, copy_of):
-    folder = copy_of(layout)
-    file = folder / ("albert_config.json" if layout == "tf1" else "config.json")
-    deep = "[" * 5000 + "]" * 5000
+    folder, deep = copy_of(layout), "[" * 5000 + "]" * 5000
     for text in (deep, f'{{"model_type": {"9" * 5000}}}', "\x00", "[1]", '{"a": \ud800}'):
-        file.write_bytes(text.encode("utf-8", "surrogatepass"))
+        (folder / CONFIGS[layout]).write_bytes(text.encode("utf-8", "surrogatepass"))
         with pytest.raises(ValueError, match="config.json.* (not JSON|JSON object|not UTF-8)"):
             albert_tf.load_config(folder)
 
@@ -65,25 +55,16 @@ KEYS = {"vocab_size": "vocabulary_size", "type_vocab_size": "num_segments"}
 KEYS |= {"num_hidden_layers": "num_layers", "inner_group_num": "num_inner_repetitions"}
 
 
-def enlarge(folder: pathlib.Path, layout: str, key: str, value: int) -> None:
-    """Changes a size in the config of a directory."""
-    file = folder / ("albert_config.json" if layout == "tf1" else "config.json")
-    if layout == "kerashub":
-        rewrite(file, lambda values: values["config"].update({KEYS[key]: value}))
-    else:
-        rewrite(file, lambda values: values.update({key: value}))
-
-
 @pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("layout", ["huggingface", "kerashub", "tf1"])
+@pytest.mark.parametrize("layout", CONFIGS)
 def test_a_config_of_a_giant_asks_for_no_memory_and_that_of_a_tower_takes_no_time(
     layout, key, copy_of
 ):
     folder = copy_of(layout)
-    enlarge(folder, layout, key, 10**9)
-    message = "declares at least [0-9,]* numbers, but they have .*"
-    if "vocab" not in key:
-        message = f"{key} must be at most 4096, not 1000000000"
+    change_config(folder, layout, **{KEYS[key] if layout == "kerashub" else key: 10**9})
+    message = f"{key} must be at most 4096, not 1000000000"
+    if "vocab" in key:
+        message = "declares at least [0-9,]* numbers, but they have .*"
     with pytest.raises(ValueError, match=message):
         convert(str(folder), "keras", str(folder.with_name("target")))
 
@@ -124,8 +105,9 @@ def test_pipes_and_devices_are_not_waited_for(layout, copy_of):
 def test_code_that_a_config_names_is_not_imported(copy_of, trap, layout):
     folder = copy_of(layout)
     auto_map = {"AutoModel": "trap.spring", "AutoConfig": "trap.spring"}
-    names = {"auto_map": auto_map, "module": "trap", "class_name": "spring"}
-    rewrite(folder / "config.json", lambda values: values.update(names))
+    values = json.loads((folder / "config.json").read_text())
+    values |= {"auto_map": auto_map, "module": "trap", "class_name": "spring"}
+    (folder / "config.json").write_text(json.dumps(values))
     (folder / "trap.py").write_text((folder.parent / "trap.py").read_text())
     assert albert_tf.load_weights(encoder(), folder).missing == ()
     convert(str(folder), "tf1", str(folder.with_name(f"{layout}_tf1")))
@@ -165,10 +147,8 @@ def test_vocabularies_that_configs_name_are_not_read(copy_of, golden):
     folder = copy_of("huggingface")
     outside = folder.parent / "spiece.model"
     shutil.copy(golden / "spm" / "en_small.model", outside)
-    rewrite(
-        folder / "config.json",
-        lambda values: values.update(vocab_file="../spiece.model", tokenizer_file=str(outside)),
-    )
+    named = {"vocab_file": "../spiece.model", "tokenizer_file": str(outside)}
+    change_config(folder, "huggingface", **named)
     (folder / "tokenizer_config.json").write_text(json.dumps({"vocab_file": "../spiece.model"}))
     assert vocabulary.find(str(folder), do_lower_case=True) is None
 
@@ -185,18 +165,6 @@ def test_another_layers_weights_are_no_way_in(copy_of):
 
 
 # --- Keras -----------------------------------------------------------------------------------
-
-
-def keras_archive(folder: pathlib.Path, change):
-    """Writes the archive anew with changed members."""
-    file = folder / "model.keras"
-    with zipfile.ZipFile(file) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    change(members)
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-    return file
 
 
 def test_a_lambda_layer_of_a_keras_file_is_not_run(trap, tmp_path):
@@ -220,7 +188,8 @@ def test_members_with_paths_are_not_unpacked(name, copy_of, tmp_path, monkeypatc
     folder = copy_of("keras")
     monkeypatch.chdir(folder)
     name = name.format(tmp=tmp_path)
-    keras_archive(folder, lambda members: members.update({name: b"x"}))
+    with zipfile.ZipFile(folder / "model.keras", "a") as archive:
+        archive.writestr(name, b"x")
     before = {path for path in tmp_path.rglob("*") if path.is_file()}
     assert albert_tf.load_weights(encoder(), folder).missing == ()
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before

@@ -1,5 +1,6 @@
 """What tests of files that nobody vouches for share."""
 
+import json
 import pathlib
 
 import numpy as np
@@ -8,6 +9,16 @@ import pytest
 import albert_tf
 from albert_tf.conversion.convert import convert
 from tests import goldens
+
+CONFIGS = {"tf1": "albert_config.json", "huggingface": "config.json", "kerashub": "config.json"}
+
+
+def change_config(folder: pathlib.Path, layout: str, **changes) -> None:
+    """Changes values of the model's config in a directory."""
+    file = folder / CONFIGS[layout]
+    values = json.loads(file.read_text())
+    (values["config"] if layout == "kerashub" else values).update(changes)
+    file.write_text(json.dumps(values))
 
 
 def encoder() -> albert_tf.AlbertModel:
