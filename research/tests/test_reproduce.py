@@ -20,6 +20,7 @@ from albert_tf.tasks.race import LEVELS, read_race
 from research.reproduce import __main__ as program
 from research.reproduce import data
 from tests import finetune_runs, tiny
+from tests.kit.hub import serve
 from tests.storage import test_hub
 
 FEATURES = finetune_runs.GOLDEN / "features"
@@ -185,7 +186,7 @@ def test_runs_from_the_hub_are_made_once_and_their_table_printed(weights, tmp_pa
 
     # It says what it is about to do, and how long that takes.
     served = {"albert/albert-base-v2": model, "datasets/nyu-mll/glue": glue}
-    with test_hub.serve(served) as (endpoint, fetched):
+    with serve(served) as (endpoint, fetched):
         found = reproduce(endpoint, seeds=1)
     assert found.returncode == 0, found.stderr
     assert {name for name in fetched if name.endswith("parquet")} == {*list(glue)[2:]}

@@ -18,6 +18,7 @@ from albert_tf.storage import files, text_files
 from albert_tf.tasks import race, squad_text, table
 from albert_tf.text.tokenization import Tokenizer
 from tests import finetune_runs as runs
+from tests import tiny
 from tests.tiny import parse, run_main
 
 READERS = {
@@ -77,47 +78,55 @@ def test_a_file_has_at_most_so_many_bytes(tmp_path):
         files.read_bytes(tmp_path / "file", 4)
 
 
-def test_patterns_name_files_in_order_and_once(tmp_path):
-    for name in ("b2.txt", "b1.txt", "a.txt"):
-        (tmp_path / name).write_text("x")
-    (tmp_path / "b3.txt").mkdir()
-    found = files.list_files(f"{tmp_path}/b*.txt, {tmp_path}/a.txt,,{tmp_path}/b1.txt")
-    assert [path.rpartition("/")[2] for path in found] == ["b1.txt", "b2.txt", "a.txt"]
+LIKE_PATTERNS = ("c[1]", "c*", "c?", "[c]/d[!a]")
 
 
-def test_a_name_may_look_like_a_pattern(tmp_path):
-    (tmp_path / "corpus [2024]").mkdir()
-    for name in ("a[1].txt", "a1.txt", "corpus [2024]/x.txt"):
-        (tmp_path / name).write_text("x")
-        assert files.list_files(f"{tmp_path}/{name}") == [f"{tmp_path}/{name}"]
-    (tmp_path / "a[1].txt").unlink()
-    assert files.list_files(f"{tmp_path}/a[1].txt") == [f"{tmp_path}/a1.txt"]
+@pytest.mark.parametrize(
+    ("names", "patterns", "expected"),
+    [
+        (
+            ("b2.txt", "b1.txt", "a.txt", "b3.txt/x"),
+            "b*.txt, a.txt,,b1.txt",
+            ["b1.txt", "b2.txt", "a.txt"],
+        ),
+        # A name may look like a pattern.
+        (("a[1].txt", "a1.txt"), "a[1].txt", ["a[1].txt"]),
+        (("a1.txt",), "a[1].txt", ["a1.txt"]),
+        (("c [2]/x.txt", "c 2/x.txt"), "c [2]/x.txt", ["c [2]/x.txt"]),
+        *(
+            ((f"{name}/a.txt", "c1/a.txt", "c/a.txt", "c/da/a.txt"), f"{name}/*.t?t", None)
+            for name in LIKE_PATTERNS
+        ),
+    ],
+)
+def test_patterns_name_files_in_order_and_once(names, patterns, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in names:
+        tiny.write(tmp_path / name, "x")
+    assert files.list_files(patterns) == (expected or [names[0]])
 
 
-@pytest.mark.parametrize("name", ["c[1]", "c*", "c?", "[c]/d[!a]"])
-def test_a_directory_may_look_like_a_pattern(tmp_path, name):
-    for folder in (name, "c1", "c", "c/da"):
-        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-        (tmp_path / folder / "a.txt").write_text("x")
-    assert files.list_files(f"{tmp_path}/{name}/*.t?t") == [f"{tmp_path}/{name}/a.txt"]
-    with pytest.raises(ValueError, match="is a directory: give"):
-        files.list_files(f"{tmp_path}/{name}")
-
-
-@pytest.mark.parametrize("name", ["c*.txt", "c.txt"])
-def test_a_pattern_without_files_is_an_error(tmp_path, name):
-    (tmp_path / "a.txt").write_text("x")
-    with pytest.raises(FileNotFoundError, match="input file .*c.*.txt does not exist"):
-        files.list_files(f"{tmp_path}/a.txt,{tmp_path}/{name}")
+@pytest.mark.parametrize(
+    ("patterns", "exception", "message"),
+    [
+        ("a.txt,c*.txt", FileNotFoundError, r"c\*.txt does not exist"),
+        ("a.txt,c.txt", FileNotFoundError, "c.txt does not exist"),
+        ("a.txt,texts", ValueError, r"texts is a directory: give texts/\*"),
+        ("c[1]", ValueError, r"c\[1\] is a directory: give c\[1\]/\*"),
+        (",", ValueError, "no input file"),
+    ],
+)
+def test_a_pattern_without_files_is_an_error(patterns, exception, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.txt", "texts/a.txt", "c[1]/a.txt"):
+        tiny.write(tmp_path / name, "x")
+    with pytest.raises(exception, match=message):
+        files.list_files(patterns)
 
 
 def test_a_directory_is_no_file(tmp_path):
-    (tmp_path / "a.txt").write_text("x")
-    (tmp_path / "texts").mkdir()
-    with pytest.raises(ValueError, match=r"texts is a directory: give .*texts/\* for the files"):
-        files.list_files(f"{tmp_path}/a.txt,{tmp_path}/texts")
-    with pytest.raises(IsADirectoryError, match="texts is a directory: name the file in it"):
-        files.check_file(tmp_path / "texts")
+    with pytest.raises(IsADirectoryError, match="is a directory"):
+        files.check_file(tmp_path)
 
 
 FEATURES = runs.GOLDEN / "features"
@@ -186,7 +195,7 @@ def fine_tune(root: str, vocabulary: str, folder: pathlib.Path) -> None:
     runs.main([*command, "--do_train", "--do_eval", "--do_predict"])
 
 
-def test_all_paths_may_have_a_scheme(tmp_path, monkeypatch, capsys):
+def test_all_paths_may_have_a_scheme(tmp_path, monkeypatch, capsys, eager):
     found, answers = {}, {}
     for root in (str(tmp_path / "local"), "ram://everything"):
         fine_tune(root, prepare(root), tmp_path)
