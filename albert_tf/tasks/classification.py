@@ -34,9 +34,11 @@ def parse_class_weights(text: str, classes: Sequence[str], labels: Sequence[Any]
       classes: Names of the classes, by id.
       labels: Class ids of the training examples.
     """
+    # Classes without examples get a finite weight, and don't change the others.
     if text == BALANCED:
         counts = np.bincount(labels, minlength=len(classes))
         return (len(labels) / np.count_nonzero(counts) / np.maximum(counts, 1)).astype(np.float32)
+    # Parse class=weight,... by hand: a name may contain both separators.
     found: dict[str, float] = {}
     parts, part = text.split(","), ""
     while parts:
@@ -126,6 +128,7 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         """
         if any(example.label is None for example in examples):
             return {}
+        # A regression's predictions are numbers.
         labels = np.array([example.label for example in examples])
         if not self.classes:
             numbers = predictions[:, 0]
@@ -134,6 +137,7 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
                 "spearman": metrics.spearman(labels, numbers),
                 "eval_loss": metrics.mean_squared_error(labels, numbers),
             }
+        # A class that neither occurs nor is predicted would have an F1 of 0.
         chosen = predictions.argmax(axis=-1)
         occurring = np.union1d(labels, chosen)
         one_hot = [ids[:, None] == occurring for ids in (labels, chosen)]
@@ -154,6 +158,7 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         file has the format of GLUE's leaderboard: a header, then index and label.
         """
         self.store(directory, split, examples, predictions)
+        # Leaderboards take only the test set.
         if split != "test":
             return
         pairs = zip(_ids(examples), self.answers(predictions), strict=True)

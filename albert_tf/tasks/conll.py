@@ -67,12 +67,14 @@ def order_tags(counts: Mapping[str, int], path: str) -> tuple[str, ...]:
       counts: How often each tag occurs.
       path: The file that has the tags, for messages.
     """
+    # BILOU and BMES would be read as plain tags, so that whole entities were never scored.
     others = [tag for tag in counts if tag != OUTSIDE]
     if any(tag[0] in "LUMW" for tag in others) and all(map(_PREFIXED.fullmatch, others)):
         raise ValueError(
             f"{path}: the labels {', '.join(sorted(others)[:4])}... follow the scheme BILOU or "
             "BMES: change it to BIOES, with I- for M-, E- for L-, and S- for U- or W-"
         )
+    # Entities: every prefix with every type.
     if are_entities(others):
         prefixes, types = zip(*map(tag_parts, others), strict=True)
         found = {f"{prefix}-{entity}" for prefix in set(prefixes) for entity in set(types)}
@@ -85,6 +87,7 @@ def order_tags(counts: Mapping[str, int], path: str) -> tuple[str, ...]:
             "with the prefix B-, I-, E- or S-, unlike %s",
             *(path, next(tag for tag in others if not are_entities([tag]))),
         )
+    # The first plain tag is the default, which words without pieces get.
     first = OUTSIDE if OUTSIDE in counts else max(counts, key=counts.__getitem__)
     return (first, *sorted(counts.keys() - {first}))
 
@@ -125,6 +128,7 @@ def read_sentences(path: str, classes: Sequence[str], labelled: bool = True) -> 
 
 def _sentences(path: str, labelled: bool) -> Iterator[_Sentence]:
     files.check_file(path)
+    # The first sentence decides whether all have tags.
     has_objects = path.lower().endswith((*JSON_LINES, parquet_files.ENDING))
     found = _of_objects(path) if has_objects else _of_columns(path)
     first = None
@@ -213,6 +217,7 @@ def _of_objects(path: str) -> Iterator[_Sentence]:
     names = table.stored_class_names(path)
     for number, row in table.table_records(path, (), (*_TOKENS, *_LABELS)):
         where = f"{path}:{number}"
+        # A missing key raises an error that names the first of _TOKENS.
         words = _strings(row, next((x for x in _TOKENS if x in row), _TOKENS[0]), where)
         if not words:
             raise ValueError(f"{where}: there are no tokens")
@@ -223,6 +228,7 @@ def _of_objects(path: str) -> Iterator[_Sentence]:
                 raise ValueError(
                     f"{where}: expected a label for each of {len(words)} tokens, got {len(labels)}"
                 )
+            # Predictions are written in CoNLL's columns, where such a label would be two cells.
             for label in labels:
                 if BETWEEN_CELLS.search(label):
                     raise ValueError(
@@ -257,6 +263,7 @@ def conllu_sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], 
     values: list[str] = []
     empty = valueless = True
     for number, cells in tab_rows(path):
+        # An empty line ends a sentence, unless only comments precede it.
         if cells == [""]:
             if words:
                 yield tuple(words), tuple(values)
@@ -267,6 +274,7 @@ def conllu_sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], 
                     f"{path}:{number}: expected the {len(CONLLU_COLUMNS)} columns of CoNLL-U, "
                     f"between tabs, got {len(cells)}: {cells[0][:60]!r}"
                 )
+            # Ranges and empty nodes have other ids.
             if cells[0].isdecimal():
                 words.append(cells[1])
                 values.append(cells[CONLLU_COLUMNS.index(column)])

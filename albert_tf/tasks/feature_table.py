@@ -88,6 +88,7 @@ class FeatureTable:
         """
         lengths = batches.lengths
         if not static_shapes:
+            # The positions of a batch are its rows, times their choices, times the length.
             sequences = batches.rows.shape[1] * math.prod(self.sequences["input_ids"].shape[1:])
             lengths = np.where(lengths * sequences <= SHORT_POSITIONS, ANY_LENGTH, lengths)
         ahead = np.arange(len(lengths)) >= first_step
@@ -195,6 +196,7 @@ def load_or_make_features(
       settings: Everything else that shapes the features, as JSON.
       stem: Beginning of the file's path.
     """
+    # Read the features of an earlier run.
     path = f"{stem}-{examples_digest(examples, [FORMAT, settings])}.npz"
     if files.exists(path):
         try:
@@ -203,6 +205,7 @@ def load_or_make_features(
             return stored
         except Exception as error:  # NumPy and zipfile raise many kinds.
             logging.warning("%s can't be read (%s): it is written again", path, error)
+    # Or make and store them.
     rows = list(_counted(make_rows(examples), len(examples)))
     if not rows:
         raise ValueError(

@@ -239,6 +239,7 @@ def squad_v2_scores(
 
     Source: evaluate-v2.0.py, main.
     """
+    # All predicted questions, and those with and without an answer.
     raw = squad_v2_raw_scores(predictions, answers)
     result = {}
     subsets = (
@@ -247,6 +248,7 @@ def squad_v2_scores(
         ("NoAns_", [qas_id for qas_id in raw[0] if not answers[qas_id]]),
     )
     for name, scores in zip(("exact", "f1"), raw, strict=True):
+        # Beyond the threshold an empty answer is predicted, right only where there is no answer.
         final = {
             qas_id: float(not answers[qas_id]) if null_odds[qas_id] > null_threshold else score
             for qas_id, score in scores.items()

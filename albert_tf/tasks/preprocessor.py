@@ -100,10 +100,12 @@ class Preprocessor:
           keep_accents: Whether its text keeps accents; see there.
           **settings: The other arguments of the class.
         """
+        # The vocabulary must fit the model.
         path = hub.download(path)
         config = layouts.read_config(path)
         found = vocabulary.need(path, spm_model_file, vocab_file, do_lower_case, keep_accents)
         found.check(config)
+        # Arguments come first, then the stored lengths, then the model's number of positions.
         run = run_record.find_run(path)
         known = {"max_seq_length": config.max_position_embeddings}
         if run and run.task:
@@ -210,6 +212,7 @@ class Preprocessor:
         """Adds an operation to the graph that does the same when the graph runs."""
         import tensorflow as tf
 
+        # The map may have passed labels as second texts.
         given = {name: value for name, value in given.items() if value is not None}
         for name, value in given.items():
             if value.dtype != tf.string:
@@ -217,6 +220,7 @@ class Preprocessor:
                     f"{name} must be strings, not {value.dtype.name}: map texts and labels with "
                     "`lambda text, label: (preprocess(text), label)`"
                 )
+        # A scalar is one text: its row has no axis N, and a fixed length.
         is_row = given["texts"].shape.rank == 0
         names = ("input_ids", "input_mask", "segment_ids")
 
@@ -225,6 +229,7 @@ class Preprocessor:
             features = self(**columns, pad_to=self.max_seq_length if is_row else pad_to)
             return [features[name][0] if is_row else features[name] for name in names]
 
+        # numpy_function forgets shapes: restore the axes that are known.
         arrays = tf.numpy_function(run, list(given.values()), [tf.int32] * len(names))
         axes = [None] * ("choices" in given)
         shape = [*axes, self.max_seq_length] if is_row else [None, *axes, None]

@@ -70,6 +70,7 @@ class PretrainingTask(Task):
 
     def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Array, Array]]:
         sums, weights = self.loss_sums(outputs, features), self.loss_weights(features)
+        # Accuracies, with the weights of the losses.
         pieces = hits(features["masked_lm_ids"], outputs["masked_lm_logits"])
         sums["masked_lm_accuracy"] = ops.sum(pieces * _piece_weights(features))
         weights["masked_lm_accuracy"] = weights["masked_lm_loss"]

@@ -46,6 +46,7 @@ def read_race(
     Source: race_utils.py, RaceProcessor.
     Differs: the release reads all.txt only.
     """
+    # The ids of passages name predictions, so each may occur only once in a level.
     examples: list[ChoiceExample] = []
     for level in levels:
         folder = os.path.join(data_dir, "RACE", split, level)
@@ -64,6 +65,7 @@ def read_race(
 
 def _passages(folder: str) -> Iterator[tuple[str, bytes]]:
     """Yields the location and the JSON of each passage."""
+    # The release's layout, or else RACE's own.
     path = os.path.join(folder, "all.txt")
     if files.is_file(path):
         for number, line in enumerate(files.read_bytes(path).splitlines(), start=1):
@@ -84,6 +86,7 @@ def _passages(folder: str) -> Iterator[tuple[str, bytes]]:
 def _examples(
     passage: dict[str, Any], level: str, where: str, preprocess: Callable[[str], str]
 ) -> Iterator[ChoiceExample]:
+    # A passage has lists of equal length, with an entry for each question.
     article = json_member(passage, "article", where, str)
     names = ("questions", "options", "answers")
     columns = [json_member(passage, name, where, list) for name in names]

@@ -74,6 +74,7 @@ def _examples(content: Any, where: str) -> Iterator[SquadExample]:
 def _example(paragraph: str, question: Any, where: str) -> SquadExample:
     qas_id = str(json_member(question, "id", where, str, int))
     where = f"{where}: question {qas_id}"
+    # SQuAD 1.1 lacks is_impossible; a file to predict may lack answers.
     question = {"answers": [], "is_impossible": False, **question}
     return SquadExample(
         qas_id=qas_id,
@@ -91,6 +92,7 @@ def _example(paragraph: str, question: Any, where: str) -> SquadExample:
 
 
 def _check(examples: list[SquadExample], path: str | os.PathLike[str]) -> None:
+    # Predictions are stored by id, so an id may occur only once.
     seen, elsewhere = set(), 0
     for example in examples:
         if example.qas_id in seen:
@@ -216,6 +218,7 @@ def predict(
       rows: For each window, in the order of the questions: the number of its question, its
         features, and the model's outputs.
     """
+    # A question whose context has no piece has no windows.
     nothing = _NO_ANSWER if kind.may_be_impossible else entry("empty", 0.0, 0.0)
     of_question = itertools.groupby(rows, key=lambda row: row[0])
     windows = {index: [*group] for index, group in of_question}

@@ -201,6 +201,7 @@ def mean_probabilities(
     directories: Sequence[str], split: str, ids: list[str], examples: Sequence[Any]
 ) -> np.ndarray:
     """Returns the mean of the stored probabilities of these examples in several directories."""
+    # Means of different examples would be wrong in silence: compare ids, or else texts.
     texts, found = _digest(examples), []
     for directory in directories:
         path = probabilities_file(directory, split)

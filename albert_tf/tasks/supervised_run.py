@@ -115,6 +115,7 @@ class SupervisedRun:
         """
         if "dev" not in self.splits:
             return 0
+        # `write` takes the predictions that `evaluate` has made last.
         directory, examples = self.trainer.output_dir, self.splits["dev"].examples
         predictions = None
 
@@ -145,13 +146,14 @@ class SupervisedRun:
 
     def restore_best(self) -> str:
         """Loads the best weights available; returns where they come from."""
-        # 1. The best checkpoint of the run; 2. the weights that the run was given.
+        # 1. A checkpoint of the run, the best one where a "dev" split has told it.
         directory = self.trainer.output_dir
         trains = self.trainer.optimizer is not None
         saved = checkpoint.to_use(directory, evaluates="dev" in self.splits or not trains)
         if saved:
             self._step = self.trainer.restore(saved)
             return saved
+        # 2. The weights that the run was given, if they have this task's head.
         report = conversion.load_weights(
             self.trainer.model, self.initial_weights, replace_config=True, classes=self.task.classes
         )

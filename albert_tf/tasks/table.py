@@ -78,6 +78,7 @@ def table_records(
     ending = os.path.splitext(path)[1].lower()
     if ending not in FORMATS:
         raise ValueError(f"{path}: expected a file name that ends in {', '.join(FORMATS)}")
+    # Each reader yields line numbers and cells by column.
     if ending in JSON_LINES:
         rows = json_lines(path)
     elif ending == parquet_files.ENDING:
@@ -143,6 +144,7 @@ _column = functools.partial(setting, group=COLUMNS)
 
 def _list(cell: str, where: str) -> Any:
     """Reads a list in JSON, or in Python's form, which pandas writes to .csv files."""
+    # Damaged cells make these readers raise several kinds of errors.
     value: Any = None
     for read in (json.loads, ast.literal_eval):
         try:
@@ -228,6 +230,7 @@ def find_labels(path: str, settings: TableSettings, several: bool = False) -> tu
         given[number] = _parts(cell, several)
     if several and multi_hot(given, f"{path}:") is not None:
         return tuple(map(str, range(len(next(iter(given.values()))))))
+    # Names or ids: 1 and 1.0 are the same class.
     labels = {class_of(part) for parts in given.values() for part in parts}
     if len(labels) < 2:
         found = f"only one label: {labels.pop()!r}" if labels else "no label"
@@ -266,6 +269,7 @@ def read_texts(
     if positions is not None:
         names, given = names or labels, positions
 
+    # A label is the name of a class, or an id among `names`.
     examples = []
     ids = {class_of(name): i for i, name in enumerate(labels)}
     named = {str(i): name for i, name in enumerate(names)}
@@ -307,6 +311,7 @@ def multi_hot(
         )
     if others or width < 2:
         return None
+    # Rows such as [0, 1] alone could be both.
     if first is None and {*itertools.chain(*labels.values())} <= {"0", "1"}:
         raise ValueError(
             f"{where}{next(iter(labels))}: 0 and 1, as in all rows, could be two ids, or say which "

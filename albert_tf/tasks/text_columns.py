@@ -113,6 +113,7 @@ def read(texts: Any, **given: Any) -> TextColumns:
         else:
             columns[name] = _texts(column, name)
 
+    # All columns must have as many entries as there are texts.
     count = len(columns["texts"])
     if not count:
         raise ValueError("there are no texts")
@@ -142,6 +143,7 @@ def _from_hugging_face(dataset: Any) -> dict[str, Any]:
     if names and "text" not in names:
         return _from_table(dict.fromkeys(names))  # Raises before any row is read.
     selected = dataset.select_columns([n for n in _TABLE if n in names]) if names else dataset
+    # Read batches in plain Python types, whatever format the dataset was given.
     columns: dict[str, list[Any]] = {}
     for batch in selected.with_format(None).iter(1000):
         for name, cells in batch.items():

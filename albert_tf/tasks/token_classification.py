@@ -67,6 +67,7 @@ def scores_by_type(
 
     Types that neither occur nor are predicted are left out.
     """
+    # Whole entities by seqeval.
     if are_entities(classes):
         from seqeval.metrics import classification_report
 
@@ -74,6 +75,7 @@ def scores_by_type(
             return {}  # seqeval would warn.
         rows = classification_report(expected, predicted, output_dict=True, zero_division=0)
         return {name: row for name, row in rows.items() if name not in _MEANS}
+    # Plain tags by word: hits are on the diagonal.
     words = confusion_matrix(expected, predicted, classes)
     both, found, true = (
         x.tolist() for x in (words.diagonal(), words.sum(axis=0), words.sum(axis=1))
@@ -175,6 +177,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
 
         The logits of all positions, padded to the longest row, would take several times the memory.
         """
+        # words_before[p] is the row of the logits for the first word at or after position p.
         is_word = features.sequences["word_numbers"] > 0
         ends = np.cumsum(features.lengths)
         words_before = np.concatenate([[0], np.cumsum(is_word)])
@@ -189,6 +192,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     def predictions(
         self, examples: Sequence[TokenExample], features: FeatureTable, outputs: Any
     ) -> np.ndarray:
+        # Words without pieces have no logits, and keep the probabilities 0.
         _, words = _words(examples, features)
         count = sum(len(example.words) for example in examples)
         probabilities = np.zeros((count, len(self.classes)))
