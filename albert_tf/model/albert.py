@@ -51,11 +51,7 @@ class AlbertModel(ConfiguredModel):
     """
 
     def __init__(
-        self,
-        config: ConfigSource,
-        recompute: bool = False,
-        name: str = "albert",
-        **kwargs: Any,
+        self, config: ConfigSource, recompute: bool = False, name: str = "albert", **kwargs: Any
     ) -> None:
         super().__init__(config, recompute, name=name, **kwargs)
         policy = self.dtype_policy

@@ -56,12 +56,7 @@ class ConfiguredModel(keras.Model):
     needed_inputs: ClassVar[tuple[str, ...]] = ("input_ids",)
     built: bool
 
-    def __init__(
-        self,
-        config: ConfigSource,
-        recompute: bool = False,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, config: ConfigSource, recompute: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if isinstance(config, dict):
             config = AlbertConfig.from_dict(config)

@@ -66,7 +66,7 @@ def apply_dropout(x: Array, rate: float, seed: Array) -> Array:
     import tensorflow as tf
 
     # Keras leaves the algorithm to XLA, whose choice takes 200 ns an element on a CPU. Philox takes
-    # 3 ns, and draws the same numbers without XLA. A TPU has its own generator.
+    # 3 ns. A TPU has its own generator.
     on_tpu = isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
     algorithm = "auto_select" if on_tpu else "philox"
     seed = ops.cast(seed, "int32")

@@ -24,10 +24,7 @@ _REMIND_SECONDS = 60.0
 
 
 def evaluate_checkpoints(
-    trainer: Trainer,
-    input_fn: InputFn,
-    last_step: Callable[[], int],
-    known: Mapping[str, float],
+    trainer: Trainer, input_fn: InputFn, last_step: Callable[[], int], known: Mapping[str, float]
 ) -> dict[str, float]:
     """Evaluates the newest checkpoint in the output directory, repeatedly up to `last_step`.
 

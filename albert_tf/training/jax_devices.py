@@ -393,7 +393,6 @@ def connect(
 
 
 def _check_tpu(platform: str, num_tpu_cores: int | None) -> None:
-    """Checks that JAX has found a TPU of so many devices."""
     if platform != "tpu":
         raise ValueError(
             f"JAX finds no TPU here, only {platform}: install the packages in docs/tpu.md on a TPU "

@@ -368,11 +368,7 @@ class StepIterators:
     """Splits the steps from `first_step` on into runs of batches of one length."""
 
     def __init__(
-        self,
-        devices: Devices,
-        source: InputFn | InputByLength,
-        first_step: int,
-        num_steps: int,
+        self, devices: Devices, source: InputFn | InputByLength, first_step: int, num_steps: int
     ) -> None:
         if callable(source):
             # A broadcast array: one number in memory, whatever the number of steps.
