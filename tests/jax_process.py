@@ -65,11 +65,11 @@ def start(
     assert not any(name.startswith(("JAX_", "KERAS_")) for name in environment)
     module = pathlib.Path(inspect.getfile(function)).relative_to(ROOT).with_suffix("")
     name = f"{'.'.join(module.parts)}:{function.__qualname__}"
-    flags = f"{_environment()['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
+    flags = f"{base_environment()['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
     request = {
         "name": name,
         "arguments": [*map(str, arguments)],
-        "environment": {**_environment(), "XLA_FLAGS": flags, **environment},
+        "environment": {**base_environment(), "XLA_FLAGS": flags, **environment},
     }
     written, write_end = os.pipe()
     status, status_end = os.pipe()
@@ -101,7 +101,8 @@ def close() -> None:
         _server.cache_clear()
 
 
-def _environment() -> dict[str, str]:
+def base_environment() -> dict[str, str]:
+    """Returns the environment of processes on JAX: quick compilation, on the CPU."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     own = {
         "PYTHONPATH": path,
@@ -126,7 +127,7 @@ def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     with there:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.jax_process", str(there.fileno())],
-            env=_environment(),
+            env=base_environment(),
             pass_fds=[there.fileno()],
         )
     return here, process

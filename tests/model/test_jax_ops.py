@@ -4,16 +4,25 @@ There attention is cuDNN's, here that of XLA by the same call; other kernels are
 plain code is held to the same numbers, so that a failure says which of the two is off.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 import math
+from types import SimpleNamespace
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
+import albert_tf
+from albert_tf.model import dropout, layers
 from tests import jax_process, tolerances
+
+jax = pytest.importorskip("jax")
+jnp = pytest.importorskip("jax.numpy")
+jax_ops = pytest.importorskip("albert_tf.model.jax_ops")
 
 
 def test_attention_kernels_and_dropout():
@@ -22,18 +31,46 @@ def test_attention_kernels_and_dropout():
 
 
 @pytest.mark.peers  # A minute, interpreted.
-def test_attention_of_tpus_by_several_blocks():
-    written = jax_process.finish(jax_process.start(compare_attention, "tpu", 640))
-    assert "tpu attends at 640" in written
+@pytest.mark.parametrize(("platform", "length"), [("tpu", 640), ("cuda", 8)])
+def test_attention_by_several_blocks_and_to_few_keys(platform, length):
+    written = jax_process.finish(jax_process.start(compare_attention, platform, length))
+    assert f"{platform} attends at {length}" in written
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability", "platform"),
+    [
+        ("NVIDIA A100-SXM4-40GB", "8.0", "cuda"),
+        ("NVIDIA GeForce RTX 2080 Ti", "7.5", None),
+        ("AMD Instinct MI300X", "gfx942", None),
+        ("TPU v2", None, None),
+        ("TPU v3", None, None),
+        ("TPU v4", None, "tpu"),
+        ("cpu", None, None),
+    ],
+)
+def test_kernels_are_for_ampere_for_tpu_v4_and_for_what_came_later(
+    kind, capability, platform, monkeypatch
+):
+    device = SimpleNamespace(device_kind=kind, compute_capability=capability)
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    assert jax_ops._found.__wrapped__() == platform
 
 
 def check_all() -> None:
-    for platform, lengths in {"cuda": (8, 40), "tpu": (128,)}.items():
-        compare_attention(platform, *lengths)
+    for platform, length in {"cuda": 40, "tpu": 128}.items():
+        compare_attention(platform, length)
     compare_kernels()
     check_where_they_are()
     check_no_rows()
     check_dropout()
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def value_and_gradients(function: Any, given: Any, inputs: Any, upstream: Any) -> Any:
+    """Returns a function's result, and the gradients by its inputs, not by what it is given."""
+    result, back = jax.vjp(functools.partial(function, *given), *inputs)
+    return result, *back(upstream)
 
 
 def assert_right(
@@ -41,31 +78,26 @@ def assert_right(
     inputs: Any,
     upstream: Any,
     reference: Any,
-    limits: Any = (tolerances.KERNEL, tolerances.BFLOAT16_KERNEL),
+    dtype: Any,
+    given: Any = (),
     masked: Any = None,
 ) -> None:
-    """Compares results and gradients with a reference in float64, in float32 and bfloat16.
+    """Compares results and gradients with a reference in float64.
 
     Limits are of the largest value; the plain code's row `masked` is only as right as the release.
     """
-    import jax
-    import jax.numpy as jnp
-
-    @jax.jit
-    def run(inputs, upstream):
-        result, back = jax.vjp(function, *inputs)
-        return result, *back(upstream)
-
-    for dtype, limit in zip((jnp.float32, jnp.bfloat16), limits, strict=False):
-        cast = [jnp.asarray(x, dtype) if x.ndim > 1 else jnp.asarray(x) for x in inputs]
-        above = jnp.asarray(upstream, dtype)
-        expected = reference(*(np.asarray(x, np.float64) for x in (*cast, above)))
-        for found, wanted in zip(run(cast, above), expected, strict=True):
-            errors = np.abs(np.asarray(found, np.float64) - wanted) / np.abs(wanted).max()
-            if masked is not None:
-                assert errors[masked].max() <= max(limit, tolerances.ALL_MASKED_ROW)
-                errors = np.delete(errors, masked, axis=0)
-            assert errors.max() <= limit, (str(function)[:80], dtype, wanted.shape, errors.max())
+    limit = tolerances.KERNEL if dtype == jnp.float32 else tolerances.BFLOAT16_KERNEL
+    cast = [jnp.asarray(x, dtype) if x.ndim > 1 else jnp.asarray(x) for x in inputs]
+    above = jnp.asarray(upstream, dtype)
+    expected = reference(*(np.asarray(x, np.float64) for x in (*cast, above)))
+    for found, wanted in zip(
+        value_and_gradients(function, given, cast, above), expected, strict=True
+    ):
+        errors = np.abs(np.asarray(found, np.float64) - wanted) / np.abs(wanted).max()
+        if masked is not None:
+            assert errors[masked].max() <= max(limit, tolerances.ALL_MASKED_ROW)
+            errors = np.delete(errors, masked, axis=0)
+        assert errors.max() <= limit, (str(function)[:80], dtype, wanted.shape, errors.max())
 
 
 # --- attention ------------------------------------------------------------------------------
@@ -88,12 +120,8 @@ def attention_in_float64(allowed: Any, query: Any, key: Any, value: Any, upstrea
     )
 
 
-def compare_attention(platform: str, *lengths: Any) -> None:
-    """Contexts and gradients, for rows of every kind."""
-    import jax
-    import jax.numpy as jnp
-
-    from albert_tf.model import jax_ops, layers
+def compare_attention(platform: str, length: Any) -> None:
+    """Contexts and gradients, for rows of every kind: with a mask, and packed."""
 
     def plain(masked_scores, query, key, value):
         scores = jnp.einsum("bqnd,bknd->bnqk", query, key)
@@ -107,37 +135,36 @@ def compare_attention(platform: str, *lengths: Any) -> None:
     rng = np.random.default_rng(7)
     jax_ops.interpreted, jax_ops.accelerator = True, lambda: platform
     heads, size = (3, 24) if platform == "cuda" else (1, 128)  # Which JAX 0.6 takes, too.
-    for length in map(int, lengths):
-        # Holes, none, all keys, padding.
-        mask = np.ones((4, length), np.int32)
-        mask[0, ::3] = 0
-        mask[1] = 0
-        mask[3, -length // 16 :] = 0
-        # Packed: examples of unlike lengths.
-        firsts = np.array([0, length * 3 // 8, length * 5 // 8 + 1])
-        starts = np.repeat([firsts], 4, 0)[:, np.searchsorted(firsts, range(length), "right") - 1]
-        shape = 4, length, heads, size
-        *inputs, upstream = (rng.standard_normal(shape).astype(np.float32) for _ in range(4))
-        for packed in (None, starts):
-            masked_scores = layers.masked_scores(mask, packed)
-            allowed = np.asarray(masked_scores == 0)
-            if platform == "tpu":
-                of_queries, of_keys = map(np.asarray, jax_ops._segments(allowed[:, 0]))
-                same = of_queries[:, :, None] == of_keys[:, None]
-                assert np.all(same == (allowed | ~allowed.any(axis=(2, 3), keepdims=True))[:, 0])
-            given = inputs, upstream, functools.partial(attention_in_float64, allowed)
-            assert_right(functools.partial(by_kernel, masked_scores), *given)
-            # Not in bfloat16, in which JAX 0.12 sums bfloat16 on CPUs.
-            bound = functools.partial(plain, masked_scores)
-            assert_right(bound, *given, limits=(tolerances.KERNEL,), masked=1)
-        print(platform, "attends at", length)
+    length = int(length)
+    # Holes, none, all keys, padding.
+    mask = np.ones((4, length), np.int32)
+    mask[0, ::3] = 0
+    mask[1] = 0
+    mask[3, -length // 16 :] = 0
+    # Packed: examples of unlike lengths.
+    firsts = np.array([0, length * 3 // 8, length * 5 // 8 + 1])
+    starts = np.repeat([firsts], 4, 0)[:, np.searchsorted(firsts, range(length), "right") - 1]
+    shape = 4, length, heads, size
+    *inputs, upstream = (rng.standard_normal(shape).astype(np.float32) for _ in range(4))
+    for packed, dtype in zip((None, starts), (jnp.bfloat16, jnp.float32), strict=True):
+        masked_scores = layers.masked_scores(mask, packed)
+        allowed = np.asarray(masked_scores == 0)
+        if platform == "tpu":
+            of_queries, of_keys = map(np.asarray, jax_ops._segments(allowed[:, 0]))
+            same = of_queries[:, :, None] == of_keys[:, None]
+            assert np.all(same == (allowed | ~allowed.any(axis=(2, 3), keepdims=True))[:, 0])
+        reference = functools.partial(attention_in_float64, allowed)
+        assert_right(by_kernel, inputs, upstream, reference, dtype, [masked_scores])
+    # Not in bfloat16, in which JAX 0.12 sums bfloat16 on CPUs.
+    assert_right(plain, inputs, upstream, reference, dtype, [masked_scores], masked=1)
+    print(platform, "attends at", length)
     if platform == "tpu":
         # A packed example without keys: nobody makes such rows. Finite.
         mask[2:, : firsts[2]] = 0
-        masked_scores = layers.masked_scores(mask, starts)
-        bound = functools.partial(by_kernel, masked_scores)
-        results, back = jax.vjp(bound, *map(jnp.asarray, inputs))
-        assert all(np.isfinite(a).all() for a in (results, *back(results)))
+        given = [layers.masked_scores(mask, starts)]
+        cast = [jnp.asarray(x) for x in inputs]
+        found = value_and_gradients(by_kernel, given, cast, jnp.asarray(upstream))
+        assert all(np.isfinite(each).all() for each in found)
 
 
 # --- chains of elementwise operations -------------------------------------------------------
@@ -169,37 +196,29 @@ def gelu_in_float64(x: Any, bias: Any, upstream: Any) -> Any:
 
 def compare_kernels() -> None:
     """Outputs and all gradients: odd rows, pieces of rows, dropout, recomputed or not."""
-    import jax
-    import jax.numpy as jnp
-
-    from albert_tf.model import jax_ops, layers
-
     rng, seed = np.random.default_rng(5), jnp.array([3, 5])
-    for shape, wrap in (((3, 4, 384), jax.checkpoint), ((1, 33, 128), functools.partial)):
+    for shape, wrap, dtype in (
+        ((3, 4, 384), jax.checkpoint, jnp.float32),
+        ((1, 33, 128), functools.partial, jnp.bfloat16),
+    ):
         x, y, upstream = (rng.standard_normal(shape).astype(np.float32) for _ in range(3))
         vectors = [rng.standard_normal(shape[-1]).astype(np.float32) for _ in range(3)]
         factors = np.asarray(jax_ops.dropout(jnp.ones(shape), 0.3, seed), np.float64)
         for module in (jax_ops, layers):
             gelu = functools.partial(module.biased_activation, name="gelu")
-            assert_right(wrap(gelu), [x, vectors[0]], upstream, gelu_in_float64)
+            assert_right(wrap(gelu), [x, vectors[0]], upstream, gelu_in_float64, dtype)
             for own_seed, own in ((None, np.float64(1)), (seed, factors)):
                 norm = functools.partial(module.add_and_norm, rate=0.3, seed=own_seed)
                 reference = functools.partial(add_and_norm_in_float64, own)
-                assert_right(wrap(norm), [x, y, *vectors], upstream, reference)
+                assert_right(wrap(norm), [x, y, *vectors], upstream, reference, dtype)
 
 
 def check_where_they_are() -> None:
     """Kernels take no lengths, heads and dtypes but theirs, and not what needs the scores."""
-    import jax
-    import jax.numpy as jnp
-
-    from albert_tf import AlbertConfig
-    from albert_tf.model import jax_ops, layers
-
     asked, attention = [], jax_ops.attention
     jax_ops.accelerator = lambda: "cuda"
     jax_ops.attention = lambda *tensors: asked.append(1) or attention(*tensors)
-    config = AlbertConfig(31, embedding_size=5, hidden_size=48, num_attention_heads=3)
+    config = albert_tf.AlbertConfig(31, embedding_size=5, hidden_size=48, num_attention_heads=3)
     drops = dataclasses.replace(config, attention_probs_dropout_prob=0.1)
 
     def attends(config=config, length=16, rows=2, dtype="bfloat16", **arguments):
@@ -217,14 +236,23 @@ def check_where_they_are() -> None:
     assert not attends(positions=jnp.zeros([2, 1], "int32"))
     assert not any(attends(length=length) for length in (1, 9, 63, 81, 82, 127))
     assert not attends(dtype="float32") and not attends(rows=0)
-    assert not attends(dataclasses.replace(config, num_attention_heads=4))  # Heads of 12.
+    for width, heads in ((48, 4), (272, 2)):  # Heads of 12 and of 136.
+        sizes = {"hidden_size": width, "num_attention_heads": heads}
+        assert not attends(dataclasses.replace(config, **sizes))
     jax_ops.attention = attention
+
+    # Keras divides arrays among devices, but XLA divides no kernel: cuDNN's alone is no kernel.
+    x = jax.ShapeDtypeStruct((2, 256, 128), "bfloat16")
+    for divided in (False, True):
+        with keras.distribution.DataParallel().scope() if divided else contextlib.nullcontext():
+            jax_ops.accelerator = lambda: "tpu"
+            assert jax_ops.attends(x, 1) != divided
+            jax_ops.accelerator = lambda: "cuda"
+            assert jax_ops._gains(x) != divided and jax_ops.attends(x, 1)
 
 
 def check_no_rows() -> None:
     """A batch that a filter has emptied has its shape, as on TensorFlow."""
-    import albert_tf
-
     config = albert_tf.AlbertConfig(31, embedding_size=5, hidden_size=48, num_attention_heads=3)
     ids = {"input_ids": np.ones((0, 7), np.int32)}
     for kind in ("SequenceClassification", "TokenClassification"):
@@ -239,10 +267,6 @@ def check_dropout() -> None:
 
     Six standard deviations of 198 correlations: p = 4e-7; seeded.
     """
-    import jax.numpy as jnp
-
-    from albert_tf.model import dropout
-
     count, rate = 1 << 20, 0.3
     seeds = [jnp.array([site, step]) for site in range(4) for step in (0, 1, 125_000)]
     ones = jnp.ones([count // 1024, 1024], jnp.bfloat16)
