@@ -35,12 +35,10 @@ def train(file: str, is_sharded: str) -> None:
 
     sizes = {"embedding_size": 16, "hidden_size": 128, "intermediate_size": 128}
     config = AlbertConfig(31, num_attention_heads=2, num_hidden_layers=2, **sizes)
-    rng = np.random.default_rng(3)
-    rows = STEPS, ROWS
-    mask = np.arange(LENGTH) < rng.integers(2, LENGTH + 1, (*rows, 1))
+    rng, rows = np.random.default_rng(3), (STEPS, ROWS)
     features = {
         "input_ids": rng.integers(1, 31, (*rows, LENGTH)),
-        "input_mask": mask,
+        "input_mask": np.arange(LENGTH) < rng.integers(2, LENGTH + 1, (*rows, 1)),
         "segment_ids": rng.integers(0, 2, (*rows, LENGTH)),
         "label_ids": rng.integers(0, 2, rows),
     }
@@ -78,12 +76,9 @@ def test_losses_are_those_of_one_device(tmp_path):
             jax_process.start(train, file, is_sharded, **options, **each) for each in environments
         ]
 
-    processes = [
-        *start("one", {}),
-        *start("eight", {}, devices=8),
-        *start("two", *two_workers.environments(), devices=2),
-    ]
-    for process in processes:
+    one, eight = start("one", {}), start("eight", {}, devices=8)
+    two = start("two", *two_workers.environments(), devices=2)
+    for process in (*one, *eight, *two):
         jax_process.finish(process)
     one, eight, two = (np.load(tmp_path / f"{name}.npy") for name in ("one", "eight", "two"))
     assert np.ptp(one) > 0.1

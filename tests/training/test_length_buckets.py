@@ -23,15 +23,11 @@ def training(lengths: np.ndarray, steps: int, batch_size: int = 7, seed: int = 5
 
 def test_every_row_is_there_once_an_epoch():
     """But for those that make no whole batch, and they are others each time."""
-    lengths = row_lengths(1000)
-    plan = training(lengths, 3 * 142)
+    plan = training(row_lengths(1000), 3 * 142)
     assert plan.rows.shape == (426, 7) and np.all(plan.weights == 1)
     epochs = plan.rows.reshape(3, -1)
-    dropped = []
-    for epoch in epochs:
-        rows, counts = np.unique(epoch, return_counts=True)
-        assert np.all(counts == 1) and len(rows) == 994
-        dropped.append(set(range(1000)) - set(rows.tolist()))
+    assert [len(set(epoch)) for epoch in epochs] == [994] * 3
+    dropped = [set(range(1000)) - set(epoch) for epoch in epochs]
     assert len(set.union(*dropped)) >= 16
     assert not np.array_equal(epochs[0], epochs[1])
 
@@ -39,12 +35,10 @@ def test_every_row_is_there_once_an_epoch():
 def test_each_batch_is_as_long_as_its_longest_row_needs():
     lengths = row_lengths(1000)
     plan = training(lengths, 142)
-    for rows, length in zip(plan.rows, plan.lengths, strict=True):
-        longest = lengths[rows].max()
-        assert length == min(allowed for allowed in LENGTHS if allowed >= longest)
+    fitting = np.searchsorted(LENGTHS, lengths[plan.rows])
+    assert plan.lengths.tolist() == np.array(LENGTHS)[fitting.max(axis=1)].tolist()
     # At most a batch at each border between two of four lengths.
-    mixed = [len(set(np.searchsorted(LENGTHS, lengths[rows]).tolist())) > 1 for rows in plan.rows]
-    assert sum(mixed) <= 3
+    assert np.sum(np.ptp(fitting, axis=1) > 0) <= 3
     assert set(plan.lengths) == set(LENGTHS)
 
 
@@ -124,13 +118,10 @@ def test_the_price_of_a_length_is_measured():
     assert price(base, on_cpu=True) == pytest.approx(8 * 500, rel=0.2)
 
 
-@pytest.mark.parametrize(
-    ("lengths", "chosen"),
-    [([5, 5, 5], (5,)), ([17, 3], (3, 17)), ([20], (20,)), ([3, 4, 9], (4, 9))],
-)
-def test_lengths_are_no_longer_than_needed_or_allowed(lengths, chosen):
-    found = length_buckets.choose_static_lengths(np.array(lengths), 20, 2)
-    assert found == chosen
+def test_lengths_are_no_longer_than_needed_or_allowed():
+    cases = ([5, 5, 5], (5,)), ([17, 3], (3, 17)), ([20], (20,)), ([3, 4, 9], (4, 9))
+    for lengths, chosen in cases:
+        assert length_buckets.choose_static_lengths(np.array(lengths), 20, 2) == chosen
 
 
 def test_lengths_on_gpus_and_tpus_are_multiples_of_8():

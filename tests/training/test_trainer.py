@@ -83,12 +83,7 @@ def train(trainer: Trainer, input_fn, progress, steps: int = 17, **changes: int)
 def slow_disk(monkeypatch) -> None:
     """Each checkpoint takes as long as many steps."""
     real = checkpoint.save
-
-    def save(*arguments):
-        time.sleep(0.2)
-        return real(*arguments)
-
-    monkeypatch.setattr(checkpoint, "save", save)
+    monkeypatch.setattr(checkpoint, "save", lambda *args: (time.sleep(0.2), real(*args))[1])
 
 
 # --- the loop -------------------------------------------------------------------------------
