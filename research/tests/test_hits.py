@@ -45,7 +45,7 @@ def measured(command, folder):
     return json.loads((folder / "measures.json").read_text())
 
 
-def test_examples_add_up_to_the_best_checkpoints_accuracy(tmp_path, monkeypatch):
+def test_examples_add_up_to_the_best_checkpoints_accuracy(tmp_path, monkeypatch, eager):
     monkeypatch.setattr("research.experiments.measure._MOST_GROUPS", 3)
     command = runs.command("mrpc", tmp_path)
     runs.main([*command, "--do_train", "--do_eval"])

@@ -215,7 +215,7 @@ def test_a_run_that_a_signal_stopped_is_not_finished(plan, tmp_path, line):
     assert not (tmp_path / "key/metrics.json").exists()
 
 
-def test_a_model_of_masked_lm_alone_is_judged_on_orders_too(tmp_path):
+def test_a_model_of_masked_lm_alone_is_judged_on_orders_too(tmp_path, eager):
     """Its run says that orders have weight 0, which an evaluation in its directory follows."""
     runs.write_config(tmp_path / "albert_config.json", num_hidden_layers=1)
     runs.write_records(tmp_path / "a.tfrecord", runs.examples(12))
