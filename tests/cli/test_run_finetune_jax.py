@@ -39,39 +39,30 @@ TASKS: dict[str, dict[str, Any]] = {
 }
 
 
-def run_all(file: str) -> None:
-    """In a process on JAX: runs commands."""
-    for command in json.loads(pathlib.Path(file).read_text()):
-        runs.main(command)
+def as_script(command: str) -> None:
+    runs.main_of_a_process(json.loads(command))
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> pathlib.Path:
-    """All tasks on TensorFlow; on JAX from its second step on."""
-    folder = tmp_path_factory.mktemp("finetuning")
+def run_on_both(task: str, folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    """Trains a task on TensorFlow, and from its second step on again on JAX; returns both."""
     for name in ("train", "dev", "new"):
         tokens.write(folder / f"{name}.conll", columns=1 if name == "new" else 2)
     config = runs.write_config(folder, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
-    on_jax = []
-    for task, changes in TASKS.items():
-        both = {**STEPS, "albert_config_file": config, "dropout_prob": 0, **changes}
-        both |= {name: folder / both[name] for name in FILES if both.get(name) in FILES.values()}
-        both |= {"do_train": True, "do_eval": True, "do_predict": True}
-        runs.main(runs.command(task, folder, output_dir=folder / f"{task}_tensorflow", **both))
-        out = folder / task
-        out.mkdir()
-        second = checkpoint.read(str(folder / f"{task}_tensorflow/model.ckpt-2"))
-        checkpoint.save(str(out), 2, second, 1)
-        on_jax.append(runs.command(task, folder, output_dir=out, **both))
-    file = folder / "commands.json"
-    file.write_text(json.dumps(on_jax))
-    jax_process.finish(jax_process.start(run_all, file))
-    return folder
+    both = {**STEPS, "albert_config_file": config, "dropout_prob": 0, **TASKS[task]}
+    both |= {name: folder / both[name] for name in FILES if both.get(name) in FILES.values()}
+    both |= {"do_train": True, "do_eval": True, "do_predict": True}
+    out, other = folder / "jax", folder / "tensorflow"
+    runs.main(runs.command(task, folder, output_dir=other, **both))
+    out.mkdir()
+    checkpoint.save(str(out), 2, checkpoint.read(str(other / "model.ckpt-2")), 1)
+    command = json.dumps(runs.command(task, folder, output_dir=out, **both))
+    jax_process.finish(jax_process.start(as_script, command))
+    return out, other
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_same_as_on_tensorflow(folder, task):
-    out, other = folder / task, folder / f"{task}_tensorflow"
+def test_the_same_as_on_tensorflow(tmp_path, task):
+    out, other = run_on_both(task, tmp_path)
     stats, expected = pretraining_runs.scalars(out), pretraining_runs.scalars(other)
     assert sorted(stats) == [3, 4]
     for step, found in stats.items():

@@ -3,15 +3,13 @@
 Can't see: a GPU, a TPU, several hosts of them.
 """
 
+import contextlib
 import errno
 import json
 import os
 import pathlib
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -19,13 +17,13 @@ import pytest
 
 from albert_tf import AlbertForPreTraining
 from albert_tf.cli import pretrain
-from albert_tf.cli.training_settings import TrainingSettings
 from albert_tf.console import tf_config
 from albert_tf.storage import checkpoint
 from albert_tf.training.progress import ProgressLog
 from tests import jax_process, tiny, tolerances, two_workers
 from tests import pretraining_runs as runs
 from tests.cli import test_run_pretraining_packed as packed
+from tests.museum import Museum, exhibit
 
 pytest.importorskip("jax")
 
@@ -59,37 +57,23 @@ SAME = {
     },
 }
 # Of 24 examples, eight devices take one at a time; two processes are two devices.
-EIGHT = {"gradient_accumulation_steps": 3, "shard_optimizer_state": True}
+SHARDED = {**SAME["static"], "shard_optimizer_state": True}
+EIGHT = {**SHARDED, "gradient_accumulation_steps": 3}
 
 
 # --- in processes ---------------------------------------------------------------------------
 
 
-def run_all(commands: str) -> None:
-    """Runs commands; each names its number of devices, and at which report it is sent a signal."""
-    import jax
-
-    from albert_tf.training.jax_devices import JaxDevices
-
+def as_script(command: str, step: str = "0", number: str = "0") -> None:
+    """Runs the script, which sends itself a signal when that step is reported."""
     report = ProgressLog.report
-    for command, devices, at, number in json.loads(pathlib.Path(commands).read_text()):
-        shard = runs.parse(command).shard_optimizer_state
-        here = JaxDevices(jax.devices()[:devices], shard)
-        TrainingSettings.create_devices = lambda self, here=here: here
-        ProgressLog.report = _signalled(report, at, number) if number else report
-        runs.main(command)
 
+    def signalled(self: ProgressLog, at: int, *args: Any, **kwargs: Any) -> None:
+        if at == int(step):
+            os.kill(os.getpid(), int(number))
+        report(self, at, *args, **kwargs)
 
-def _signalled(report: Callable[..., None], at: int, number: int) -> Callable[..., None]:
-    def signalled(self: ProgressLog, step: int, *args: Any, **kwargs: Any) -> None:
-        if step == at:
-            os.kill(os.getpid(), number)
-        report(self, step, *args, **kwargs)
-
-    return signalled
-
-
-def as_script(command: str) -> None:
+    ProgressLog.report = signalled
     runs.main_of_a_process(json.loads(command))
 
 
@@ -104,86 +88,71 @@ def without_records(command: str) -> None:
     as_script(command)
 
 
-def go_on(command: str, to_save: str) -> None:
-    """Resumes a run as the script does; writes another run's checkpoint as it was read."""
-    import contextlib
-
+def read_and_save(command: str) -> None:
+    """Writes a run's checkpoint as it was read."""
     with contextlib.ExitStack() as held:
-        _, trainer, *_ = pretrain.prepare(runs.parse(json.loads(to_save)), held)
+        _, trainer, *_ = pretrain.prepare(runs.parse(json.loads(command)), held)
         trainer.save(0)
         trainer.wait_until_saved()
-    as_script(command)
 
 
-# --- all runs -------------------------------------------------------------------------------
+def unknown_platform() -> None:
+    import jax
+
+    from albert_tf.training import jax_devices
+
+    os.environ["JAX_PLATFORMS"] = "nowhere"
+    jax.config.update("jax_platforms", "nowhere")
+    jax_devices.connect()
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> pathlib.Path:
-    """Records of three kinds, and initial weights."""
-    folder = tmp_path_factory.mktemp("pretraining")
-    rows = runs.examples(70, seed=1)
-    runs.write_records(folder / "a.tfrecord", rows)
+# --- runs -----------------------------------------------------------------------------------
+
+
+@exhibit
+def on_both_backends(folder: pathlib.Path, museum: Museum) -> None:
+    """Records of three kinds, initial weights, and the first run on JAX and on TensorFlow."""
+    runs.write_records(folder / "a.tfrecord", runs.examples(70, seed=1))
     runs.write_records(folder / "compact_rows", runs.compact_examples(50))
     runs.write_records(folder / "packed_rows", runs.packed(packed.short_examples(), packed.SLOTS))
     runs.write_config(folder / "albert_config.json", num_hidden_layers=1)
     runs.write_config(folder / "two_layers.json")
     runs.write_config(folder / "with_dropout.json", num_hidden_layers=1, **DROPOUT)
-    return folder
-
-
-def flags(folder: pathlib.Path, name: str, **changes: Any) -> list[str]:
-    files = {
-        flag: folder / changes[flag]
-        for flag in ("albert_config_file", "input_file")
-        if flag in changes
-    }
-    return runs.command(folder, output_dir=folder / name, **{**changes, **files})
-
-
-def with_dropout(folder: pathlib.Path, name: str, **changes: Any) -> list[str]:
-    own = {"num_train_steps": 12, "save_checkpoints_steps": 4, "iterations_per_loop": 3}
-    return flags(folder, name, albert_config_file="with_dropout.json", **{**own, **changes})
-
-
-@pytest.fixture(scope="module")
-def outputs(folder) -> pathlib.Path:
-    """All runs: those on JAX in a process that the last of them kills; the killed one resumed."""
     keras.utils.set_random_seed(11)
     model = AlbertForPreTraining(tiny.config(num_hidden_layers=1))
     (folder / "weights").mkdir()  # Without a config beside them.
     checkpoint.write(str(folder / "weights/initial"), tiny.weights(model))
-    start = {"init_checkpoint": folder / "weights/initial"}
-    commands = [
-        (flags(folder, name, **start, **changes), 1, 0, 0) for name, changes in SAME.items()
-    ]
-    one_by_one = {"iterations_per_loop": 1}
-    commands += [
-        (flags(folder, "eight", **start, **SAME["static"], **EIGHT), 8, 0, 0),
-        (with_dropout(folder, "straight"), 1, 0, 0),
-        (with_dropout(folder, "stopped", **one_by_one), 1, 5, signal.SIGTERM),
-        (with_dropout(folder, "killed", **one_by_one), 1, 9, signal.SIGKILL),
-    ]
-    file = folder / "commands.json"
-    file.write_text(json.dumps(commands))
-    process = jax_process.start(run_all, file, devices=8)
-    for name, changes in SAME.items():
-        runs.main(flags(folder, f"{name}_tensorflow", **start, **changes))
-    jax_process.finish(process, -signal.SIGKILL)
-    copy(folder / "static_tensorflow/model.ckpt-5", folder / "read")
-    resumed = with_dropout(folder, "killed"), flags(folder, "read", **SAME["static"])
-    written = jax_process.finish(jax_process.start(go_on, *map(json.dumps, resumed)))
-    # The second checkpoint, of step 8, may have been under way.
-    assert re.search(r"resume: step [48] of", written)
-    changes = {**start, **SAME["static"], "shard_optimizer_state": True}
-    command = json.dumps(flags(folder, "workers", **changes))
-    workers = [
-        jax_process.start(as_script, command, **environment)
-        for environment in two_workers.environments()
-    ]
-    assert "saved" in jax_process.finish(workers[0])
-    assert "saved" not in jax_process.finish(workers[1])
-    return folder
+    run_on_both(folder, folder, "static")
+
+
+@pytest.fixture(scope="module")
+def folder(museum) -> pathlib.Path:
+    return museum("on_both_backends")
+
+
+def flags(folder: pathlib.Path, out: pathlib.Path, **changes: Any) -> list[str]:
+    files = ("albert_config_file", "input_file")
+    changes |= {flag: folder / changes[flag] for flag in files if flag in changes}
+    return runs.command(folder, output_dir=out, **changes)
+
+
+def from_initial(folder: pathlib.Path, out: pathlib.Path, **changes: Any) -> list[str]:
+    return flags(folder, out, init_checkpoint=folder / "weights/initial", **changes)
+
+
+def with_dropout(folder: pathlib.Path, out: pathlib.Path, **changes: Any) -> list[str]:
+    own = {"num_train_steps": 12, "save_checkpoints_steps": 4, "iterations_per_loop": 3}
+    return flags(folder, out, albert_config_file="with_dropout.json", **{**own, **changes})
+
+
+def start(command: list[str], *arguments: Any, **how: Any) -> jax_process.Process:
+    return jax_process.start(as_script, json.dumps(command), *arguments, **how)
+
+
+def run_on_both(folder: pathlib.Path, out: pathlib.Path, name: str) -> None:
+    process = start(from_initial(folder, out / name, **SAME[name]))
+    runs.main(from_initial(folder, out / f"{name}_tensorflow", **SAME[name]))
+    jax_process.finish(process)
 
 
 def copy(prefix: pathlib.Path, folder: pathlib.Path) -> None:
@@ -195,10 +164,41 @@ def copy(prefix: pathlib.Path, folder: pathlib.Path) -> None:
 # --- tests ----------------------------------------------------------------------------------
 
 
-def test_an_error_of_one_worker_ends_all(folder):
-    command = with_dropout(folder, "lost", train_batch_size=24)
+@pytest.mark.parametrize("name", SAME)
+def test_the_same_as_on_tensorflow(folder, tmp_path, name):
+    where = folder if name == "static" else tmp_path
+    if name != "static":
+        run_on_both(folder, where, name)
+    is_rounded = "precision" in SAME[name]
+    limit = tolerances.BFLOAT16_LOSS if is_rounded else tolerances.TRAJECTORY_LOSS
+    stats = runs.assert_same_run(where / name, where / f"{name}_tensorflow", limit)
+    if not is_rounded:
+        last = f"model.ckpt-{max(stats)}"
+        runs.assert_close(where / name / last, where / f"{name}_tensorflow" / last)
+
+
+def assert_same_as_alone(folder: pathlib.Path, out: pathlib.Path) -> None:
+    runs.assert_same_run(out, folder / "static")
+    runs.assert_close(out / "model.ckpt-10", folder / "static/model.ckpt-10")
+
+
+def test_eight_devices_change_nothing(folder, tmp_path):
+    jax_process.finish(start(from_initial(folder, tmp_path / "out", **EIGHT), devices=8))
+    assert_same_as_alone(folder, tmp_path / "out")
+
+
+def test_two_workers_change_nothing(folder, tmp_path):
+    command = from_initial(folder, tmp_path / "out", **SHARDED)
+    workers = [start(command, **environment) for environment in two_workers.environments()]
+    assert "saved" in jax_process.finish(workers[0])
+    assert "saved" not in jax_process.finish(workers[1])
+    assert_same_as_alone(folder, tmp_path / "out")
+
+
+def test_an_error_of_one_worker_ends_all(folder, tmp_path):
+    command = json.dumps(with_dropout(folder, tmp_path / "out", train_batch_size=24))
     workers = [
-        jax_process.start(without_records, json.dumps(command), **environment)
+        jax_process.start(without_records, command, **environment)
         for environment in two_workers.environments()
     ]
     first = jax_process.finish(workers[0], 1)
@@ -210,55 +210,44 @@ def test_an_error_of_one_worker_ends_all(folder):
     assert workers[1].returncode and re.search(f"{ours}|another task died", second)
 
 
-@pytest.mark.parametrize("name", SAME)
-def test_the_same_as_on_tensorflow(outputs, name):
-    is_rounded = "precision" in SAME[name]
-    limit = tolerances.BFLOAT16_LOSS if is_rounded else tolerances.TRAJECTORY_LOSS
-    stats = runs.assert_same_run(outputs / name, outputs / f"{name}_tensorflow", limit)
-    if not is_rounded:
-        last = f"model.ckpt-{max(stats)}"
-        runs.assert_close(outputs / name / last, outputs / f"{name}_tensorflow" / last)
+def test_a_stopped_and_killed_run_ends_with_the_same_bits(folder, tmp_path):
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    jax_process.finish(start(with_dropout(folder, straight)))
+    one_by_one = with_dropout(folder, killed, iterations_per_loop=1)
+    jax_process.finish(start(one_by_one, 5, signal.SIGTERM.value))
+    steps = [str(killed / f"model.ckpt-{step}") for step in (4, 6)]
+    assert checkpoint.listed(str(killed)) == steps
+    jax_process.finish(start(one_by_one, 9, signal.SIGKILL.value), -signal.SIGKILL)
+    written = jax_process.finish(start(with_dropout(folder, killed)))
+    # The checkpoint of step 8 may have been under way.
+    assert re.search(r"resume: step [68] of", written)
+    runs.assert_same_bits(killed / "model.ckpt-12", straight / "model.ckpt-12")
 
 
-@pytest.mark.parametrize("name", ["eight", "workers"])
-def test_replicas_change_nothing(outputs, name):
-    runs.assert_same_run(outputs / name, outputs / "static")
-    runs.assert_close(outputs / name / "model.ckpt-10", outputs / "static/model.ckpt-10")
+def test_a_checkpoint_of_tensorflow_is_read_and_written_bit_by_bit(folder, tmp_path):
+    expected, found = folder / "static_tensorflow/model.ckpt-5", tmp_path / "out/model.ckpt-5"
+    copy(expected, found.parent)
+    before = pathlib.Path(f"{found}.index").stat().st_mtime_ns
+    command = json.dumps(flags(folder, found.parent, **SAME["static"]))
+    jax_process.finish(jax_process.start(read_and_save, command))
+    assert pathlib.Path(f"{found}.index").stat().st_mtime_ns > before
+    runs.assert_same_bits(found, expected)
 
 
-def test_a_killed_run_ends_with_the_same_bits(outputs):
-    runs.assert_same_bits(outputs / "killed/model.ckpt-12", outputs / "straight/model.ckpt-12")
+def test_tensorflow_goes_on_from_a_checkpoint_of_jax(folder, tmp_path):
+    copy(folder / "static/model.ckpt-5", tmp_path / "out")
+    runs.main(flags(folder, tmp_path / "out", **{**SAME["static"], "do_eval": False}))
+    runs.assert_close(tmp_path / "out/model.ckpt-10", folder / "static_tensorflow/model.ckpt-10")
 
 
-def test_a_checkpoint_of_tensorflow_is_read_and_written_bit_by_bit(outputs):
-    runs.assert_same_bits(outputs / "read/model.ckpt-5", outputs / "static_tensorflow/model.ckpt-5")
-
-
-def test_tensorflow_goes_on_from_a_checkpoint_of_jax(outputs):
-    out = outputs / "back"
-    copy(outputs / "static/model.ckpt-5", out)
-    runs.main(flags(outputs, "back", **{**SAME["static"], "do_eval": False}))
-    runs.assert_close(out / "model.ckpt-10", outputs / "static_tensorflow/model.ckpt-10")
-
-
-def test_a_signal_saves(outputs):
-    out = outputs / "stopped"
-    assert checkpoint.listed(str(out)) == [str(out / f"model.ckpt-{step}") for step in (4, 6)]
-
-
-def test_jax_without_a_tpu_is_one_line(folder, monkeypatch):
+def test_jax_without_a_tpu_is_one_line(folder, tmp_path, monkeypatch):
     monkeypatch.setattr("keras.config.backend", lambda: "jax")
     message = "JAX finds no TPU here, only cpu: .* or leave --use_tpu out to train"
     with pytest.raises(SystemExit, match=f"^error: .*{message}"):
-        runs.main(flags(folder, "none", use_tpu=True))
-    assert not (folder / "none").exists()
+        runs.main(flags(folder, tmp_path / "none", use_tpu=True))
+    assert not (tmp_path / "none").exists()
 
 
-def test_a_platform_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    monkeypatch.setenv("JAX_PLATFORMS", "nowhere")
-    code = "from albert_tf.training import jax_devices; jax_devices.connect()"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert ended.stderr.splitlines()[-1].startswith(
-        "ValueError: JAX finds no device of JAX_PLATFORMS=nowhere ("
-    )
+def test_a_platform_that_is_not_there_is_named():
+    written = jax_process.finish(jax_process.start(unknown_platform), 1)
+    assert "ValueError: JAX finds no device of JAX_PLATFORMS=nowhere (" in written
