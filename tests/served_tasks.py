@@ -90,6 +90,15 @@ def rows_of(kind):
     return rows + [["who?", context] for context in contexts]
 
 
+def features(shape):
+    """Returns random sequences of two parts, with padding; the second part begins at a third."""
+    ids = np.random.default_rng(7).integers(5, 6000, shape, np.int32)
+    places = np.broadcast_to(np.arange(shape[-1]), shape)
+    ids[places == shape[-1] // 3] = 3  # [SEP]
+    segments, mask = places > shape[-1] // 3, places < shape[-1] - 2
+    return {"input_ids": ids, "input_mask": np.int32(mask), "segment_ids": np.int32(segments)}
+
+
 def model(kind, config):
     """Returns a model of a kind with random weights."""
     return randomise(model_class(type(kind))(config, **kind.model_arguments))

@@ -105,7 +105,7 @@ class Predictor:
         if isinstance(inputs, Mapping) or hasattr(inputs, "columns"):
             lacking = [name for name in self.names if name not in inputs]
             if lacking:
-                raise ValueError(f"`inputs` has no {' and no '.join(lacking)}: name a column so")
+                raise ValueError(f"`inputs` lacks the column {' and '.join(lacking)}")
             inputs = zip(*(inputs[name] for name in self.names), strict=True)
         given = [self._row(each, index) for index, each in enumerate(inputs)]
         found = []

@@ -20,7 +20,7 @@ _LENGTH = "inference-header-content-length"
 
 
 def routes(models: Models) -> list[Route]:
-    """Returns the paths of the server's and the models' health, descriptions and answers."""
+    """Returns the routes of health, descriptions, and answers."""
 
     async def describe_server(request: Request) -> Response:
         about = {"name": "albert-serve", "version": "", "extensions": ["binary_tensor_data"]}

@@ -22,7 +22,7 @@ def listed(models: Models) -> dict[str, Any]:
 
 
 def routes(models: Models) -> list[Route]:
-    """Returns the path of embeddings."""
+    """Returns the route of embeddings."""
     embed = models.answering(read)
 
     async def answer(request: Request) -> Response:

@@ -18,7 +18,7 @@ _AVAILABLE = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_messag
 
 
 def routes(models: Models) -> list[Route]:
-    """Returns the paths of models, their versions, and what they answer."""
+    """Returns the routes of models, of their versions, and of predictions."""
 
     async def names(request: Request) -> Response:
         return json_response({"models": [*models], **rest_openai.listed(models)})

@@ -60,7 +60,6 @@ def write(path: str) -> None:
 
 
 def _rows(kind: Kind) -> list[list[str]]:
-    """Returns inputs of a model's task."""
     *texts, short = _TEXTS
     texts.append(short * (kind.max_seq_length // len(short.split()) + 1))
     if kind.embeds:

@@ -34,6 +34,7 @@ from tests.served_tasks import (
     assert_alike,
     assert_same_outputs,
     config_for,
+    features,
     in_tensorflow,
     make,
     model,
@@ -170,14 +171,6 @@ def test_a_pickle_of_a_file_finds_the_same(exported):
     assert_same_outputs(again.outputs(rows), predictor.outputs(rows))
 
 
-def features(rank):
-    shape = (2, 17) if rank == 2 else (2, 3, 17)
-    ids = np.random.default_rng(7).integers(5, 6000, shape, np.int32)
-    ids[..., 12] = 3  # [SEP]
-    segments = np.broadcast_to(np.arange(17) > 6, shape).astype(np.int32)
-    return {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": segments}
-
-
 NO_SCORE = -1e29
 # Of which spans there are scores depends on their order, which quantised weights may change.
 UNORDERED = {"start_top_index", "end_top_index", "end_top_log_probs"}
@@ -191,7 +184,7 @@ INT8 += [pytest.param("onnx_int8", name, marks=pytest.mark.peers) for name in TA
 @pytest.mark.parametrize(("file_format", "name"), INT8)
 def test_numbers_of_8_bits_are_close(name, file_format, served, exported):
     (model, _), (_, directory) = served(name), exported(name, file_format)
-    batch = features(model.feature_rank)
+    batch = features((2, 17) if model.feature_rank == 2 else (2, 3, 17))
     found = exported_files.load(str(directory / FORMATS[file_format])).runner.run(batch)
     expected = model.run_numbers(batch)
     assert set(found) == set(expected)
@@ -230,6 +223,9 @@ def test_features_and_examples_are_answered_as_texts(task, served, vocabulary, e
 
 WITH_TENSORFLOW_ALONE = """
 import json, sys
+# Others, whose import takes half of the time, are not needed either.
+for name in ("jax", "matplotlib", "pandas", "pyarrow", "scipy", "sklearn"):
+    sys.modules[name] = None
 import tensorflow as tf
 import tensorflow_text
 path, texts = json.loads(sys.stdin.read())

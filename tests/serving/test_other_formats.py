@@ -15,7 +15,8 @@ from albert_tf.cli import predict as predict_command
 from albert_tf.model import encoder
 from albert_tf.serving import exported_files, other_formats, predict, vectors
 from tests import tolerances
-from tests.served_tasks import KINDS, assert_alike, make
+from tests.kit.files import refused
+from tests.served_tasks import KINDS, assert_alike, features, make
 from tests.tiny import run_main
 
 
@@ -23,15 +24,6 @@ from tests.tiny import run_main
 def served(vocabulary):
     # More layers than are unrolled: the converters must take the loop, too.
     return make("labels", vocabulary, num_hidden_layers=encoder.MOST_UNROLLED_LAYERS + 1)
-
-
-def features(batch, length):
-    random = np.random.default_rng(length)
-    return {
-        "input_ids": random.integers(0, 6000, (batch, length), np.int32),
-        "input_mask": (np.arange(length) < [[length - 2]] * batch).astype(np.int32),
-        "segment_ids": random.integers(0, 2, (batch, length), np.int32),
-    }
 
 
 @pytest.mark.parametrize(
@@ -49,7 +41,9 @@ def test_numbers_and_sizes_of_a_deep_model(file_format, served, tmp_path):
     drift = other_formats.save(served, tmp_path / "model", file_format)
     path = tmp_path / "model" / other_formats.FORMATS[file_format]
     run = exported_files.load(str(path)).runner.run
-    pairs = [(run(batch), served.run_numbers(batch)) for batch in (features(1, 5), features(3, 17))]
+    pairs = [
+        (run(batch), served.run_numbers(batch)) for batch in (features((1, 5)), features((3, 17)))
+    ]
     difference = max(np.abs(found["logits"] - right["logits"]).max() for found, right in pairs)
     is_int8 = file_format.endswith("int8")
     tolerance = tolerances.INT8_OUTPUT if is_int8 else tolerances.OUTPUT
@@ -87,17 +81,22 @@ def operations(graph):
     return [node.op_type for node in graph.node] + sum(map(operations, inner), [])
 
 
-def test_the_drift_of_answers_leaves_out_where_there_can_be_none(tmp_path, vocabulary):
+def test_the_drift_of_answers_leaves_out_where_there_can_be_none(vocabulary):
     # More starts and ends than a short window has.
     kind = BeamSpan(max_seq_length=32, max_query_length=8, start_n_top=7, end_n_top=7)
-    drift = other_formats.save(make(kind, vocabulary), tmp_path / "model", "tflite")
-    assert drift.largest < tolerances.OUTPUT
+    served = make(kind, vocabulary)
+
+    def run(features):
+        return {name: value + 1 for name, value in served.run_numbers(features).items()}
+
+    drift = other_formats.measure_drift(served.numbers, run, served.config, 32, 2)
+    assert drift.largest == pytest.approx(1, abs=tolerances.OUTPUT)
     assert 0.1 < drift.spread < 100
 
 
 @pytest.fixture
-def unconverted(monkeypatch):
-    """Returns what stands for a converted file: a function that runs it."""
+def unconverted(vocabulary, monkeypatch):
+    """Returns a model, and what replaces its converted files: a function that runs them."""
 
     def replace(run):
         runner = exported_files.Runner(FEATURES, {"logits": [None, 3]}, run)
@@ -106,28 +105,29 @@ def unconverted(monkeypatch):
         for name in ("_tflite", "to_onnx"):
             monkeypatch.setattr(other_formats, name, lambda function, is_int8: b"")
 
-    return replace
+    return make("labels", vocabulary), replace
 
 
-@pytest.mark.parametrize("file_format", other_formats.FORMATS)
-def test_numbers_of_onnx_int8_alone_depend_on_their_batch(
-    file_format, served, tmp_path, unconverted
-):
-    unconverted(served.run_numbers)
-    other_formats.write(served, str(tmp_path), file_format)
-    depends = predict.load_exported(tmp_path).depends_on_batch
-    assert depends == (file_format == "onnx_int8")
+def test_numbers_of_onnx_int8_alone_depend_on_their_batch(tmp_path, unconverted):
+    served, replace = unconverted
+    replace(served.run_numbers)
+    for file_format in other_formats.FORMATS:
+        directory = tmp_path / file_format
+        directory.mkdir()
+        other_formats.write(served, str(directory), file_format)
+        depends = predict.load_exported(directory).depends_on_batch
+        assert depends == (file_format == "onnx_int8")
 
 
-def test_numbers_that_are_not_finite_leave_nothing(served, tmp_path, unconverted):
+def test_numbers_that_are_not_finite_leave_nothing(tmp_path, unconverted):
     def run(features):
         whole = features["input_mask"].all(axis=1, keepdims=True)
         return {"logits": np.where(whole, np.zeros(3, "f"), np.nan)}
 
-    unconverted(run)
-    with pytest.raises(ValueError, match="NaN.*logits"):
+    served, replace = unconverted
+    replace(run)
+    with refused("NaN.*logits", tmp_path, exception=ValueError):
         other_formats.save(served, tmp_path / "model", "tflite")
-    assert not (tmp_path / "model").exists()
 
 
 @pytest.mark.peers
@@ -208,8 +208,8 @@ def cut(directory, part):
 def test_what_is_damaged_or_missing_is_one_line(exported, tmp_path, damage, noun):
     directory = shutil.copytree(exported, tmp_path / "copy")
     damage(directory)
-    with pytest.raises(SystemExit, match=f"^error: .*{noun}"):
-        run_main(predict_command.main, ["--model", str(directory)])
+    with refused(noun, directory):
+        run_main(predict_command.main, [f"--model={directory}"])
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,8 @@ def test_a_missing_runtime_is_one_line(exported, tmp_path, monkeypatch, ending, 
     for package in lacking:
         monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match=f"^error: .*install {remedy}"):
-        run_main(predict_command.main, ["--model", str(directory)])
+    with refused(f"install {remedy}"):
+        run_main(predict_command.main, [f"--model={directory}"])
 
 
 @pytest.mark.peers

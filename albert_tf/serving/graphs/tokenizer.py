@@ -257,7 +257,7 @@ def _cleaning(lower: bool, keep_accents: bool) -> Normalizer:
 
 @functools.cache
 def _splitting() -> Normalizer:
-    """Returns what puts spaces around punctuation.
+    """Returns the normalisation that puts spaces around punctuation.
 
     It is a separate step because a sigma before punctuation inside a word is not its last letter.
     """
