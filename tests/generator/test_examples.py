@@ -102,13 +102,6 @@ def test_single_sentence_is_parted_between_words_and_swapped_half_of_the_time():
     assert_distribution(np.bincount(labels), [1, 1])
 
 
-def test_long_sentence_alone_is_parted_and_truncated():
-    for (pair,) in _draw([_document(61)], word_starts=np.ones(61, bool), single_segment="split"):
-        assert pair.a_end - pair.a_begin + pair.b_end - pair.b_begin == 20
-        first, second = sorted([(pair.a_begin, pair.a_end), (pair.b_begin, pair.b_end)])
-        assert 0 <= first[0] < first[1] <= second[0] < second[1] <= 61
-
-
 def test_single_word_is_left_out_where_it_cannot_be_parted():
     documents = [_document(20, 13), _document(7, 5, begin=33)]
     word_starts = np.zeros(45, bool)
@@ -272,13 +265,6 @@ def test_rows_are_records_and_what_is_free_is_padding(packed_examples, packed):
 def test_first_fit_decreasing_by_hand(room, most, expected):
     lengths, predictions = np.array([[4, 3, 9, 6, 2, 5, 1], [1, 1, 1, 2, 1, 1, 1]])
     assert assign_rows(lengths, predictions, room, most).tolist() == expected
-
-
-def test_little_room_is_left():
-    lengths = np.random.default_rng(5).integers(8, 129, 256)
-    rows = assign_rows(lengths, np.ones_like(lengths), (128, 128), 8)
-    # Lower bound: the tokens' number of rows. Half of each row was padding before.
-    assert rows.max() + 1 <= 1.05 * np.ceil(lengths.sum() / 128)
 
 
 def test_rows_come_in_the_order_of_their_first_examples(packed_examples, packed):

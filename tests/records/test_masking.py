@@ -239,14 +239,6 @@ def test_masked_pieces_become_mask_stay_or_change_to_any_piece(mask, random):
         assert_distribution(counts[possible], shares[possible])
 
 
-def test_a_third_of_the_tokens_are_masked():
-    """0.3 of 29 tokens are 8.7: 9 in each row, all words as likely."""
-    batch = _batch(5_003, 31, start_prob=1.0)
-    masked = _mask(batch, _settings(masked_lm_prob=0.3, ngram=1))
-    assert (masked["masked_lm_weights"].sum(1) == 9).all()
-    assert_distribution(_labelled(masked, 31).sum(0)[batch["candidates"][0]], np.ones(26))
-
-
 PAD, CLS, SEP, MASK = 1, 7, 11, 13  # not those of any released vocabulary
 FORMAT = RowFormat(19, 307, PAD, CLS, SEP, MASK)
 LENGTHS = np.array([[5, 11], [1, 1], [2, 7], [11, 3], [4, 4]])
