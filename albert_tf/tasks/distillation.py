@@ -13,12 +13,12 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf import conversion
-from albert_tf.answers.kind import Kind, checked_options
+from albert_tf.answers.kind import checked_options
 from albert_tf.conversion import kinds, layouts
 from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.names import CLASSIFIER, POOLER
 from albert_tf.storage import checkpoint, files
-from albert_tf.storage.run_record import RUN_FILE, TaskRecord
+from albert_tf.storage.run_record import RUN_FILE
 from albert_tf.tasks import feature_table, glue, supervised_run
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.losses import TEACHER_PROBABILITIES, Distillation
@@ -65,9 +65,15 @@ class Teacher:
         found.check(config)
         # The teacher reads texts as in its own run, if that is known, or else as the student does.
         trained = kinds.find(self._path)
+        reading: dict[str, Any] = {}
+        if trained:
+            where = f"{RUN_FILE} of the teacher"
+            reading = checked_options(type(task.kind), trained.kind, where)
+            reading.pop("labels", None)
         self._task = copy.copy(task)
-        self._task.kind = task.kind.replace(**_reading(task.kind, trained))
+        self._task.kind = task.kind.replace(**reading)
         config.check_length(self._task.kind.max_seq_length, f"`teacher` {path}'s")
+        # Probabilities are comparable only for the same task with the same classes.
         if trained and (
             kinds.is_another(trained, task.record(task_name))
             or glue.are_two(trained.name, task_name)
@@ -119,13 +125,15 @@ class Teacher:
 
     def _predict(self, devices: Devices, split: Split) -> np.ndarray:
         task = self._task
+        # Build the teacher for its own config, and load its weights.
         with devices.scope():
             model = task.build_model()
         conversion.load_weights(model, self._path)
         logging.info("teacher: %s predicts %d examples", self._path, len(split.examples))
         features = FeatureTable.from_rows(task.rows(split.examples, is_training=False))
+        # Choose few lengths where XLA compiles each of them.
         price = 0.0
-        if devices.static_shapes:  # XLA compiles each length.
+        if devices.static_shapes:
             price = length_buckets.compile_price(task.options.config, devices.on_cpu)
         longest, on_cpu = task.kind.max_seq_length, devices.on_cpu
         lengths = length_buckets.choose_static_lengths(
@@ -133,11 +141,3 @@ class Teacher:
         )
         own = Split(split.examples, features, self._batch_size, lengths)
         return supervised_run.predict(task, RowOutputs(devices, model), own, self._path)
-
-
-def _reading(kind: Kind, trained: TaskRecord | None) -> dict[str, Any]:
-    """Returns the options by which a teacher's own run read texts; {} if unknown."""
-    known = (
-        checked_options(type(kind), trained.kind, f"{RUN_FILE} of the teacher") if trained else {}
-    )
-    return {name: value for name, value in known.items() if name != "labels"}

@@ -274,7 +274,7 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     ) -> None:
         by_type = scores_by_type(expected, predicted, self.classes)
         names = ("precision", "recall", "f1-score", "support")
-        scores = [("type", *names)]
+        scores: list[tuple[str, ...]] = [("type", *names)]
         for name, row in sorted(by_type.items()):
             scores.append((name, *(f"{row[key]:.6g}" for key in names)))
         counts = confusion_matrix(expected, predicted, self.classes).tolist()
