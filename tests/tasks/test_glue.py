@@ -30,15 +30,6 @@ def test_examples_are_those_that_the_release_reads(golden, name):
             assert (labels[example.label] if labels else example.label) == row["label"]
 
 
-def test_files_have_the_leaderboards_names():
-    plain = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
-    others = {"ax": {"test": "diagnostic.tsv"}}
-    for name, kind in (("mnli", "matched"), ("mismnli", "mismatched")):
-        others[name] = {**plain, "dev": f"dev_{kind}.tsv", "test": f"test_{kind}.tsv"}
-    found = {name: dict(task.files) for name, task in glue.GLUE_TASKS.items()}
-    assert found == {name: others.get(name, plain) for name in glue.GLUE_TASKS}
-
-
 def test_the_diagnostic_set_is_read_for_prediction_only(tmp_path):
     text = "index\tsentence1\tsentence2\n0\tA cat.\tAn animal.\n7\tB.\tC.\n"
     tiny.write(tmp_path / "diagnostic/diagnostic.tsv", text)

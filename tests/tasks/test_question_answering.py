@@ -117,12 +117,6 @@ def test_the_threshold_is_that_of_the_best_f1():
     assert task.final_texts(examples, predictions) == {"x": "cat sat", "z": "", "y": ""}
 
 
-def test_other_windows_are_cached_under_other_settings(tokenizer):
-    changes = ({}, {"doc_stride": 21}, {"max_query_length": 13}, {"max_seq_length": 65})
-    settings = {json.dumps(task_of("v2", tokenizer, **change).settings) for change in changes}
-    assert len(settings) == len(changes)
-
-
 def test_without_labels_the_threshold_is_zero():
     unlabelled = [SquadExample(name, "Who?", "The cat.", (), False) for name in "xy"]
     predictions = Predictions({"x": "cat", "y": "The"}, {}, {"x": -0.5, "y": 0.5})
