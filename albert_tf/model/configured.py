@@ -216,12 +216,13 @@ class ConfiguredModel(keras.Model):
             )
 
     def _check_data(self, x: Any) -> None:
-        # Of texts, Keras would only say "Invalid dtype: str". A Series and an array have shapes.
+        # Given texts, Keras would only say "Invalid dtype: str". A Series and an array have shapes.
         if self._is_ours() and (isinstance(x, (str, list, tuple)) or hasattr(x, "shape")):
             self.check_inputs(x)
         check_ids(x, self.config)
 
     def get_config(self) -> dict[str, Any]:
+        # Keras stores no `trainable` of layers inside a model.
         config = self.config.to_dict()
         arguments = {**super().get_config(), "config": config, "recompute": self.recompute}
         frozen = [path for path, layer in _layers_in(self) if not layer.trainable]

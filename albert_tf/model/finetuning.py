@@ -67,8 +67,10 @@ class FineTunedModel(ConfiguredModel):
         """Returns AlbertModel's outputs and the head's seed, `<int>[2]` or None without dropout."""
         if training and dropout_seed is None and self.seed_generator is not None:
             dropout_seed = dropout.draw_seed(self.seed_generator)
+        # Leave out inputs that only the head takes.
         inputs = {name: inputs[name] for name in AlbertModel.input_axes if name in inputs}
         outputs = self.albert(inputs, training=training, dropout_seed=dropout_seed)
+        # The head's dropout site follows those of the embeddings and of all blocks.
         site = 1 + dropout.SITES_PER_BLOCK * self.config.num_blocks
         return outputs, dropout.fold_in(dropout_seed if training else None, site)
 
@@ -216,6 +218,7 @@ class AlbertForMultipleChoice(FineTunedModel):
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> Array:
         self.check_inputs(inputs)
+        # Each choice is a row of the encoder.
         _, choices, length = ops.shape(inputs["input_ids"])
         rows = {
             name: ops.reshape(inputs[name], (-1, length))

@@ -46,9 +46,11 @@ class MaskedLMHead(layers.AlbertLayer):
 
     def call(self, x: Array, word_embeddings: Array) -> Array:
         """Maps the encoder's outputs `<float>[B, P, H]` to logits `<float32>[B, P, V]`."""
+        # H -> E.
         x = ops.matmul(x, ops.cast(self.transform_kernel, x.dtype))
         x = x + ops.cast(self.transform_bias, x.dtype)
         x = layers.layer_norm(layers.get_activation(self.config.hidden_act)(x), *self.norm)
+        # E -> V, by the tied embeddings.
         logits = ops.matmul(x, ops.transpose(ops.cast(word_embeddings, x.dtype)))
         return ops.cast(logits, "float32") + self.output_bias
 
@@ -131,6 +133,7 @@ class AlbertForPreTraining(ConfiguredModel):
         """Encodes a batch and scores masked pieces and sentence order; see AlbertModel.call."""
         self.check_inputs(inputs)
         inputs = dict(inputs)
+        # The encoder computes its last block only at the positions that are predicted.
         positions = inputs.pop("masked_lm_positions")
         outputs = self.albert(
             inputs, training=training, dropout_seed=dropout_seed, positions=positions

@@ -62,6 +62,7 @@ def _chosen(kernel: Callable[..., Any], otherwise: Callable[..., Any]) -> Callab
 
 def why_not() -> str | None:
     """Returns why the kernels fail on this device; None if they run or there are none."""
+    # A small loss through all kernels of the platform, and its gradient.
     platform = accelerator()
     x = jnp.ones((2, 256 if platform == "tpu" else 64, 1, 128), jnp.bfloat16)
     vector = jnp.ones(128, jnp.float32)
@@ -190,6 +191,7 @@ def _splash_attention(query: Array, key: Array, value: Array, allowed: Array) ->
         mask_value=-1e4,  # Far below any score, but finite: a packed example may have no key.
         interpret=interpreted,
     )
+    # The kernel takes scaled queries, heads before positions, and no batch.
     query = (query.astype(jnp.float32) / math.sqrt(size)).astype(query.dtype)
     tensors = (jnp.swapaxes(tensor, 1, 2) for tensor in (query, key, value))
     context = jax.vmap(attend)(*tensors, splash.SegmentIds(*_segments(allowed[:, 0])))

@@ -357,6 +357,7 @@ def project(
     The kernel is `<float>[H, count * H]`; each H of its columns give one projection of shape
     `<float>[B, N, S, D]`, or `[B, S, N, D]` without `heads_first`.
     """
+    # One product for all heads and projections, then one axis for each.
     batch, length, width = ops.shape(x)
     count = kernel.shape[1] // width
     y = ops.matmul(ops.reshape(x, (-1, width)), kernel) + bias
@@ -446,5 +447,6 @@ def example_starts(cls_positions: Array, length: int) -> Array:
     Padding after the last example counts as part of it.
     """
     firsts = cls_positions[:, :, None]
+    # The last start at or before each position.
     begun = firsts <= ops.arange(length, dtype=cls_positions.dtype)  # [B, K, S]
     return ops.max(ops.where(begun, firsts, 0), axis=1)

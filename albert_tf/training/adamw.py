@@ -151,12 +151,14 @@ class AdamW(keras.optimizers.Optimizer):
 
     def _step(self, variable, m, v, gradient, learning_rate, updates, excluded):
         """Returns the variable and its moments after a step; `updates` includes this one."""
+        # Moments, and their correction for the start from 0.
         m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
         v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
         corrected_m, corrected_v = m, v
         if self.bias_correction:
             corrected_m = m / (1.0 - ops.power(ops.cast(self.beta_1, m.dtype), updates))
             corrected_v = v / (1.0 - ops.power(ops.cast(self.beta_2, v.dtype), updates))
+        # Weight decay is a part of the update, so that LAMB scales it, too.
         update = corrected_m / (ops.sqrt(corrected_v) + self.epsilon)
         if not excluded:
             update = self._scale(update + self.weight_decay_rate * variable, variable)

@@ -221,6 +221,7 @@ class JaxDevices(Devices):
         """Yields global batches; this process feeds the shares of its own devices."""
         from albert_tf.records.input_files import untuned
 
+        # The shares of this process's devices, in turn, make its part of a global batch.
         shares = untuned(input_fn(self.input_context)).as_numpy_iterator()
         for local in zip(*[shares] * len(self._mesh.local_devices), strict=False):
             yield {
@@ -371,6 +372,7 @@ def connect(
         caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         jax.config.update("jax_compilation_cache_dir", os.path.join(caches, "albert_tf", "jax"))
     connect_processes()
+    # JAX looks for devices at the first call that needs them.
     try:
         platform = jax.default_backend()
     except (RuntimeError, AssertionError) as error:  # JAX asserts that it has found one.

@@ -103,6 +103,7 @@ def training_batches(
             f"{len(buckets)} training examples are fewer than a batch of {batch_size}: lower "
             "`train_batch_size`, or give more examples"
         )
+    # Plan whole epochs, and cut the last one off.
     epochs = range(-(-num_steps // steps_an_epoch))
     batches = [_epoch(buckets, batch_size, steps_an_epoch, seed, epoch) for epoch in epochs]
     rows = np.concatenate([np.empty((0, batch_size), np.int64), *batches])[:num_steps]
@@ -132,6 +133,7 @@ def evaluation_batches(
     """
     buckets = _buckets(row_lengths, static_lengths)
     order = np.argsort(-buckets, kind="stable")
+    # Rows to fill the last batch.
     filling = -len(order) % batch_size
     rows = np.concatenate([order, np.repeat(order[-1:], filling)]).reshape(-1, batch_size)
     weights = (np.arange(rows.size) < len(order)).astype(np.float32).reshape(rows.shape)

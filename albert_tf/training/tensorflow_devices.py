@@ -51,6 +51,7 @@ def create_strategy(
     cores, if given. Otherwise the strategy has all workers of TF_CONFIG, if it names more than one;
     or all GPUs of this machine (or all logical CPUs, if there are several); or the one device.
     """
+    # 1. A TPU.
     if use_tpu:
         if tf_config.num_workers() > 1:  # Each would train alone and write the same files.
             raise ValueError(
@@ -59,6 +60,7 @@ def create_strategy(
                 "`tpu_name` on one machine"
             )
         return _tpu_strategy(tpu_name or master or "local", tpu_zone, gcp_project, num_tpu_cores)
+    # 2. Several workers.
     if tf_config.num_workers() > 1:
         tf_config.log_others()
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -66,6 +68,7 @@ def create_strategy(
             # TensorFlow treats the signal as a notice of preemption, and would go on.
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         return strategy
+    # 3. The GPUs of this machine, or its CPUs.
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     if len(devices) > 1:
         return tf.distribute.MirroredStrategy([device.name for device in devices])
@@ -169,6 +172,7 @@ class TrainStep:
         self._optimizer = optimizer
         self._accumulation_steps = settings.accumulation_steps
         self._seed = settings.seed
+        # On a GPU XLA compiles the step, unless the settings say otherwise.
         jit_compile = settings.jit_compile
         if jit_compile is None and tf.config.list_logical_devices("GPU"):
             jit_compile = True

@@ -327,6 +327,7 @@ class Trainer:
         Each function makes a host's finite dataset of a part of the data. A metric of weight 0,
         for example if no piece is masked, is 0.
         """
+        # Sum over all batches, then divide by the weights.
         totals: dict[str, np.ndarray] = {}
         for input_fn in input_fns:
             for batch in bar(self.devices.batches(input_fn)):
