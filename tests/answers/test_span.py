@@ -144,6 +144,7 @@ def test_a_longer_window_counts_as_more_context():
         for piece in range(330)
     ]
     assert span.best_spans(spans, 330).tolist() == expected
+    assert span.best_spans([(0, 3), (2, 5)], 5).tolist() == [0, 0, 0, 1, 1]
 
 
 def test_a_long_context_takes_memory_by_its_length(tokenizer):

@@ -1,6 +1,6 @@
 """albert-serve with made-up models: hosts, paths, metrics, batches, and its start.
 
-test_protocols.py has what it answers; test_connection.py, its process; tests/peers, exported
+test_rest_protocols.py has what it answers; test_connection.py, its process; tests/peers, exported
 models, the page, load and the image.
 """
 
