@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from inspect import getdoc
-from types import ModuleType
 from typing import get_type_hints
 
 from albert_tf.cli.training_settings import TrainingSettings
@@ -52,58 +52,26 @@ def _run_training(cls: type[TrainingSettings], module: str, doc: str | None) -> 
     settings.run_script(cls, main, doc)
 
 
-def extend_vocabulary() -> None:
-    """`albert-extend-vocabulary`, and data/extend_vocabulary.py in a clone."""
-    from albert_tf.cli import extend_vocabulary as command
+def _command(name: str) -> Callable[[], None]:
+    """Returns the entry point of a module in cli/; its docstring is what --help prints."""
 
-    _run(command)
+    def run() -> None:
+        module = importlib.import_module(f"albert_tf.cli.{name}")
+        # The annotation of `main` names the settings.
+        cls = get_type_hints(module.main)["settings"]
+        settings.run_script(cls, module.main, module.__doc__)
 
-
-def create_pretraining_data() -> None:
-    """`albert-create-pretraining-data`, and data/create_pretraining_data.py in a clone."""
-    from albert_tf.cli import create_pretraining_data as command
-
-    _run(command)
+    return run
 
 
-def train_sentencepiece() -> None:
-    """`albert-train-sentencepiece`, and data/train_sentencepiece.py in a clone."""
-    from albert_tf.cli import train_sentencepiece as command
-
-    _run(command)
-
-
-def convert() -> None:
-    """`albert-convert`, and `python -m albert_tf.conversion`."""
-    from albert_tf.cli import convert as command
-
-    _run(command)
-
-
-def export() -> None:
-    """`albert-export`, and `python -m albert_tf.export`."""
-    from albert_tf.cli import export as command
-
-    _run(command)
-
-
-def predict() -> None:
-    """`albert-predict`, and `python -m albert_tf.predict`."""
-    from albert_tf.cli import predict as command
-
-    _run(command)
-
-
-def serve() -> None:
-    """`albert-serve`, and `python -m albert_tf.serving.server`."""
-    from albert_tf.cli import serve as command
-
-    _run(command)
-
-
-def _run(command: ModuleType) -> None:
-    """Runs a module's `main`, whose annotation names its settings; its docstring is --help's."""
-    settings.run_script(get_type_hints(command.main)["settings"], command.main, command.__doc__)
+# These three are scripts of a clone as well, in data/.
+create_pretraining_data = _command("create_pretraining_data")
+train_sentencepiece = _command("train_sentencepiece")
+extend_vocabulary = _command("extend_vocabulary")
+convert = _command("convert")
+export = _command("export")
+predict = _command("predict")
+serve = _command("serve")
 
 
 def inspect() -> None:
