@@ -27,7 +27,7 @@ def assert_same_ids(ours, again) -> None:
     assert again.do_lower_case is ours.do_lower_case
     rng = random.Random(2)
     letters = [*map(chr, range(32, 0x3000)), *"etaoin ETAOIN,.-()\"'`$1990éΣ各한 " * 300]
-    for text in ["".join(rng.choices(letters, k=40)) for _ in range(1000)]:
+    for text in ["".join(rng.choices(letters, k=40)) for _ in range(400)]:
         assert again.encode(text) == ours.encode(text)
 
 
