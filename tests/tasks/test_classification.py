@@ -27,7 +27,7 @@ def examples_of(labels) -> list[TextExample]:
 
 @pytest.mark.parametrize("variant", GLUE_NAME)
 def test_scores_are_the_releases(golden, variant):
-    """Those of its evaluation, which leaves out the rows that only fill up a batch."""
+    """Its evaluation leaves out the rows that only fill up a batch."""
     folder = golden / "heads" / variant
     inputs = goldens.arrays(folder / "inputs.npz")
     real = inputs["is_real_example"] == 1
@@ -161,7 +161,7 @@ def test_a_text_that_fits_is_the_same_as_without_windows(tokenizer, text):
 
 
 def test_predictions_are_a_texts_own(tokenizer):
-    """Of three texts, the second has several windows; the others have one."""
+    """The second of three texts has several windows; the others have one."""
     examples = [TextExample(str(i), text, None, 1) for i, text in enumerate(("a", LONG, "b"))]
     rows = task_of_windows(tokenizer, "max").rows(examples, True)
     features = FeatureTable.from_rows(rows)

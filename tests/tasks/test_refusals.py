@@ -1,4 +1,4 @@
-"""What readers of data, tasks and the preprocessor refuse, in a line that names the place."""
+"""Refusals by readers of data, tasks and the preprocessor: each names the place in one line."""
 
 import functools
 import json
@@ -67,7 +67,7 @@ CONLLU = "1\tI\tI\t_\t_\t_\t2\tnsubj\t_\t_\n"
 QQP = "id\tquestion1\tquestion2\tis_duplicate\n0\ta\tb\t1\n1\tc\td\te\t0\n"
 WNLI = "index\tsentence1\tsentence2\tlabel\n7\ta\tb\t1\n8\ta\tb\t1\n7\tc\td\t0\n"
 LONE = r'{"review": "\\ud83d \ud83d\ude00 \uDe00"}'  # A backslash, a pair, and half of one.
-# A reader, the name of its file, the content, the line that is wrong (0: none), and what is named.
+# A reader, the name of its file, the content, the wrong line (0: none), and nouns of the message.
 FILES = [
     ("texts", "t.txt", "a", 0, "ends in .csv, .tsv, .jsonl, .json, .parquet"),
     ("texts", "t.csv", "review,mood\n", 0, "no examples"),
@@ -192,7 +192,7 @@ def labelled(*weights: list[float]) -> tf.data.Dataset:
 
 
 GOOD = ("bad", "good")
-# A call, given what makes a preprocessor with labels, and what is named.
+# A call, given a function that makes a preprocessor with labels, and nouns of the message.
 CALLS = [
     (lambda make: make()([]), "texts"),
     (lambda make: make()(["a", None]), "texts .* index 1 is None"),

@@ -129,7 +129,7 @@ def test_plain_tags_are_compared_by_their_mean_f1(tokenizer, tmp_path):
     assert files == FILES
 
 
-# Those of "dev".
+# The files of "dev".
 FILES = {
     "predictions.conll": ["a\tlow\tlow", "b\tlow\tcap", "c\tcap\tcap", ""]
     + ["d\tlow\tlow", "e\tall\tlow", "f\tcap\tcap"],
@@ -184,7 +184,7 @@ A, B = (("a", 1, 1 / 2, 2 / 3, 2), ("b", 0, 0, 0, 1))
 @pytest.mark.parametrize(
     ("expected", "predicted", "scores", "by_type"),
     [
-        # Of three entities one is found, one is a word too short, one has another type.
+        # One of three entities is found, one is a word too short, one has another type.
         ("B-a I-a O B-b I-b, B-a O", "B-a I-a O B-b O, B-b B-b",
          (1 / 4, 1 / 3, 2 / 7, 4 / 7), (A, B)),
         # By seqeval's default an entity may begin with I-.
