@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -259,11 +260,12 @@ def conllu_sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], 
       column: One of CONLLU_COLUMNS.
     """
     files.check_file(path)
+    place = CONLLU_COLUMNS.index(column)
     words: list[str] = []
     values: list[str] = []
-    empty = valueless = True
-    for number, cells in tab_rows(path):
-        # An empty line ends a sentence, unless only comments precede it.
+    seen: set[str] = set()
+    # An empty line ends a sentence; the last one may lack it.
+    for number, cells in itertools.chain(tab_rows(path), [(0, [""])]):
         if cells == [""]:
             if words:
                 yield tuple(words), tuple(values)
@@ -277,13 +279,11 @@ def conllu_sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], 
             # Ranges and empty nodes have other ids.
             if cells[0].isdecimal():
                 words.append(cells[1])
-                values.append(cells[CONLLU_COLUMNS.index(column)])
-                empty, valueless = False, valueless and values[-1] == NOTHING
-    if words:
-        yield tuple(words), tuple(values)
-    if empty:
+                values.append(cells[place])
+                seen.add(cells[place])
+    if not seen:
         raise ValueError(f"{path} has no sentences")
-    if valueless:
+    if seen == {NOTHING}:
         raise ValueError(
             f"{path}: the column {column} is empty for all words: name another `column`"
         )
