@@ -1,8 +1,10 @@
 """Windows on a long text, and what a classifier's outputs on them mean."""
 
 import numpy as np
+import pytest
 
 from albert_tf.answers.classify import Classify
+from albert_tf.answers.span import Span, SpanOrNone
 
 LONG = "the cat sat on the mat. " * 6
 
@@ -28,3 +30,20 @@ def test_a_threshold_decides_as_soon_as_it_is_reached():
     several = Classify(**named, multilabel=True)
     assert several.chosen(shares) == ["no", "yes", "no|yes"]
     assert several.replace(threshold=0.6).chosen(shares) == ["no", "yes", ""]
+
+
+def test_a_threshold_is_taken_where_there_is_one():
+    two, three = Classify(labels=("no", "yes")), Classify(labels=("a", "b", "c"))
+    several = three.replace(multilabel=True)
+    assert [kind.with_threshold(0.3).threshold for kind in (two, several)] == [0.3, 0.3]
+    assert three.with_threshold(0.3) == three and two.with_threshold(None) == two
+    assert SpanOrNone().with_threshold(0.3).null_threshold == 0.3
+    assert SpanOrNone(null_threshold=2.0).with_threshold(None).null_threshold == 2
+    assert Span().with_threshold(0.3) == Span()
+
+
+def test_one_output_has_no_name():
+    assert Classify.names_of(["no", 1], 2) == ("no", "1")
+    assert Classify.names_of([], 1) == ()
+    with pytest.raises(ValueError, match="no classes"):
+        Classify.names_of(["no"], 1)

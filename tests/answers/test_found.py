@@ -33,7 +33,7 @@ def approx(answer):
             "yes (no 0.250, yes 0.750)",
         ),
         (
-            Classify(labels=NAMES, threshold=0.8, max_seq_length=9),
+            Classify(labels=NAMES, pairs=True, threshold=0.8, max_seq_length=9),
             [0, LN3],
             {"label": "no", "probabilities": {"no": 0.25, "yes": 0.75}, "threshold": 0.8},
             "no (no 0.250, yes 0.750)",
@@ -54,7 +54,11 @@ def approx(answer):
     ],
 )
 def test_a_text_is_classified(kind, logits, answer, said, tokenizer):
-    (found,) = kind.find(tokenizer, lambda features: {"logits": np.array([logits])}, [["a cat"]])
+    def run(features):
+        assert (features["segment_ids"].sum() > 0) == kind.pairs
+        return {"logits": np.array([logits])}
+
+    (found,) = kind.find(tokenizer, run, [["a cat", "a dog"][: len(kind.text_names)]])
     assert kind.answer(found) == approx(answer)
     assert kind.said(kind.answer(found)) == said
     assert "score" in found or found["logits"].tolist() == logits
@@ -113,6 +117,32 @@ def test_words_are_merged_to_entities(length, tokenizer):
     ]
     assert kind.answer(found) == approx({"entities": entities})
     assert kind.said(kind.answer(found)).startswith("Anna Bell (PER 0.750), Otto (PER 0.750), ")
+
+
+def test_plain_tags_stay_apart(tokenizer):
+    kind = Tag(labels=("cap", "low"), max_seq_length=9)
+    logits = np.broadcast_to([0, LN3], (1, 9, 2))
+    (found,) = kind.find(tokenizer, lambda features: {"logits": logits}, [["it is \x01"]])
+    # A word without pieces, the last one, has the default tag for sure.
+    answer = kind.answer(found)
+    assert kind.said(answer) == "it/low is/low \x01/cap"
+    assert [each["probability"] for each in answer["words"]] == [0.75, 0.75, 1]
+    padded = {name: np.append(values, values.dtype.type(0)) for name, values in found.items()}
+    padded["words"] = np.append(found["words"], "")
+    assert kind.answer(padded) == answer
+
+
+def test_text_after_a_mask_continues_its_word(tokenizer):
+    kind, encode, mask = Fill(max_seq_length=64), tokenizer.encode, [tokenizer.mask_id]
+    after = tokenizer.convert_tokens_to_ids(["."])  # Not "▁.".
+    for text, ids in {
+        "the [MASK] of France [MASK].": encode("the") + mask + encode("of France") + mask + after,
+        "nothing here": encode("nothing here"),
+        "[MASK]": mask,
+        "[MASK]\u3000dog": mask + encode("dog"),
+    }.items():
+        (row,) = kind.rows(tokenizer, text)
+        assert row["input_ids"][1:-1].tolist() == ids
 
 
 def test_masks_are_filled(tokenizer):

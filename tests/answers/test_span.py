@@ -65,6 +65,9 @@ def test_equal_texts_count_once_and_probabilities_are_among_the_best():
     scores = np.array([4.0 + 0.0, 4.0 - 1.0, 1.0 - 1.0])
     expected = np.exp(scores) / np.exp(scores).sum()
     assert [entry["probability"] for entry in entries] == pytest.approx(expected)
+    large = [span.entry("a", 1000.0, 0.0), span.entry("b", 1000.0, -np.log(3))]
+    shares = [each["probability"] for each in span.with_probabilities(large)]
+    assert shares == pytest.approx([0.75, 0.25])
 
 
 def test_null_odds_of_a_linear_head_are_the_score_of_cls_less_that_of_the_best_answer():
@@ -152,10 +155,10 @@ def test_a_long_context_takes_memory_by_its_length(tokenizer):
     kind = Span(max_seq_length=64, doc_stride=20, max_query_length=16)
     text = "the cat sat on the mat. " * 5700
     tracemalloc.start()
-    count = sum(1 for _ in kind.rows(tokenizer, "where?", text.strip()))
+    lengths = [len(row["input_ids"]) for row in kind.rows(tokenizer, "where?", text.strip())]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert count > 1500
+    assert len(lengths) > 1500 and {*lengths[:-1]} == {64}
     assert peak < 60e6
 
 

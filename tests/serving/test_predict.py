@@ -13,11 +13,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from albert_tf.answers.choose import Choose
 from albert_tf.answers.fill import Fill
+from albert_tf.answers.span import Span
 from albert_tf.cli import export as export_command
 from albert_tf.cli import predict as predict_command
 from albert_tf.serving import predict, saved_model
+from albert_tf.serving.settings import PredictionSettings
 from albert_tf.storage import checkpoint
+from tests import tiny
 from tests.kit.files import refused
 from tests.served_tasks import KINDS, TASKS, assert_alike, make, store
 from tests.tiny import run_main
@@ -33,25 +37,19 @@ def trained(vocabulary, tmp_path_factory):
     return functools.cache(lambda name: store(folder / name, KINDS[name], vocabulary))
 
 
-@pytest.fixture(scope="module")
-def predictors():
-    """What has been loaded so far, by model and options."""
-    return {}
+ASKED = Span(max_query_length=9)
 
 
-@pytest.fixture(autouse=True)
-def loaded_once(predictors, monkeypatch):
-    """Has predict load a model once, however many lines of whichever tests it answers."""
-    load = predict.load
+def endings(inputs):
+    """Chooses the longest ending; the numbers tell its length, and that of the context."""
+    numbers = [np.array([len(context), *map(len, given)], np.float32) for context, given in inputs]
+    return [{"choice": row[1:].argmax(), "probabilities": row} for row in numbers]
 
-    def load_once(args):
-        options = {**vars(args), "input_file": None, "json": None}
-        key = repr(sorted(options.items()))
-        if key not in predictors:
-            predictors[key] = load(args)
-        return predictors[key]
 
-    monkeypatch.setattr(predict_command, "load", load_once)
+def spans(inputs):
+    """Answers with the first word of the context."""
+    words = [np.array(context.split()[:1] or [""], object) for _, context in inputs]
+    return [{"answer": w[0], "answers": w, "probabilities": np.ones(1, "f")} for w in words]
 
 
 def run(monkeypatch, capsys, text, *arguments, typed=False):
@@ -76,15 +74,11 @@ def test_lines_of_a_trained_model(task, trained, vocabulary, monkeypatch, capsys
     ]
 
 
-def test_masks_and_similarities(trained, monkeypatch, capsys):
-    text = "the [MASK] of [MASK].\n\nno gap\na cat\ta cat\na cat\tthe dog\n"
+def test_similarities(trained, monkeypatch, capsys):
     given = ("--model", trained("fill_mask"), "--task", "fill_mask", "--json")
-    filled, whole, same, other = map(json.loads, run(monkeypatch, capsys, text, *given))
-    assert [len(slot) for slot in filled["masks"]] == [2, 2] and whole["masks"] == []
-    first, second = filled["masks"][0]
-    assert 1 > first["probability"] >= second["probability"] > 0
-    assert same["similarity"] == pytest.approx(1, abs=1e-6)
-    assert -1 <= other["similarity"] < 1 - 1e-6
+    lines = run(monkeypatch, capsys, "a cat\ta cat\na cat\tthe dog\n", *given)
+    same, other = (json.loads(line)["similarity"] for line in lines)
+    assert same == pytest.approx(1, abs=1e-6) and -1 <= other < 1 - 1e-6
 
 
 def test_tabs_of_a_single_text_are_white_space(trained, monkeypatch, capsys):
@@ -107,21 +101,24 @@ def test_a_terminal_gets_no_controls_of_others(is_typed, capsys, monkeypatch):
     assert is_typed == (not {"\x7f", "\x9b"} & {*as_json})
 
 
-def test_inputs_are_lines_or_rows_in_batches(vocabulary):
-    tf.config.run_functions_eagerly(False)  # These are many small batches.
-    answers = predict.from_model(make("choose", vocabulary))
+def test_inputs_are_lines_or_rows_in_batches():
+    answers = predict.Predictor(Choose(), endings)
     with pytest.raises(TypeError, match="load_exported"):
         pickle.dumps(answers)
     rows = [["a story", "one", "two"], ["a\tstory", "three", "four", "five"]] * 40
     lines = ["a story\tone\ttwo", "a story\tthree\tfour\tfive"] * 40
-    assert_alike(answers(rows), answers(lines))
+    assert answers(rows) == answers(lines)
+    assert answers(rows)[:2] == [
+        {"choice": 0, "probabilities": [7, 3, 3]},
+        {"choice": 0, "probabilities": [7, 5, 4, 4]},
+    ]
     assert answers([]) == []
     columns = {"context": [context for context, *_ in rows], "endings": [row[1:] for row in rows]}
     objects = [
         dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
     ]
     for given in (iter(rows), columns, objects, map(tuple, rows)):
-        assert_alike(answers(given), answers(rows))
+        assert answers(given) == answers(rows)
     for wrong, noun in (
         ([rows[0], None], "index 1.* None"),
         ([rows[0], float("nan")], "index 1.* nan"),
@@ -135,16 +132,17 @@ def test_inputs_are_lines_or_rows_in_batches(vocabulary):
             answers(wrong)
 
 
-def test_a_person_is_answered_line_by_line(trained, monkeypatch, capsys):
-    seen, call = [], predict.Predictor.__call__
+def test_a_person_is_answered_line_by_line(monkeypatch, capsys):
+    sizes = []
 
-    def recorded(self, lines):
-        seen.append(len(lines))
-        return call(self, lines)
+    def find(inputs):
+        sizes.append(len(inputs))
+        return spans(inputs)
 
-    monkeypatch.setattr(predict.Predictor, "__call__", recorded)
-    text, given = TASKS["answer_v1"][1], ("--model", trained("answer_v1"), "--task", "answer_v1")
-    assert len(run(monkeypatch, capsys, text, *given, typed=True)) == sum(seen) == len(seen) == 3
+    monkeypatch.setattr(predict_command, "load", lambda _: predict.Predictor(ASKED, find))
+    text = "who?\tThe cat\n\nwho\nwhere?\t\n"
+    found = run(monkeypatch, capsys, text, "--model=here", "--task=answer_v1", typed=True)
+    assert (found, sizes) == (["The (1.000)", "no answer"], [1, 1])
 
 
 @pytest.mark.parametrize("command", [export_command, predict_command])
@@ -157,15 +155,28 @@ def test_models_of_jax_are_served_on_tensorflow(command, monkeypatch):
     assert os.environ["KERAS_BACKEND"] == "tensorflow"
 
 
-def test_a_line_of_another_form_is_named(trained, monkeypatch, capsys):
-    arguments = ("--model", trained("answer_v1"), "--task", "answer_v1")
-    for line, noun in {b"who\n": "question and context", b"who?\t\xff\n": "UTF-8"}.items():
-        with pytest.raises(SystemExit, match=f"^error: standard input:3: .*{noun}"):
-            run(monkeypatch, capsys, b"who?\tthe cat\r\n\n" + line, *arguments)
-        assert len(capsys.readouterr().out.splitlines()) == 1
-    # A person goes on.
-    text = "who\nwho?\tthe cat\n"
-    assert len(run(monkeypatch, capsys, text, *arguments, typed=True)) == 1
+@pytest.mark.parametrize(
+    ("line", "noun"), [(b"who\n", "question and context"), (b"who?\t\xff\n", "UTF-8")]
+)
+def test_a_line_of_another_form_is_named(line, noun, monkeypatch, capsys):
+    monkeypatch.setattr(predict_command, "load", lambda _: predict.Predictor(ASKED, spans))
+    with refused(f"standard input:3: .*{noun}"):
+        text = b"who?\tthe cat\r\n\n" + line
+        run(monkeypatch, capsys, text, "--model=here", "--task=answer_v1")
+    assert capsys.readouterr().out == "the (1.000)\n"
+
+
+@pytest.mark.parametrize("number", ["answers", "probabilities"])
+def test_no_answer_is_no_number(number, monkeypatch, capsys):
+    """NaN is not JSON, and of an answer's scores it leaves nothing but "no answer"."""
+    found = {"answer": "", "answers": np.array([""], object), "probabilities": np.ones(1, "f")}
+    found |= {number: np.array([np.inf, np.nan], "f")}
+    monkeypatch.setattr(
+        predict_command, "load", lambda _: predict.Predictor(ASKED, lambda inputs: [found])
+    )
+    with refused(rf"'who\?' are NaN or infinite \({number}\)"):
+        run(monkeypatch, capsys, "who?\tthe cat", "--model=here", "--task=answer_v1", "--json")
+    assert capsys.readouterr().out == ""
 
 
 def without(prefix, *parts):
@@ -178,7 +189,7 @@ def without(prefix, *parts):
 
 
 def test_a_model_of_masked_words_alone_fills_and_compares(
-    predictors, vocabulary, monkeypatch, capsys, caplog, tmp_path
+    vocabulary, monkeypatch, capsys, caplog, tmp_path
 ):
     """Hugging Face's has neither a pooler nor the sentence-order head."""
     whole = store(tmp_path, Fill(top_k=2, max_seq_length=64), vocabulary)
@@ -187,7 +198,7 @@ def test_a_model_of_masked_words_alone_fills_and_compares(
     for parts, left in ((("cls/seq",), {"pooled"}), (("bert/pooler/", "cls/seq"), set())):
         stored = without(whole, *parts)
         assert run(monkeypatch, capsys, text, "--model", stored, *task) == expected
-        predictor = list(predictors.values())[-1]
+        predictor = predict.load(tiny.parse(PredictionSettings, model=stored, task="fill_mask"))
         assert set(predictor.outputs([["a"]])[0]) == {"pieces", "probabilities", "mean"} | left
     target, exported = str(tmp_path / "exported"), []
     monkeypatch.setattr(saved_model, "save", lambda served, _: exported.append(served.kind))
@@ -282,24 +293,6 @@ def test_an_export_that_was_not_copied_whole_is_one_line(tmp_path):
     (damaged / file).unlink()
     with refused(f"{damaged} can't be loaded"):
         run_main(predict_command.main, [f"--model={damaged}"])
-
-
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [("classify", "probabilities"), ("regression", "score"), ("linear", "null_odds")],
-)
-def test_no_answer_is_no_number(name, number, vocabulary, monkeypatch, capsys):
-    """NaN is not JSON, and of an answer's scores it leaves nothing but "no answer"."""
-    predictor = predict.from_model(make(name, vocabulary))
-    find = predictor._find
-    predictor._find = lambda inputs: [
-        {**found, number: np.full_like(found[number], np.nan)} for found in find(inputs)
-    ]
-    monkeypatch.setattr(predict_command, "load", lambda settings: predictor)
-    text = "\t".join(["a cat"] * len(predictor.names))
-    with refused(rf"'a cat' are NaN or infinite \({number}\)"):
-        run(monkeypatch, capsys, text, "--model", "anywhere", "--task", "tag", "--json")
-    assert capsys.readouterr().out == ""
 
 
 def test_a_taken_export_dir_is_refused_first(tmp_path):

@@ -11,7 +11,6 @@ import tensorflow as tf
 from albert_tf import export
 from albert_tf.answers import rows, span
 from albert_tf.answers.classify import Classify
-from albert_tf.answers.fill import Fill
 from albert_tf.answers.span import BeamSpan, SpanOrNone
 from albert_tf.serving import predict, served_tasks
 from albert_tf.serving.graphs import base, classify
@@ -22,39 +21,6 @@ from tests.served_tasks import KINDS, config_for, in_tensorflow, make, model
 
 pytestmark = pytest.mark.usefixtures("eager")  # SavedModels of test_formats.py have graphs.
 LENGTHS = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
-
-
-def test_masks_are_filled_and_texts_embedded(vocabulary):
-    """By the model alone. Text after a [MASK] has no space of its own: "." and not "▁."."""
-    tokenizer, kind = vocabulary.tokenizer, Fill(top_k=3, max_seq_length=64)
-    encode, mask = tokenizer.encode, tokenizer.mask_id
-    after = tokenizer.convert_tokens_to_ids(["."])
-    texts = {
-        "the [MASK] of France [MASK].": [*encode("the"), mask, *encode("of France"), mask, *after],
-        "nothing here": encode("nothing here"),
-        "[MASK]": [mask],
-        "[MASK]\u3000dog": [mask, *encode("dog")],
-    }
-    pretrained = model(kind, config_for(vocabulary))
-    answers = predict.from_model(export.MaskFiller(pretrained, vocabulary, kind)).outputs(
-        [[text] for text in texts]
-    )
-    for found, ids in zip(answers, texts.values(), strict=True):
-        features = rows.join_ids(tokenizer, ids)
-        places = np.flatnonzero(features["input_ids"] == mask).astype(np.int32)
-        inputs = {name: value[None] for name, value in features.items()}
-        outputs = pretrained({**inputs, "masked_lm_positions": places[None]})
-        exponentials = np.exp(np.array(outputs["masked_lm_logits"][0], np.float64))
-        shares = exponentials / exponentials.sum(axis=1, keepdims=True)
-        best = np.argsort(-shares, axis=1)[:, :3]
-        assert found["pieces"].tolist() == [*map(tokenizer.convert_ids_to_tokens, best.tolist())]
-        expected = {
-            "probabilities": np.take_along_axis(shares, best, axis=1),
-            "pooled": outputs["pooled_output"][0],
-            "mean": np.mean(outputs["sequence_output"][0], axis=0),
-        }
-        for name, value in expected.items():
-            np.testing.assert_allclose(found[name], value, atol=tolerances.OUTPUT, err_msg=name)
 
 
 @pytest.mark.parametrize(("stride", "room"), [(128, 320), (700, 320), (50, 9)])

@@ -94,14 +94,3 @@ def test_words_in_the_graph():
     assert wrong == []
     broken = split(tf.constant([b"a\xff b\xed\xa0\x80c"]))
     assert (broken.starts.to_list(), broken.ends.to_list()) == ([[0, 2]], [[1, 4]])
-
-
-def test_answers_in_a_line():
-    spans = {"starts": np.array([0, 3]), "ends": np.array([2, 5]), "probabilities": np.ones(2)}
-    words = {"words": np.array(["In", "it"]), "tags": np.array(["cap", "low"]), **spans}
-    plain = Tag(labels=PLAIN)
-    assert plain.said(plain.answer(words)) == "In/cap it/low"
-    for names, said in ((["of Rome", ""], "of Rome (LOC 1.000)"), (["", ""], "no entities")):
-        found = {"entities": np.array(names), "types": np.array(["LOC", ""]), **spans}
-        entities = Tag(labels=BIO)
-        assert entities.said(entities.answer(found)) == said
