@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import pathlib
-import re
 import shutil
 
 import keras
@@ -110,6 +109,7 @@ def test_a_saved_model_of_two_encoders(tmp_path):
 
 LAYER = "bert/encoder/layer_shared"
 TABLE = "bert/embeddings/word_embeddings"
+BLOCK = "bert/encoder/transformer/group_0/inner_group_0"
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,10 @@ def log_probs(logits) -> np.ndarray:
 
 def assert_theirs(model, folder) -> None:
     """Outputs are those of albert_zh's own code."""
-    outputs = {name: np.asarray(value) for name, value in model(inputs(folder)).items()}
+    outputs = {
+        name: np.asarray(value)
+        for name, value in model(goldens.arrays(folder / "inputs.npz")).items()
+    }
     outputs["masked_lm_log_probs"] = log_probs(outputs["masked_lm_logits"])
     outputs["sentence_order_log_probs"] = log_probs(outputs["sentence_order_logits"])
     expected = goldens.arrays(folder / "outputs.npz")
@@ -145,10 +148,6 @@ def assert_theirs(model, folder) -> None:
     for name, value in expected.items():
         difference = np.abs(outputs[name] - value).max()
         assert difference < tolerances.PEER_OUTPUT, (name, difference)
-
-
-def inputs(folder) -> dict[str, np.ndarray]:
-    return goldens.arrays(folder / "inputs.npz")
 
 
 @pytest.mark.parametrize("name", ["", "albert_model.ckpt", "albert_model.ckpt.index"])
@@ -166,7 +165,7 @@ def test_the_config_is_that_of_the_folded_model(folder):
 
 def test_its_vocabulary_gives_its_ids(folder):
     tokenizer = vocabulary.find(str(folder)).tokenizer
-    ids = inputs(folder)["input_ids"]
+    ids = goldens.arrays(folder / "inputs.npz")["input_ids"]
     for row, texts in zip(ids, json.loads((folder / "texts.json").read_text()), strict=True):
         encoded = [tokenizer.cls_id]
         for text in texts:
@@ -196,33 +195,22 @@ def test_a_classifier_keeps_its_head(copy):
     np.testing.assert_array_equal(model.get_weights()[-2], head)
 
 
-def change_config(copy, **changes) -> None:
+def test_normalisation_before_sublayers_is_refused(copy):
     file = copy / "albert_config_tiny.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-
-
-def test_normalisation_before_sublayers_is_refused(copy, tmp_path):
-    change_config(copy, ln_type="preln")
-    message = "albert_config_tiny.json: ALBERT config key ln_type must be 'postln' or left out"
-    with pytest.raises(ValueError, match=message):
+    file.write_text(json.dumps({**json.loads(file.read_text()), "ln_type": "preln"}))
+    with pytest.raises(ValueError, match="albert_config_tiny.json: .*ln_type must be 'postln'"):
         albert_tf.load_config(copy)
-    with pytest.raises(ValueError, match=message):
-        convert(str(copy), "tf1", str(tmp_path / "tf1"))
-    assert not (tmp_path / "tf1").exists()
 
 
 def test_one_config_is_found_and_of_several_none(copy):
-    (copy / "albert_config_tiny_g.json").write_bytes(
-        (copy / "albert_config_tiny.json").read_bytes()
-    )
-    names = "albert_config_tiny.json, albert_config_tiny_g.json"
-    with pytest.raises(ValueError, match=rf"contains several configs \({names}\): keep the one"):
+    shutil.copy(copy / "albert_config_tiny.json", copy / "albert_config_tiny_g.json")
+    with pytest.raises(ValueError, match=r"albert_config_tiny.json, albert_config_tiny_g.json\)"):
         albert_tf.load_config(copy)
     (copy / "albert_config_tiny.json").rename(copy / "albert_config.json")
     assert albert_tf.load_config(copy).embedding_size == 24
     for config in copy.glob("albert_config*.json"):
         config.unlink()
-    with pytest.raises(FileNotFoundError, match="there is no albert_config.json"):
+    with pytest.raises(FileNotFoundError, match="no albert_config.json"):
         albert_tf.load_config(copy)
 
 
@@ -235,15 +223,12 @@ def test_a_model_that_is_not_folded_is_told_its_width(folder):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({f"{TABLE}_2": None}, rf"damaged: {TABLE} \[44, 8\] can't be multiplied by .* \[0\]"),
-        ({TABLE: None}, r"word_embeddings \[0\] can't be multiplied by .* \[8, 24\]"),
+        ({f"{TABLE}_2": None}, rf"{TABLE} \[44, 8\] can't be multiplied by .* \[0\]"),
+        ({TABLE: None}, r"\[0\] can't be multiplied by .* \[8, 24\]"),
         ({f"{TABLE}_2": (9, 24)}, r"\[44, 8\] can't be multiplied by .* \[9, 24\]"),
         ({f"{TABLE}_2": (8, 24, 1)}, r"can't be multiplied by .* \[8, 24, 1\]"),
-        (
-            {"bert/encoder/transformer/group_0/inner_group_0/LayerNorm/beta": (24,)},
-            "contains weights under albert_zh's names and under the release's: keep one",
-        ),
-        ({f"{LAYER}/output/LayerNorm/beta": None}, "it lacks bert/.*/LayerNorm_1/beta"),
+        ({f"{BLOCK}/LayerNorm/beta": (24,)}, "under albert_zh's names and under the release's"),
+        ({f"{LAYER}/output/LayerNorm/beta": None}, "lacks bert/.*/LayerNorm_1/beta"),
         ({f"{LAYER}/intermediate_1/dense/bias": (48,)}, "has, unlike the model, .*_1/dense/bias"),
     ],
 )
@@ -257,4 +242,4 @@ def test_what_does_not_fit_is_one_line(copy, changes, message):
     checkpoint.save(str(copy), 9, tensors, keep_max=1)
     with pytest.raises(ValueError, match=message) as raised:
         albert_tf.load_weights(albert_tf.AlbertModel(config), copy)
-    assert not re.search("\n", str(raised.value))
+    assert "\n" not in str(raised.value)

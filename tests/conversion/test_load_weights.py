@@ -280,46 +280,41 @@ def source_of(layout, golden, folder):
     return folder / layout
 
 
-@pytest.mark.parametrize("layout", ["tf1", "tfhub", "huggingface", "keras", "kerashub"])
-def test_each_layout_starts_a_run(layout, golden, tmp_path, prepare, caplog):
-    source = source_of(layout, golden, tmp_path)
-    trainer = prepare(source, goldens.config("base"))
-    (report,) = set(re.findall(rf"init_checkpoint: {re.escape(str(source))} \((.*)\)", caplog.text))
-    expected = checkpoint.read(goldens.checkpoint("base"))
-    missing = [f"cls/seq_relationship/output_{kind}" for kind in ("weights", "bias")]
-    if layout == "kerashub":
-        assert re.fullmatch("30 variables loaded; missing: [^;]*relationship[^;]*", report)
-    else:
-        assert report == "32 variables loaded"
-        missing = []
-    for name, variable in conversion.named_weights(trainer.model).items():
-        same = variable.numpy().tobytes() == expected[name].tobytes()
-        assert same != (name in missing), name
-    assert trainer.step == 0
+LOADED, DEEPER = r"\(\d\d variables loaded\)", "num_hidden_layers 4 there, 7 here"
+TWO_GROUPS = ({"num_hidden_groups": 2}, "--init_from_group0", LOADED)
 
 
-@pytest.mark.parametrize("layout", ["tfhub", "huggingface"])
-def test_groups_are_filled_from_group_0(layout, golden, tmp_path, prepare):
-    config = dataclasses.replace(goldens.config("base"), num_hidden_groups=2)
+@pytest.mark.parametrize(
+    ("layout", "changes", "flag", "said"),
+    [
+        *((each, {}, None, LOADED) for each in ("tf1", "tfhub", "huggingface", "keras")),
+        ("kerashub", {}, None, r"\(30 variables loaded; missing: [^;]*relationship[^;]*\)"),
+        *((layout, *TWO_GROUPS) for layout in ("tfhub", "huggingface")),
+        # As in the paper's appendix A.1.
+        *((layout, {"num_hidden_layers": 7}, None, DEEPER) for layout in ("tf1", "huggingface")),
+    ],
+)
+def test_a_run_starts_with_weights(layout, changes, flag, said, golden, tmp_path, prepare, caplog):
     source = source_of(layout, golden, tmp_path)
-    with pytest.raises(ValueError, match="lacks .*/group_1/"):
-        prepare(source, config)
-    found = tiny.weights(prepare(source, config, "--init_from_group0").model)
-    for name in (name for name in found if name.startswith("bert/")):
+    trainer = prepare(source, goldens.config("base", **changes), *filter(None, [flag]))
+    assert re.search(f"init_checkpoint: {re.escape(str(source))} {LOADED[:-2]}", caplog.text)
+    assert re.search(said, caplog.text) and trainer.step == 0
+    for name, value in tiny.weights(trainer.model).items():
         expected = stored()[name.replace("group_1/", "group_0/")]
-        assert found[name].tobytes() == expected.tobytes(), name
+        is_lacking = layout == "kerashub" and "seq_relationship" in name
+        assert (value.tobytes() == expected.tobytes()) != is_lacking, name
 
 
-@pytest.mark.parametrize("layout", ["tf1", "huggingface"])
-def test_a_deeper_model_starts_from_a_shallower_one(layout, golden, tmp_path, prepare, caplog):
-    """As in the paper's appendix A.1."""
-    base = goldens.config("base")
-    source = source_of(layout, golden, tmp_path)
-    check_weights(prepare(source, dataclasses.replace(base, num_hidden_layers=7)).model, stored())
-    assert f"differs: num_hidden_layers {base.num_hidden_layers} there, 7 here" in caplog.text
-    apart = dataclasses.replace(base, num_hidden_layers=7, parameter_sharing="none")
-    with pytest.raises(ValueError, match="parameter_sharing all there, none here"):
-        prepare(source, apart)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_hidden_groups": 2}, "lacks .*/group_1/"),
+        ({"num_hidden_layers": 7, "parameter_sharing": "none"}, "sharing all there, none here"),
+    ],
+)
+def test_a_run_does_not_start_with_another_models_weights(changes, message, prepare):
+    with pytest.raises(ValueError, match=message):
+        prepare(goldens.FOLDER / "base", goldens.config("base", **changes))
 
 
 def test_a_named_config_replaces_a_damaged_one(copy_of, prepare, caplog):
