@@ -1,37 +1,34 @@
 import errno
-import multiprocessing
 import os
-import signal
-import time
+import subprocess
+import sys
 
 import pytest
 import tensorflow as tf
 
 from albert_tf.storage import files
+from tests.model.test_backends import ROOT
 
-
-def _hold(directory, ready):
-    with files.hold(directory):
-        ready.set()
-        time.sleep(60)
+HOLD = """
+import sys, time
+from albert_tf.storage import files
+with files.hold(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
 
 
 def test_a_directory_is_held_by_one_process_until_that_ends(tmp_path):
     """However it ends."""
-    fork_server = multiprocessing.get_context("forkserver")
-    ready = fork_server.Event()
-    process = fork_server.Process(target=_hold, args=(str(tmp_path), ready), daemon=True)
-    process.start()
-    assert ready.wait(60)
-    with (
-        pytest.raises(ValueError, match=rf"another run \(process {process.pid} on .*\) is using"),
-        files.hold(str(tmp_path)),
-    ):
-        raise AssertionError("it is held")
-    with files.hold(str(tmp_path), "evaluation"):
-        pass
-    os.kill(process.pid, signal.SIGKILL)
-    process.join(30)
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        held = rf"another run \(process {process.pid} on .*\) is using"
+        with pytest.raises(ValueError, match=held), files.hold(str(tmp_path)):
+            raise AssertionError("it is held")
+        with files.hold(str(tmp_path), "evaluation"):
+            pass
+        process.kill()
     for _ in range(2):
         with files.hold(str(tmp_path)):
             assert (tmp_path / "run.lock").read_text().startswith(f"process {os.getpid()} on ")
