@@ -89,8 +89,8 @@ HUGGING_FACE_NAMES: tuple[tuple[str, str], ...] = (
     ("bert/embeddings/position_embeddings", "albert.embeddings.position_embeddings.weight"),
     *(
         (f"{release}/{part}", f"{theirs}.{name}")
-        for kind, release, theirs in _HF_LAYERS
-        for part, name in zip(_PARTS[kind], ("weight", "bias"), strict=True)
+        for layer, release, theirs in _HF_LAYERS
+        for part, name in zip(_PARTS[layer], ("weight", "bias"), strict=True)
     ),
     ("cls/predictions/output_bias", "predictions.bias"),
     ("cls/seq_relationship/output_weights", "sop_classifier.classifier.weight"),
@@ -110,8 +110,8 @@ _KH_ATTENTION = f"{_KH_BLOCK}/_self_attention_layer"
 def _datasets(*layers: tuple[str, str, str]) -> list[tuple[str, str]]:
     return [
         (f"{release}/{part}", f"{theirs}/vars/{i}")
-        for kind, release, theirs in layers
-        for i, part in enumerate(_PARTS[kind])
+        for layer, release, theirs in layers
+        for i, part in enumerate(_PARTS[layer])
     ]
 
 

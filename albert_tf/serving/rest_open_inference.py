@@ -93,7 +93,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
         outputs = [
             {
                 "name": name,
-                "datatype": _DATATYPES[model.outputs[name].kind],
+                "datatype": _DATATYPES[model.outputs[name].code],
                 "shape": [*columns[name].shape],
                 "data": columns[name].ravel().tolist(),
             }
@@ -132,6 +132,6 @@ def _texts(binary: memoryview) -> list[str]:
 
 def _described(tensors: Mapping[str, rest_parsing.Tensor]) -> list[dict[str, Any]]:
     return [
-        {"name": name, "datatype": _DATATYPES[kind], "shape": [-1] * rank}
-        for name, (kind, rank) in tensors.items()
+        {"name": name, "datatype": _DATATYPES[code], "shape": [-1] * rank}
+        for name, (code, rank) in tensors.items()
     ]

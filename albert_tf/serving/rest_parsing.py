@@ -25,7 +25,7 @@ _BASE64 = str.maketrans(".", "=", " \t\n\v\f\r")
 class Tensor(NamedTuple):
     """Type of a model's input or output: NumPy's type code (O for texts), and number of axes."""
 
-    kind: str
+    code: str
     rank: int
 
 

@@ -80,9 +80,9 @@ def _outputs(found: list[dict[str, Any]]) -> dict[str, Any]:
 def _described(tensors: Mapping[str, rest_parsing.Tensor]) -> dict[str, Any]:
     return {
         name: {
-            "dtype": _DTYPES[kind],
+            "dtype": _DTYPES[code],
             "tensor_shape": {"dim": [{"size": "-1", "name": ""}] * rank, "unknown_rank": False},
             "name": name,
         }
-        for name, (kind, rank) in tensors.items()
+        for name, (code, rank) in tensors.items()
     }

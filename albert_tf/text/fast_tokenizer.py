@@ -130,16 +130,16 @@ def _sentence_piece_model(
         score += _UNUSED_PENALTY * is_unused
         if ends_in_digit_comma(piece) and score <= -_DIGIT_COMMA_PENALTY:
             score += _DIGIT_COMMA_PENALTY
-        kind = Piece.NORMAL
+        piece_type = Piece.NORMAL
         if i == unknown:
-            kind = Piece.UNKNOWN
+            piece_type = Piece.UNKNOWN
         elif piece in special:
-            kind = Piece.CONTROL
+            piece_type = Piece.CONTROL
         elif is_unused:
-            kind = Piece.UNUSED
+            piece_type = Piece.UNUSED
         elif score == 0:  # No piece that training found has this score.
-            kind = Piece.USER_DEFINED
-        found.pieces.add(piece=piece, score=score, type=kind)
+            piece_type = Piece.USER_DEFINED
+        found.pieces.add(piece=piece, score=score, type=piece_type)
     # By default it adds an initial space, reduces runs of them to one, and writes each as a mark.
     found.normalizer_spec.precompiled_charsmap = table
     return found.SerializeToString()
@@ -155,7 +155,7 @@ def _is_scored_piece(row: Any) -> bool:
     )
 
 
-def _kind(step: Any) -> Any:
+def _type_of(step: Any) -> Any:
     """Returns a step's type: "StripAccents" also for our step that strips combining characters."""
     if not isinstance(step, dict):
         return None
@@ -174,12 +174,12 @@ def _character_table(normalizer: Mapping[str, Any]) -> tuple[bytes, tuple[bool, 
     same = (*_QUOTES, _replaced(str.isspace, " "), _SIGMA, _ONE_SPACE, _STRIP)
     same += (_HELD_APART, _TOGETHER)
     steps = [step for step in steps if step not in same] if isinstance(steps, list) else [None]
-    kinds = [_kind(step) for step in steps]
-    lower, keeps = "Lowercase" in kinds, {"NFKD", "StripAccents"}.isdisjoint(kinds)
+    found = [_type_of(step) for step in steps]
+    lower, keeps = "Lowercase" in found, {"NFKD", "StripAccents"}.isdisjoint(found)
     before = [*["NFKD", "StripAccents"] * (not keeps), *["Lowercase"] * lower]
-    if kinds == before:  # A model without a table.
+    if found == before:  # A model without a table.
         return b"", (lower, keeps)
-    if kinds not in ([*before, "Precompiled"], [*before, "NFC", "Precompiled"]):
+    if found not in ([*before, "Precompiled"], [*before, "NFC", "Precompiled"]):
         raise ValueError(
             "its normalizer is not NFKD, StripAccents, Lowercase (if uncased) and Precompiled, "
             "nor, with keep_accents, the last of them"
@@ -259,14 +259,14 @@ def _of_pieces(tokenizer: Tokenizer, pieces: Sequence[Any], table: bytes) -> dic
         steps += [*compose, {"type": "Precompiled", "precompiled_charsmap": charsmap}]
     # A user-defined piece scores 0: more than any split of it.
     scores = [piece.score - _penalty(piece) for piece in pieces]
-    kinds = [piece.type for piece in pieces]
+    types = [piece.type for piece in pieces]
     spaces: dict[str, Any] = {"type": "Metaspace", "replacement": SPACE_MARK}
     spaces |= {"prepend_scheme": "always", "split": tokenizer.words_are_apart}
     model = {
         "type": "Unigram",
-        "unk_id": kinds.index(Piece.UNKNOWN),
+        "unk_id": types.index(Piece.UNKNOWN),
         "vocab": [[piece.piece, score] for piece, score in zip(pieces, scores, strict=True)],
-        "byte_fallback": Piece.BYTE in kinds,
+        "byte_fallback": Piece.BYTE in types,
     }
     normalizer = {"type": "Sequence", "normalizers": [*steps, _ONE_SPACE, _STRIP]}
     decoder = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, spaces]}

@@ -137,6 +137,7 @@ I0000 00:00:1795347721.637399   29700 port.cc:153] oneDNN custom operations are 
 To enable the following instructions: AVX2 AVX512F, in other operations, rebuild TensorFlow
 INFO: Created TensorFlow Lite XNNPACK delegate for CPU.
 """
+NO_DEVICE = b"E0000 00:00:1795347939.406323 1693 cuda_platform.cc:52] failed call to cuInit: X\n"
 OTHERS = b"""\
 W0000 00:00:1795347939.406323    1693 gpu_device.cc:2342] Cannot dlopen some GPU libraries.
 E0000 00:00:1795347939.406323    1693 cuda_dnn.cc:8310] No place
@@ -145,10 +146,13 @@ Traceback (most recent call last):
 """
 
 
-def test_notes_are_left_out_and_nothing_else():
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_notes_are_left_out_and_nothing_else(monkeypatch, has_gpu):
+    monkeypatch.setattr(tensorflow_logs, "_has_gpu", lambda: has_gpu)
     first, second = NOTES.splitlines(keepends=True)[:2], NOTES.splitlines(keepends=True)[2:]
-    written = b"".join([*first, OTHERS, *second, b"half a line"])
-    assert tensorflow_logs.without_notes(written) == OTHERS + b"half a line"
+    written = b"".join([*first, OTHERS, NO_DEVICE, *second, b"half a line"])
+    kept = NO_DEVICE if has_gpu else b""
+    assert tensorflow_logs.without_notes(written) == OTHERS + kept + b"half a line"
 
 
 def test_what_is_held_back_comes_even_after_an_error(capfd):

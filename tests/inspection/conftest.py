@@ -8,8 +8,6 @@ import albert_tf
 from tests.peers import models as peer_models
 from tests.tiny import randomise
 
-LINES = ("The quick brown fox is here.", "One, two.", "It was a long day for the small village.")
-
 
 @pytest.fixture(scope="session")
 def config(vocabulary):
@@ -36,10 +34,3 @@ def stored(config, vocabulary, tmp_path_factory) -> str:
 def features(config) -> dict[str, np.ndarray]:
     found = peer_models.inputs(config)
     return {name: found[name] for name in ("input_ids", "input_mask", "segment_ids")}
-
-
-@pytest.fixture
-def text_file(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join([*LINES, "", ""]))
-    return path

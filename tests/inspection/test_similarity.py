@@ -15,7 +15,9 @@ from albert_tf.cli import inspect as commands
 from albert_tf.inspection import models, similarity
 from tests import tolerances
 from tests.inspection import numpy_albert
-from tests.tiny import randomise, run_main
+from tests.tiny import randomise, run_main, write
+
+LINES = ("The quick brown fox is here.", "One, two.", "It was a long day for the small village.")
 
 
 def expected_of(states, mask):
@@ -70,14 +72,13 @@ def test_a_sample_is_even_and_in_order():
     assert models.sample("ab", 3) == ["a", "b"]
 
 
-def test_the_command_writes_table_and_figure(
-    stored, config, vocabulary, text_file, tmp_path, capsys
-):
+def test_the_command_writes_table_and_figure(stored, config, vocabulary, tmp_path, capsys):
     """Of two models, one of them named twice."""
     shallow, out = tmp_path / "shallow.keras", tmp_path / "out"
     model = albert_tf.AlbertModel(dataclasses.replace(config, num_hidden_layers=3))
     randomise(model).save(shallow)
     shutil.copy(vocabulary.path, tmp_path / "spiece.model")
+    text_file = write(tmp_path / "text.txt", "\n".join([*LINES, "", ""]))
     arguments = [f"--input_file={text_file}", f"--output_dir={out}", "--extra_layers=1"]
     run_main(commands.similarity, [f"--model={stored},{stored},{shallow}", *arguments])
     table = (out / "similarity.csv").read_text()
@@ -92,9 +93,7 @@ def test_the_command_writes_table_and_figure(
     assert (out / "similarity.png").read_bytes().startswith(b"\x89PNG")
     # By hand: the same lines, through the public interface.
     model = albert_tf.AlbertModel.from_weights(stored)
-    texts = text_file.read_text().split("\n")[:3]
-    preprocess = albert_tf.Preprocessor.from_weights(stored)
-    features = preprocess(texts)
+    features = albert_tf.Preprocessor.from_weights(stored)(list(LINES))
     states, _ = numpy_albert.run(model, features, layers=6)
     expected = expected_of(states, features["input_mask"])
     actual = [[float(row[name]) for name in similarity.COLUMNS[-2:]] for row in rows[:6]]

@@ -67,10 +67,10 @@ class Tagger(ServedModel):
             best = tf.math.unsorted_segment_mean(best, entities, count)
         # Pad the spans of each text to the largest number of them.
         strings = words.texts(rows, starts, ends)
-        texts, kinds = ("entities", "types") if self._are_entities else ("words", "tags")
+        texts, tags = ("entities", "types") if self._are_entities else ("words", "tags")
         flat: dict[str, tuple[tf.Tensor, Any]] = {
             texts: (strings, ""),
-            kinds: (tf.gather(tf.constant(self._names), chosen), ""),
+            tags: (tf.gather(tf.constant(self._names), chosen), ""),
             "starts": (starts, 0),
             "ends": (ends, 0),
             "probabilities": (best, 0),

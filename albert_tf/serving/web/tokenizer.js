@@ -36,17 +36,17 @@ function* fields(bytes) {
   };
   while (at < bytes.length) {
     const key = varint();
-    const kind = key & 7;
-    let value = kind === 0 || kind === 2 ? varint() : 0;
-    const size = kind === 1 ? 8 : kind === 5 ? 4 : kind === 2 ? value : 0;
-    if (kind === 2) value = bytes.subarray(at, at + size);
-    if (kind === 5) value = view.getFloat32(at, true);
+    const type = key & 7;
+    let value = type === 0 || type === 2 ? varint() : 0;
+    const size = type === 1 ? 8 : type === 5 ? 4 : type === 2 ? value : 0;
+    if (type === 2) value = bytes.subarray(at, at + size);
+    if (type === 5) value = view.getFloat32(at, true);
     at += size;
     yield [key >>> 3, value];
   }
 }
 
-/** What both kinds of tokenizers share: pieces by id, the special ones, and offsets. */
+/** What both tokenizers share: pieces by id, the special ones, and offsets. */
 class Tokenizer {
   constructor(pieces, special) {
     /** The pieces, by id. */
@@ -80,15 +80,15 @@ class Tokenizer {
   }
 }
 
-/** A SentencePiece model of the kind Unigram, with the release's rules; see sentence_piece.py. */
+/** A SentencePiece model of the type Unigram, with the release's rules; see sentence_piece.py. */
 class SentencePiece extends Tokenizer {
   constructor(bytes, { lower, keepAccents }) {
     const pieces = [];
     const sections = { 2: [], 3: [] }; // The trainer's fields, and the normalizer's.
     for (const [number, value] of fields(bytes)) {
       if (number === 1) {
-        const { 1: text = utf8.encode(""), 2: score = 0, 3: kind = NORMAL } = Object.fromEntries(fields(value));
-        pieces.push({ text: fromUtf8.decode(text), score, kind });
+        const { 1: text = utf8.encode(""), 2: score = 0, 3: type = NORMAL } = Object.fromEntries(fields(value));
+        pieces.push({ text: fromUtf8.decode(text), score, type });
       } else if (number in sections) {
         sections[number].push(...fields(value));
       }
@@ -102,23 +102,23 @@ class SentencePiece extends Tokenizer {
     this.rules = { prefix, trim, mark: marks ? SPACE_MARK : " " };
     this.map = map?.length ? new CharacterMap(map) : null;
 
-    const scores = pieces.filter(({ kind }) => kind === NORMAL).map(({ score }) => score);
+    const scores = pieces.filter(({ type }) => type === NORMAL).map(({ score }) => score);
     const lowest = scores.reduce((a, b) => Math.min(a, b), Infinity);
     const highest = scores.reduce((a, b) => Math.max(a, b), FLOAT_MIN);
-    this.unknown = { id: pieces.findIndex(({ kind }) => kind === UNKNOWN), score: Math.fround(lowest - 10) };
+    this.unknown = { id: pieces.findIndex(({ type }) => type === UNKNOWN), score: Math.fround(lowest - 10) };
     this.known = new Map(); // The pieces that a text may have, and their ids and scores.
     this.longest = 0;
-    pieces.forEach(({ text, score, kind }, id) => {
-      if (kind !== NORMAL && kind !== USER_DEFINED) return;
+    pieces.forEach(({ text, score, type }, id) => {
+      if (type !== NORMAL && type !== USER_DEFINED) return;
       const bonus = Math.fround(utf8.encode(text).length * highest) - 0.1;
-      this.known.set(text, { id, score: kind === USER_DEFINED ? bonus : score });
+      this.known.set(text, { id, score: type === USER_DEFINED ? bonus : score });
       this.longest = Math.max(this.longest, text.length);
     });
-    this.fixed = texts.filter((_, id) => pieces[id].kind === USER_DEFINED);
+    this.fixed = texts.filter((_, id) => pieces[id].type === USER_DEFINED);
     this.fixed.sort((a, b) => b.length - a.length);
     // Spell characters that are unknown: <0x00> to <0xFF>.
     const { 35: byteFallback = 0 } = Object.fromEntries(sections[2]);
-    this.bytes = byteFallback ? texts.filter((_, id) => pieces[id].kind === BYTE) : null;
+    this.bytes = byteFallback ? texts.filter((_, id) => pieces[id].type === BYTE) : null;
   }
 
   normalize(text) {

@@ -50,7 +50,7 @@ export function* characters(text) {
 // --- words, as a tagger takes them -------------------------------------------------------------
 
 const [LETTER, APART, ALONE, MARK] = [0, 1, 2, 3];
-const kindOf = cached((char) => {
+const classOf = cached((char) => {
   if (isSpace(char)) return APART;
   if (CJK.test(char)) return ALONE;
   if (!/[\p{P}\p{S}]/u.test(char)) return LETTER;
@@ -61,26 +61,26 @@ const kindOf = cached((char) => {
 /** Splits a raw text into words: the start and the end of each. See words.py, split_words. */
 export function splitWords(text) {
   const words = [];
-  let stretch = []; // Of letters and marks: the start, the end and the kind of each.
+  let stretch = []; // Of letters and marks: the start, the end and the type of each.
   const endStretch = () => {
     if (stretch.length) words.push(...wordsOfStretch(text, stretch));
     stretch = [];
   };
   for (const [char, start] of characters(text)) {
-    const [kind, end] = [kindOf(char), start + char.length];
-    if (kind === LETTER || kind === MARK) {
-      stretch.push({ start, end, kind });
+    const [type, end] = [classOf(char), start + char.length];
+    if (type === LETTER || type === MARK) {
+      stretch.push({ start, end, type });
       continue;
     }
     endStretch();
-    if (kind === ALONE) words.push([start, end]);
+    if (type === ALONE) words.push([start, end]);
   }
   endStretch();
   return words;
 }
 
 function wordsOfStretch(text, stretch) {
-  const isLetter = (char) => char.kind === LETTER;
+  const isLetter = (char) => char.type === LETTER;
   // A stretch of marks alone is words of one mark each.
   const first = stretch.some(isLetter) ? stretch.findIndex(isLetter) : stretch.length - 1;
   const last = stretch.some(isLetter) ? stretch.findLastIndex(isLetter) : stretch.length - 1;
