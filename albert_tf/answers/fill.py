@@ -56,6 +56,7 @@ class Fill(Kind):
         found: list[int] = []
         for i, part in enumerate(text.split(MASK)):
             ids = tokenizer.encode(part, self.max_seq_length)
+            # Behind [MASK] the first piece has no space, if the vocabulary has it without.
             if i > 0 and ids and not part[0].isspace():
                 (piece,) = tokenizer.convert_ids_to_tokens(ids[:1])
                 bare = piece.removeprefix(SPACE_MARK)
@@ -67,11 +68,13 @@ class Fill(Kind):
 
     def found(self, reading: Reading) -> dict[str, Any]:
         tokenizer, _, (row,), (output,) = reading
+        # The best pieces of each [MASK]; positions behind the row are padding.
         length = len(row["input_ids"])
         is_mask = row["input_ids"] == tokenizer.mask_id
         shares = softmax(output["masked_lm_logits"][:length][is_mask])
         best = np.argsort(-shares, axis=1, kind="stable")[:, : self.top_k]
         pieces = [tokenizer.convert_ids_to_tokens(ids) for ids in best.tolist()]
+        # Vectors of the text, as far as their weights were trained.
         vectors = {"mean": output["sequence_output"][:length].mean(axis=0)}
         if MADE_OF["pooled"] in output:
             vectors["pooled"] = output[MADE_OF["pooled"]]

@@ -92,6 +92,7 @@ def choice_features(
     room = max_seq_length - 3
     context_ids = tokenizer.encode(context, room)
     rows = []
+    # Each ending keeps its last pieces; the context fills the room that it leaves.
     for ending in endings:
         ids = tokenizer.encode(ending)[-longest_ending(max_seq_length, max_qa_length) :]
         rows.append(join_ids(tokenizer, context_ids[: room - len(ids)], ids))
@@ -153,6 +154,7 @@ def run_rows(
     """
     if not rows:
         return
+    # Pad all rows to one length, and run as many together as their positions allow.
     longest = max(row["input_ids"].shape[-1] for row in rows)
     width = min(-(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, max_seq_length)
     size = max(positions_at_once // (width * rows[0]["input_ids"][..., 0].size), 1)

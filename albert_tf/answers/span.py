@@ -182,6 +182,7 @@ class Span(Kind):
             row[name][offset:-1] for name in ("char_starts", "char_ends", "is_max_context")
         )
         for (start, start_score), (end, end_score) in pairs:
+            # Turn positions in the sequence into pieces of this window.
             first, last = start - offset, end - offset
             if not 0 <= first <= last < min(len(starts), first + self.max_answer_length):
                 continue
@@ -194,6 +195,7 @@ class Span(Kind):
     def found(self, reading: Reading) -> dict[str, Any]:
         _, (_, context), rows, outputs = reading
         entries, odds = self.best(context, rows, outputs)
+        # A SavedModel always returns N answers: pad as it does.
         rest = self.n_best_size - len(entries)
         answers = [entry["text"] for entry in entries] + [""] * rest
         shares = [entry["probability"] for entry in entries] + [0.0] * rest

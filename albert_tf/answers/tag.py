@@ -79,6 +79,7 @@ class Tag(Labelled):
         for window in windows([len(ids) for ids in pieces], room):
             row = rows_of.join_ids(tokenizer, [i for number in window for i in pieces[number]])
             row["word_numbers"] = np.zeros_like(row["input_ids"])
+            # Mark the first piece of each word, behind [CLS], by the word's number.
             position = 1
             for number in window:
                 if pieces[number]:

@@ -83,6 +83,7 @@ class Batcher:
                 return (i,)
             return len(rows[i]), int(4 * math.log2(32 + sum(map(len, rows[i]))))
 
+        # Ask in groups of one shape, and put the outputs back into the order of the rows.
         found: dict[int, Any] = {}
         for _, group in itertools.groupby(sorted(range(len(rows)), key=shape), shape):
             places = list(group)

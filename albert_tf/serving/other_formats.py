@@ -142,6 +142,7 @@ def fuse_layer_norms(graph: Any) -> None:
 
     made = {name: node for node in graph.node for name in node.output}
     for i, node in enumerate(graph.node):
+        # The body of a loop is a graph of its own.
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 fuse_layer_norms(attribute.g)
@@ -269,6 +270,7 @@ def _slice_columns(graph: Any) -> None:
             width = part.shape[1]
             if whole.dtype != part.dtype or len(whole) != len(part) or whole.shape[1] <= width:
                 continue
+            # Compare only where the first row has the part's first number.
             begins = np.flatnonzero(whole[0] == part[0, 0])
             found = [i for i in begins if np.array_equal(whole[:, i : i + width], part)]
             if found:

@@ -108,6 +108,7 @@ class Predictor:
                 raise ValueError(f"`inputs` lacks the column {' and '.join(lacking)}")
             inputs = zip(*(inputs[name] for name in self.names), strict=True)
         given = [self._row(each, index) for index, each in enumerate(inputs)]
+        # Batch consecutive inputs of equally many texts. A model of vectors compares pairs.
         found = []
         for fields, group in itertools.groupby(given, key=len):
             rows, is_pair = list(group), self.kind.embeds and fields == 2
@@ -193,7 +194,7 @@ def answer_lines(
                     if fault := predictor.fault(text):
                         raise ValueError(f"{where}:{number}: {fault}")
                     yield text
-        except ValueError as error:
+        except ValueError as error:  # The lines before it are answered first.
             met.append(error)
 
     given = texts()
@@ -247,6 +248,7 @@ def load_exported(path: str | os.PathLike[str]) -> Predictor:
       >>> [sorted(answer["probabilities"]) for answer in predictor(["good film", "a bad one"])]
       [['bad', 'good'], ['bad', 'good']]
     """
+    # A SavedModel is a directory; a file of another format lies in one, or is named itself.
     path = os.fspath(path)
     if files.is_file(os.path.join(path, "saved_model.pb")):
         return _load_saved_model(path)

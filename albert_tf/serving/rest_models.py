@@ -81,6 +81,7 @@ class Models(dict[str, dict[str, Model]]):
                 batcher = Batcher(predictor, settings, metrics.sizes.labels(name).observe)
                 waiting = functools.partial(len, batcher.queue)
                 metrics.queue.labels(name, version).set_function(waiting)
+                # The first answer tells the outputs' names and types.
                 tensors = rest_parsing.tensors(predictor)
                 self[name][version] = Model(name, version, predictor, batcher, *tensors)
 

@@ -65,6 +65,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
         where = f"inputs[{place}]"
         try:
             name, shape, datatype = str(tensor["name"]), tensor["shape"], tensor["datatype"]
+            # A tensor in JSON has `data`; one in binary has the size of its part.
             in_binary = (tensor.get("parameters") or {}).get("binary_data_size")
             size = math.prod(map(operator.index, shape))
             texts = _flat(tensor["data"]) if in_binary is None else _texts(binary[:in_binary])

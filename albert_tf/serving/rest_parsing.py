@@ -33,6 +33,7 @@ def unpacked(body: bytes | bytearray, coding: str, most: int) -> bytes | bytearr
     """Decodes a body by its Content-Encoding, up to `most` bytes of content."""
     if not CODINGS[coding]:
         return body
+    # A small body may unpack to gigabytes: stop at the limit.
     unpacker = zlib.decompressobj(CODINGS[coding])
     try:
         content = unpacker.decompress(body, most)
@@ -46,6 +47,7 @@ def unpacked(body: bytes | bytearray, coding: str, most: int) -> bytes | bytearr
 def read_object(body: bytes | bytearray, *forms: str) -> tuple[dict[str, Any], str]:
     """Returns the JSON object in a body, and the one of `forms` that is a member of it."""
 
+    # Python's parser takes NaN and Infinity, which JSON does not have.
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is no value of JSON")
 
@@ -69,6 +71,7 @@ def read_instances(
     rows: list[list[str]] = []
     for row in a_list(given, where, most):
         place = f"{where}[{len(rows)}]"
+        # A model of one text takes bare texts as well.
         is_bare = len(names) == 1 and not (isinstance(row, dict) and names[0] in row)
         fields = [row] if is_bare else _members(row, names, place)
         if predictor.takes_many:

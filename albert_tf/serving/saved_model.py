@@ -56,6 +56,7 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> None:
         tempfile.TemporaryDirectory() as folder,
         tensorflow_logs.only_warnings(),
     ):
+        # An asset of the module is copied into the SavedModel.
         served.vocabulary_asset = tf.saved_model.Asset(vocabulary.copy(served.vocabulary, folder))
         tf.saved_model.save(served, temporary, signatures=served.signatures())
         served.describe(temporary)

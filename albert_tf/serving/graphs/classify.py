@@ -37,6 +37,7 @@ class Classifier(ServedModel):
         if not kind.windows:
             ids = [self.tokenizer.first(texts[name], most) for name in kind.text_names]
             return self.run(self.builder.pair(*ids) if len(ids) == 2 else self.builder.single(*ids))
+        # Read windows on all texts, and combine the answers for each text.
         windows, of_text = text_windows(self.tokenizer(texts["text"]).ids, most, kind.doc_stride)
         outputs = run_in_parts(self.run, self.builder.single(windows))
         combine = _COMBINED[kind.windows]
@@ -58,6 +59,7 @@ class Classifier(ServedModel):
         answers = {"probabilities": probabilities, "labels": labels}
         if kind.threshold is not None:
             answers["threshold"] = tf.fill([rows], tf.constant(kind.threshold, tf.float32))
+        # Choose labels as answers/classify.py does.
         if kind.multilabel:
             least = THRESHOLD if kind.threshold is None else kind.threshold
             found = tf.ragged.boolean_mask(labels, probabilities >= least)

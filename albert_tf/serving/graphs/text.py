@@ -138,6 +138,7 @@ def cut(
       `<int32>[W]`, the row of each window; `<int32>[W]`, its width; and `<int32>`, the indexes of
       all windows' pieces among the flat values.
     """
+    # Windows begin a step apart, until one reaches the end of its row.
     lengths = tf.cast(ids.row_lengths(), tf.int32)
     step = tf.minimum(room, stride)
     number = 1 + -(-tf.maximum(lengths - room, 0) // step)
@@ -186,6 +187,7 @@ class SequenceBuilder:
     def join(self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor, is_pair: tf.Tensor) -> Features:
         """Makes sequences of ids that fit. Pairs, `is_pair` `<bool>[B]`, have a second [SEP]."""
         rows, is_pair = ids_a.nrows(), tf.cast(is_pair, tf.int64)
+        # Rows are [CLS] a [SEP], and in pairs b [SEP] after that.
         cls, sep = tf.fill([rows, 1], self.cls_id), tf.fill([rows, 1], self.sep_id)
         end = tf.RaggedTensor.from_row_lengths(
             tf.fill([tf.reduce_sum(is_pair)], self.sep_id), is_pair, validate=False
@@ -217,6 +219,7 @@ def parse_examples(serialized: tf.Tensor) -> dict[str, tf.RaggedTensor]:
     spec = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in FEATURES}
     parsed = tf.io.parse_example(serialized, spec)
     lengths = {name: rows.row_lengths() for name, rows in parsed.items()}
+    # Features of different lengths are refused when the graph runs.
     same = [
         tf.debugging.assert_equal(
             lengths[name], lengths["input_ids"], f"{name} and input_ids differ in length"

@@ -198,6 +198,7 @@ class WordPieceGraph(_Graph):
 
     def normalize(self, texts: tf.Tensor) -> Normalized:
         """Applies to `<string>[N]` all normalisation before word splitting."""
+        # Follow each character through both steps to its origin in the raw text.
         cleaned = self._cleaning(texts)
         split = self._splitting(cleaned.texts)
         origins = split.sources.values + of_rows(
@@ -272,6 +273,7 @@ def _pieces(
     text: Normalized, ids: tf.RaggedTensor, starts: tf.RaggedTensor, ends: tf.RaggedTensor
 ) -> Pieces:
     """Maps bytes of the normalised text back to characters of the raw text."""
+    # The first byte of each character, counted through all texts.
     _, offsets = tf.strings.unicode_decode_with_offsets(text.texts, "UTF-8")
     lengths = tf.strings.length(text.texts)
     bases = tf.cumsum(lengths, exclusive=True)
