@@ -23,6 +23,7 @@ from albert_tf.training.length_buckets import evaluation_batches
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from tests import finetune_runs as runs
 from tests import tiny
+from tests.kit.files import refused
 
 pytestmark = pytest.mark.usefixtures("counted")
 
@@ -106,23 +107,23 @@ OWN = {"task": "classify", "labels": ["0", "1"]}
     ("task", "changes", "record", "message"),
     [
         ("mrpc", {"teacher": "nowhere"}, None, "there is no checkpoint nowhere"),
-        ("squad_v1", {}, None, "--teacher applies only to tasks with one class per word, or"),
-        ("sts-b", {}, None, "--teacher applies only to tasks with one class per word, or"),
+        ("squad_v1", {}, None, "--teacher applies only"),
+        ("sts-b", {}, None, "--teacher applies only"),
         # Both tasks have the classes 0 and 1.
-        ("wnli", {}, None, "was trained for mrpc: give a teacher for this task"),
-        ("mnli", {}, None, "was trained for mrpc: give a teacher for this task"),
+        ("wnli", {}, None, "trained for mrpc"),
+        ("mnli", {}, None, "trained for mrpc"),
         # Its head would fit: of several labels, or of tags.
-        ("mrpc", {}, ("multilabel", {**OWN, "multilabel": True}), "trained for multilabel: give"),
-        ("mrpc", {}, ("token_classification", {"task": "tag"}), "trained for token_class.*: give"),
+        ("mrpc", {}, ("multilabel", {**OWN, "multilabel": True}), "trained for multilabel"),
+        ("mrpc", {}, ("token_classification", {"task": "tag"}), "trained for token_classification"),
         # MNLI's two tasks are one: only its classes are others here.
-        ("mnli", {}, ("mismnli", OWN), "the classes 0, 1, but the task has .*: give a teacher for"),
+        ("mnli", {}, ("mismnli", OWN), "the classes 0, 1, but"),
     ],
 )
 def test_what_can_not_be_learned_is_one_line(task, changes, record, message, teacher, tmp_path):
     if record:
         teacher = shutil.copytree(teacher, tmp_path / "other")
         RunRecord({}, {}, task=TaskRecord(*record)).write(str(teacher))
-    with pytest.raises(SystemExit, match=f"^error: .*{message}"):
+    with refused(message):
         runs.main(runs.command(task, tmp_path, do_train=True, **{"teacher": teacher, **changes}))
 
 
@@ -133,7 +134,7 @@ def test_a_teacher_must_have_learned_the_task(teacher, tmp_path):
     weights = named_weights(albert_tf.AlbertForPreTraining(config))
     bundles.write(str(tmp_path), config, {name: np.array(w) for name, w in weights.items()})
     for path, message in ((bare, "has no vocabulary beside it"), (tmp_path, "fine-tune it first")):
-        with pytest.raises(SystemExit, match=f"^error: --teacher .*{message}"):
+        with refused(f"--teacher .*{message}"):
             runs.main(runs.command("mrpc", tmp_path, do_train=True, teacher=path))
 
 

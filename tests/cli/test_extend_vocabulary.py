@@ -13,6 +13,7 @@ from albert_tf.serving.graphs import tokenizer as graph_tokenizer
 from albert_tf.storage import checkpoint
 from albert_tf.text import vocabulary
 from tests import goldens, tiny
+from tests.kit.files import refused
 from tests.tiny import parse, randomise
 
 COUNT = 3
@@ -124,13 +125,13 @@ def test_the_graph_for_export_reads_the_same_pieces(old, new):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"num_pieces": 1000}, r"error: --num_pieces=1000 is too many: .* has \d+ useful pieces "),
-        ({"output_dir": "{old}"}, "error: .* already exists: give a new directory, or an empty"),
-        ({"input_file": "{old}/no.txt"}, "input file .*no.txt does not exist"),
-        ({"input_file": "{old}/empty.txt"}, "error: --input_file: there is no text in "),
-        ({"init_checkpoint": "{old}/none"}, "there is no checkpoint .*/none"),
-        ({"spm_model_file": "{other}"}, "pieces, but the model's vocab_size is "),
-        ({"init_checkpoint": "{chinese}"}, "vocab.txt is a WordPiece vocabulary: pieces can only"),
+        ({"num_pieces": 1000}, "--num_pieces=1000 is too many"),
+        ({"output_dir": "{old}"}, "already exists"),
+        ({"input_file": "{old}/no.txt"}, "no.txt does not exist"),
+        ({"input_file": "{old}/empty.txt"}, "--input_file: there is no text"),
+        ({"init_checkpoint": "{old}/none"}, "no checkpoint .*/none"),
+        ({"spm_model_file": "{other}"}, "vocab_size"),
+        ({"init_checkpoint": "{chinese}"}, "vocab.txt is a WordPiece vocabulary"),
     ],
 )  # fmt: skip
 def test_wrong_flags_end_in_one_line(old, text, tmp_path, change, message):
@@ -142,13 +143,7 @@ def test_wrong_flags_end_in_one_line(old, text, tmp_path, change, message):
     other = tmp_path / "other.model"
     other.write_bytes((old / "spm.model").read_bytes() + b"\x0a\x07\x0a\x05extra")
     given = {"init_checkpoint": old, "input_file": text, "num_pieces": COUNT}
-    given["output_dir"] = tmp_path / "out"
-    change = {
-        name: value.format(old=old, other=other, chinese=chinese)
-        if isinstance(value, str)
-        else value
-        for name, value in change.items()
-    }
-    with pytest.raises(SystemExit, match=message):
-        run(**{**given, **change})
-    assert not (tmp_path / "out").exists()
+    given |= {"output_dir": tmp_path / "out", **change}
+    paths = {"old": old, "other": other, "chinese": chinese}
+    with refused(message, old, tmp_path):
+        run(**{name: str(value).format(**paths) for name, value in given.items()})

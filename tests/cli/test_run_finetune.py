@@ -25,7 +25,8 @@ from albert_tf.training.evaluation import Trial
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import Trainer
 from tests import finetune_runs as runs
-from tests import tiny, tolerances
+from tests import pretraining_runs, tiny, tolerances
+from tests.kit.files import refused
 
 # --- GLUE -----------------------------------------------------------------------------------
 
@@ -81,14 +82,14 @@ def test_a_finished_run_says_that_its_export_is_there(mrpc, exported, caplog):
     out, directory = exported / "out", exported / "exported"
     changes = {"do_train": True, "do_eval": True, "export_dir": directory}
     command = [*runs.command("mrpc", mrpc, **changes), f"--output_dir={out}"]
-    before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
+    before = (directory / "saved_model.pb").stat().st_mtime_ns
     with caplog.at_level("INFO", logger="absl"):
         runs.main(command)
     assert f"{directory} already contains an export, which is kept" in caplog.text
     for other in ("--train_step=5", f"--export_dir={mrpc}"):
-        with pytest.raises(SystemExit, match="already exists: give a new"):
+        with refused("already exists", directory):
             runs.main([*command, other])
-    assert {path: path.stat().st_mtime_ns for path in directory.rglob("*")} == before
+    assert (directory / "saved_model.pb").stat().st_mtime_ns == before
 
 
 def test_a_run_that_was_stopped_neither_predicts_nor_exports(mrpc, tmp_path, monkeypatch):
@@ -112,9 +113,8 @@ def test_outputs_that_are_not_finite_are_no_predictions(mrpc, tmp_path, name):
         checkpoint.write(str(out / name), values)
     before = {path: path.read_bytes() for path in out.glob("*[!0-9].t*")}
     parts = {"do_eval": name.endswith("6"), "do_predict": name.endswith("best")}
-    with pytest.raises(SystemExit, match=f"^error: the outputs of {out}/{name} are NaN") as caught:
+    with refused(f"^error: the outputs of {out}/{name} are NaN"):
         runs.main(runs.command("mrpc", tmp_path, **parts))
-    assert "\n" not in caught.value.code
     assert {path: path.read_bytes() for path in out.glob("*[!0-9].t*")} == before
 
 
@@ -142,11 +142,7 @@ def test_a_killed_run_goes_on_to_the_bit(mrpc, tmp_path, monkeypatch):
     assert (tmp_path / "out/eval_results.txt").read_text() == (
         mrpc / "out/eval_results.txt"
     ).read_text().replace(str(mrpc), str(tmp_path))
-    whole = checkpoint.read(str(mrpc / "out/model.ckpt-4"))
-    mine = checkpoint.read(f"{out}/model.ckpt-4")
-    assert mine.keys() == whole.keys()
-    for name, value in whole.items():
-        np.testing.assert_array_equal(mine[name], value, err_msg=name)
+    pretraining_runs.assert_same_bits(f"{out}/model.ckpt-4", mrpc / "out/model.ckpt-4")
 
 
 @pytest.mark.usefixtures("counted")
@@ -155,26 +151,16 @@ def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
 
     The config is found beside the weights.
     """
-    for name, rows in {
-        "train": "text,label\na,pos\nb,neg\nc,odd\n",
-        "test": "text\nd\ne\n",
-    }.items():
-        (tmp_path / f"{name}.csv").write_text(rows)
-    command = runs.command(
-        "classification",
-        tmp_path,
-        data_dir=None,
-        train_file=tmp_path / "train.csv",
-        predict_file=tmp_path / "test.csv",
-        train_step=1,
-        from_scratch=None,
-        init_checkpoint=mrpc / "out",
-        albert_config_file=None,
-    )
+    train, test = tmp_path / "train.csv", tmp_path / "test.csv"
+    train.write_text("text,label\na,pos\nb,neg\nc,odd\n")
+    test.write_text("text\nd\ne\n")
+    changes = {"data_dir": None, "train_file": train, "predict_file": test, "train_step": 1}
+    changes |= {"from_scratch": None, "init_checkpoint": mrpc / "out", "albert_config_file": None}
+    command = runs.command("classification", tmp_path, **changes)
     runs.main([*command, "--do_train"])
     assert "has the head of another task (output_weights [2, 6], output_bias [2])" in caplog.text
     # Classes keep their ids when the run goes on with another file, whose labels must be known.
-    (tmp_path / "train.csv").write_text("text,label\na,pos\nb,odd\nc,odd\n")
+    train.write_text("text,label\na,pos\nb,odd\nc,odd\n")
     runs.main([*command, "--do_train", "--do_predict", "--train_step=2"])
     assert labels_file.read(str(tmp_path / "out")) == ("neg", "odd", "pos")
     lines = (tmp_path / "out/predictions.tsv").read_text().splitlines()[1:]
@@ -182,8 +168,8 @@ def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
     assert ids == ("2", "3") and set(labels) <= {"neg", "odd", "pos"}
     assert np.loadtxt(tmp_path / "out/test_results.tsv").shape == (2, 3)
     assert not (tmp_path / "out/eval_results.txt").exists()
-    (tmp_path / "train.csv").write_text("text,label\na,pos\nb,good\nc,odd\n")
-    with pytest.raises(SystemExit, match="train.csv:3: label 'good' is not one of .*neg, odd, pos"):
+    train.write_text("text,label\na,pos\nb,good\nc,odd\n")
+    with refused("train.csv:3: label 'good' .*neg, odd, pos"):
         runs.main([*command, "--do_train", "--train_step=3"])
 
 
@@ -198,12 +184,12 @@ def test_shared_layers_are_applied_as_often_as_one_says(mrpc, tmp_path):
     runs.main(runs.command("mrpc", tmp_path, **changes, train_step=3))
     runs.main(runs.command("mrpc", tmp_path, **start, do_train=True))
     assert checkpoint.latest(str(tmp_path / "out")).endswith("-4")
-    with pytest.raises(SystemExit, match="another model .num_hidden_layers 3 before, 2 now"):
+    with refused("num_hidden_layers 3 before, 2 now"):
         runs.main(runs.command("mrpc", tmp_path, **{**changes, "num_hidden_layers": 2}))
     # A config that says so is taken for a mistake.
     shallow = runs.write_config(tmp_path, num_hidden_layers=2)
     changes = {**start, "albert_config_file": shallow, "output_dir": tmp_path / "other"}
-    with pytest.raises(SystemExit, match="num_hidden_layers 1 there, 2 here"):
+    with refused("num_hidden_layers 1 there, 2 here"):
         runs.main(runs.command("mrpc", tmp_path, **changes, do_train=True))
 
 
@@ -271,14 +257,13 @@ def test_an_ensemble_averages_probabilities_and_takes_the_classes_of_its_runs(tm
     assert np.loadtxt(tmp_path / "out/test_results.tsv").tolist() == [0.3125, 0.6875]
     # The same line of another table; nothing; other classes.
     store("b", "e", 0.5, 0.5)
-    with pytest.raises(SystemExit, match="/b/test_probabilities.json has other examples"):
+    with refused("/b/test_probabilities.json has other examples"):
         runs.main(command)
     (tmp_path / "b/test_probabilities.json").unlink()
-    with pytest.raises(SystemExit, match="error: .*/b/test_probabilities.json does not exist"):
+    with refused("/b/test_probabilities.json does not exist"):
         runs.main(command)
     labels_file.write(str(tmp_path / "b"), ("pos", "neg"))
-    different = "/a and .*/b contain runs with different classes .neg, pos; pos, "
-    with pytest.raises(SystemExit, match=different):
+    with refused("/a and .*/b .* classes .neg, pos; pos, "):
         runs.main(command)
 
 
@@ -298,7 +283,5 @@ def test_fine_tuned_weights_of_squad_v1_predict_without_training(tmp_path):
     runs.check_answers(tmp_path / "out", "v1")
     assert "exact_match = " in (tmp_path / "out/test_scores.txt").read_text()
     command = runs.command("squad_v2", tmp_path, from_scratch=None, init_checkpoint=weights)
-    made = set((tmp_path / "features").iterdir())
-    with pytest.raises(SystemExit, match="error: .*is not fine-tuned for this task .it lacks"):
+    with refused("not fine-tuned for this task", tmp_path / "features"):
         runs.main([*command, "--do_predict", "--do_eval=false"])
-    assert set((tmp_path / "features").iterdir()) == made, "it is found before features are made"

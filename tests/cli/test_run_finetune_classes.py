@@ -16,6 +16,7 @@ from albert_tf.storage import checkpoint
 from albert_tf.tasks.glue import GLUE_TASKS, read_glue
 from tests import finetune_runs as runs
 from tests import tiny, tolerances
+from tests.kit.files import refused
 from tests.tiny import randomise
 
 CLASSES = GLUE_TASKS["mnli"].labels
@@ -126,11 +127,7 @@ def test_a_student_learns_from_its_teachers_best_whatever_the_order_of_its_class
 def test_other_classes_are_one_line_without_training(step, tmp_path):
     weights = write(tmp_path / "weights", OTHERS)
     value = tmp_path / "exported" if step == "export_dir" else True
-    message = (
-        f"^error: {weights} has the classes {', '.join(OTHERS)}, but the task has "
-        f"{', '.join(CLASSES)}: train first .--do_train.; or, .*put a labels.jsonl with [^\n]*$"
-    )
-    with pytest.raises(SystemExit, match=message):
+    with refused(f"{', '.join(OTHERS)}, .*{', '.join(CLASSES)}: .*--do_train.*labels.jsonl"):
         runs.main(command("mnli", tmp_path, weights, **{step: value}))
 
 
@@ -202,15 +199,15 @@ def test_a_head_that_means_something_else_is_one_line(trained, tmp_path):
     kind = "" if trained == "token_classification" else MULTI_LABEL
     tiny.fine_tuned(trained, kind).write(str(there / "out"))
     files = write_files("classification", tmp_path) | {"do_predict": True}
-    message = f"^error: .*there/out.* was trained for another task .{trained}.* before, classif"
-    with pytest.raises(SystemExit, match=message):
+    message = f"there/out.* was trained for another task .{trained}.* before, classif"
+    with refused(message):
         runs.main(runs.command("classification", there, **files, from_scratch=None))
-    with pytest.raises(SystemExit, match=message):
+    with refused(message):
         runs.main(command("classification", tmp_path, there / "out", **files))
 
 
 def test_classes_that_nothing_names_are_asked_for(tmp_path):
     weights = write(tmp_path / "weights", ())
     files = write_files("classification", tmp_path)
-    with pytest.raises(SystemExit, match="out/labels.jsonl does not exist: it lists the labels"):
+    with refused("out/labels.jsonl does not exist"):
         runs.main(command("classification", tmp_path, weights, **files, do_predict=True))

@@ -1,5 +1,6 @@
 """run_finetune.py on questions of one's own: what it reads, which model, which null threshold."""
 
+import contextlib
 import json
 import pathlib
 
@@ -15,6 +16,7 @@ from albert_tf.storage import checkpoint, eval_results
 from albert_tf.tasks.squad_text import read_squad
 from tests import finetune_runs as runs
 from tests import tolerances
+from tests.kit.files import refused
 from tests.served_tasks import in_tensorflow
 
 
@@ -65,19 +67,19 @@ GOOD = {"id": 1, "question": "Who?", "context": "A cat.", "answers": CAT}
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"id": None}, "t.jsonl:2: expected an object whose 'id' is a string or an integer"),
+        ({"id": None}, "t.jsonl:2: .*'id'"),
         ({"id": 1}, "t.jsonl: question 1 occurs twice"),
-        ({"question": 5}, "question 2: expected an object whose 'question' is a string, got 5"),
-        ({"context": None}, "t.jsonl:2: expected an object whose 'context' is a string, got not"),
-        ({"answers": ["cat"]}, "t.jsonl:2: expected an object whose 'text' is a list, got"),
+        ({"question": 5}, "question 2: .*'question' is a string, got 5"),
+        ({"context": None}, "t.jsonl:2: .*'context' is a string"),
+        ({"answers": ["cat"]}, "t.jsonl:2: .*'text' is a list"),
         ({"answers": {"text": ["a"], "answer_start": []}}, ":2: expected as many answer_start as"),
         ({"answers": {"text": ["a"], "answer_start": ["2"]}}, "'answer_start' is an integer"),
-        ({"answers": {"text": ["cat"], "answer_start": [4]}}, "the answer 'cat' at character 4 is"),
+        ({"answers": {"text": ["cat"], "answer_start": [4]}}, "'cat' at character 4"),
     ],
 )
 def test_bad_questions_are_named(tmp_path, change, message):
     path = write_lines(tmp_path / "t.jsonl", [GOOD, {**GOOD, "id": 2, **change}])
-    with pytest.raises(ValueError, match=message):
+    with refused(message, exception=ValueError):
         read_squad(path)
 
 
@@ -95,11 +97,8 @@ def test_all_questions_have_answers_or_none(tmp_path, changes, message):
     plain = {"question": "Who?", "context": "A cat."}
     rows = [{"id": i, **plain, **change} for i, change in enumerate(changes)]
     path = write_lines(tmp_path / "t.jsonl", rows)
-    if message is None:
+    with refused(message, exception=ValueError) if message else contextlib.nullcontext():
         assert len(read_squad(path)) == len(rows)
-    else:
-        with pytest.raises(ValueError, match=message):
-            read_squad(path)
 
 
 def test_a_linear_head_learns_that_there_is_no_answer_and_goes_to_hugging_face_and_back(
@@ -192,7 +191,7 @@ def test_the_model_ranks_more_positions_than_short_questions_have(tmp_path):
     changes = {**files, "predict_file": files["train_file"], "train_step": 1, "train_batch_size": 2}
     command = runs.command("question_answering", tmp_path, **{**runs.SQUAD, **changes})
     more = ["--allow_no_answer", "--static_lengths=6", "--start_n_top=20", "--end_n_top=20"]
-    with pytest.raises(SystemExit, match="has no answer, but this task needs .*--allow_no_answer$"):
+    with refused("has no answer, .*--allow_no_answer$"):
         runs.main([*command, "--do_train"])
     runs.main([*command, "--do_train", "--do_predict", *more])
     assert list(json.loads((tmp_path / "out/null_odds.json").read_text())) == ["0", "1"]

@@ -20,6 +20,7 @@ from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import Trainer
 from tests import finetune_runs as runs
 from tests import tiny, tolerances
+from tests.kit.files import refused
 
 TEXTS = ("the cat sat on the mat", "a dog", "no text is like another", "the end of it, at last")
 
@@ -140,7 +141,7 @@ def test_the_chief_says_whether_a_run_is_over(tmp_path, monkeypatch, caplog):
 def test_bad_flags_of_training_are_named(tmp_path, task, changes, message):
     labels = ("1", "2", "1", "1") if task == "regression" else ("a", "b", "a", "a")
     files = {**write_table(tmp_path, labels), "do_train": True}
-    with pytest.raises(SystemExit, match=f"^error: .*{message}"):
+    with refused(message):
         runs.main(runs.command(task, tmp_path, **files, **changes))
 
 

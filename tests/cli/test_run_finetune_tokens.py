@@ -18,6 +18,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 from albert_tf.conversion import labels as labels_file
 from albert_tf.training.evaluation import Trial
 from tests import finetune_runs as runs
+from tests.kit.files import refused
 
 CLASSES = ("O", "B-LOC", "B-PER", "I-LOC", "I-PER")
 SENTENCES = (
@@ -139,9 +140,8 @@ def test_an_ensemble_averages_and_scores_a_labelled_file(trained, tmp_path):
 def test_bad_input_ends_before_training(sentences, message, tmp_path):
     write(tmp_path / "train.conll")
     write(tmp_path / "dev.conll", sentences)
-    with pytest.raises(SystemExit, match=f"^error: .*{message}"):
+    with refused(message, tmp_path / "out"):
         runs.main(command(tmp_path, do_train=True, do_eval=True))
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.fixture
@@ -156,9 +156,8 @@ def without_seqeval(monkeypatch):
 def test_without_seqeval_a_run_that_would_need_it_does_not_begin(tmp_path, without_seqeval):
     write(tmp_path / "train.conll")
     write(tmp_path / "dev.conll")
-    with pytest.raises(SystemExit, match="^error: the package 'seqeval', which scores entities,"):
+    with refused("the package 'seqeval'", tmp_path / "out"):
         runs.main(command(tmp_path, do_train=True, do_eval=True))
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.usefixtures("counted")

@@ -26,6 +26,7 @@ from albert_tf.training import optimizers, trainer
 from albert_tf.training.progress import four_digits
 from tests import passed_on, tiny, tolerances
 from tests import pretraining_runs as runs
+from tests.kit.files import contents, refused
 
 RATES = {"examples_per_second", "tokens_per_second"}
 SCALARS = RATES | {"loss", "masked_lm_loss", "sentence_order_loss", "learning_rate", "grad_norm"}
@@ -224,13 +225,15 @@ def test_weights_are_evaluated_once(folder, copy, waits_for_nothing, caplog, hel
     """As when they were evaluated during training, but for a head that they lack."""
     expected = eval_results.read_last(copy)
     weights = copy
-    if held == "the run":
+    if held == "the run" and given == "output_dir":
         (copy / "run.json").unlink()  # As of another program: no more will come.
-    else:
+    elif held != "the run":
         weights = copy.parent / held
         drop = ["cls/seq_relationship/", "bert/pooler/"] if held == "huggingface" else []
         convert(str(copy), held, str(weights), drop=drop)
     none = dict.fromkeys(["output_dir", "albert_config_file", "num_train_steps"])
+    if held == "the run" and given == "init_checkpoint":
+        none["max_seq_length"] = None  # It is its run's.
     training = {} if given == "init_checkpoint" else {"do_train": False}
     with caplog.at_level("INFO", logger="absl"):
         runs.main(runs.command(folder, **{**none, **training, given: weights}, do_eval=True))
@@ -247,18 +250,10 @@ def test_weights_are_evaluated_once(folder, copy, waits_for_nothing, caplog, hel
     assert ("sentence_order" in caplog.text) == (held != "huggingface")
 
 
-def test_weights_are_evaluated_with_the_settings_of_their_run(folder, copy, caplog):
-    none = dict.fromkeys(["output_dir", "albert_config_file", "max_seq_length", "num_train_steps"])
-    with caplog.at_level("INFO", logger="absl"):
-        runs.main(runs.command(folder, **none, init_checkpoint=copy, do_eval=True))
-    loss = four_digits(eval_results.read_last(copy)["masked_lm_loss"])
-    assert f"masked_lm_loss {loss}" in caplog.text
-
-
 def test_weights_without_a_masked_lm_head_are_not_evaluated(folder, copy):
     convert(str(copy), "tf1", str(copy.parent / "bare"), drop=["cls/"])
     changes = {"output_dir": None, "init_checkpoint": copy.parent / "bare", "do_eval": True}
-    with pytest.raises(SystemExit, match="^error: .*bare can't be evaluated: it lacks cls/predic"):
+    with refused("bare can't be evaluated: it lacks cls/predictions"):
         runs.main(runs.command(folder, **changes))
 
 
@@ -282,11 +277,8 @@ def test_relative_moved_with_a_slash_and_other_dropout(folder, copy, monkeypatch
     assert state.all_model_checkpoint_paths == [f"copy/model.ckpt-{i}" for i in (2, 3, 4)]
     values = runs.tensors(copy / "model.ckpt-4")
     assert values["global_step"] == 4
-    lines = (copy / "eval_results.txt").read_text().splitlines()
-    assert [line for line in lines if "global_step" in line] == [
-        "global_step = 3",
-        "global_step = 4",
-    ]
+    results = (copy / "eval_results.txt").read_text()
+    assert re.findall("global_step = (.*)", results) == ["3", "4"]
 
 
 def test_a_branch_decays_beside_a_stable_run(folder, tmp_path, counted):
@@ -296,14 +288,11 @@ def test_a_branch_decays_beside_a_stable_run(folder, tmp_path, counted):
     """
     stable, branch, whole = (tmp_path / name for name in ("stable", "branch", "whole"))
     own = {"save_checkpoints_steps": 2, "keep_checkpoint_max": 0, "adam_beta2": 0.9}
-    runs.main(
-        runs.command(folder, output_dir=stable, num_train_steps=4, schedule="constant", **own)
-    )
-    runs.main(
-        runs.command(
-            folder, output_dir=whole, num_train_steps=5, schedule="wsd", decay_steps=3, **own
-        )
-    )
+    for out, steps in (
+        (stable, {"num_train_steps": 4, "schedule": "constant"}),
+        (whole, {"num_train_steps": 5, "schedule": "wsd", "decay_steps": 3}),
+    ):
+        runs.main(runs.command(folder, output_dir=out, **steps, **own))
     before = contents(stable)
     none = ("albert_config_file", "max_seq_length", "max_predictions_per_seq", "train_batch_size")
     none += ("learning_rate", "num_warmup_steps", "iterations_per_loop")
@@ -314,7 +303,7 @@ def test_a_branch_decays_beside_a_stable_run(folder, tmp_path, counted):
     assert list(runs.scalars(branch)) == [3, 4, 5]
     runs.assert_same_bits(branch / "model.ckpt-5", whole / "model.ckpt-5")
 
-    with pytest.raises(SystemExit, match="^error: --output_dir .*stable contains another run than"):
+    with refused("--output_dir .*stable contains another run", stable):
         runs.main(runs.command(folder, **{**flags, "output_dir": stable}))
     shutil.rmtree(stable)
     for path in branch.glob("model.ckpt-5*"):
@@ -322,7 +311,7 @@ def test_a_branch_decays_beside_a_stable_run(folder, tmp_path, counted):
     runs.main(runs.command(folder, **{**flags, "do_eval": True}))
     runs.assert_same_bits(branch / "model.ckpt-5", whole / "model.ckpt-5")
     assert eval_results.read_last(branch)["global_step"] == 5
-    with pytest.raises(SystemExit, match="^error: there is no checkpoint .*stable/model.ckpt-2: "):
+    with refused("no checkpoint .*stable/model.ckpt-2"):
         runs.main(runs.command(folder, **{**flags, "output_dir": tmp_path / "new"}))
 
 
@@ -388,10 +377,8 @@ def test_a_branch_has_its_runs_depth_but_a_new_run_may_have_another(folder, trai
 def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew(folder, copy):
     for path in copy.glob("model.ckpt-*.index"):
         path.unlink()
-    before = contents(copy)
-    with pytest.raises(SystemExit, match="lists model.ckpt-2, model.ckpt-3, of which none is the"):
+    with refused("lists model.ckpt-2, model.ckpt-3, of which none", copy):
         runs.main(runs.command(folder, output_dir=copy))
-    assert contents(copy) == before
 
 
 def test_a_fresh_run_forgets_the_best_of_another(folder, trained, copy):
@@ -413,9 +400,8 @@ def test_a_loss_that_is_not_finite_after_a_resume(folder, copy):
     """The update of step 4 takes the weights to 1e30; what was there stays as it was."""
     before = {path.name: path.read_bytes() for path in copy.glob("*ckpt*")}
     changes = {"num_train_steps": 9, "learning_rate": 1e30, "save_checkpoints_steps": 100}
-    command = runs.command(folder, output_dir=copy, **changes)
-    with pytest.raises(SystemExit, match="^error: .*step 5 is not finite .* after step 3; lower"):
-        runs.main(command)
+    with refused("step 5 is not finite .* after step 3"):
+        runs.main(runs.command(folder, output_dir=copy, **changes))
     assert {path.name: path.read_bytes() for path in copy.glob("*ckpt*")} == before
     assert tf.train.latest_checkpoint(str(copy)).endswith("model.ckpt-3")
 
@@ -430,15 +416,10 @@ def test_an_evaluation_of_what_is_not_finite_is_one_line(folder, copy, tmp_path,
     values["bert/embeddings/LayerNorm/gamma"][:] = 3e38
     checkpoint.save(str(copy if evaluated == "run" else tmp_path), 9, values, 1)
     before = (copy / "eval_results.txt").read_text()
-    with pytest.raises(SystemExit, match="^error: the outputs of .*model.ckpt-9 are NaN") as caught:
+    with refused("the outputs of .*model.ckpt-9 are NaN"):
         runs.main(runs.command(folder, **given, do_train=False, do_eval=True))
-    assert "\n" not in caught.value.code
     assert (copy / "eval_results.txt").read_text() == before
     assert not (tmp_path / "out/eval_results.txt").exists()
-
-
-def contents(directory: pathlib.Path) -> dict[pathlib.Path, bytes]:
-    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize(
@@ -446,10 +427,7 @@ def contents(directory: pathlib.Path) -> dict[pathlib.Path, bytes]:
 )
 def test_another_config_in_output_dir_changes_nothing(folder, copy, tmp_path, change):
     """More layers would fit the weights of fewer."""
-    before = contents(copy)
-    runs.write_config(tmp_path / "other.json", **change)
-    config = tmp_path / "other.json"
+    config = runs.write_config(tmp_path / "other.json", **change)
     *_, name = change
-    with pytest.raises(SystemExit, match=f"^error: .* another model .{name} .* before"):
+    with refused(f"another model .{name} .* before", copy):
         runs.main(runs.command(folder, output_dir=copy, albert_config_file=config))
-    assert contents(copy) == before

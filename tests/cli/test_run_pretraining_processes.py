@@ -5,6 +5,7 @@ Can't see: several GPUs, several machines, a machine that loses power.
 
 import os
 import pathlib
+import re
 import signal
 
 import numpy as np
@@ -16,20 +17,25 @@ from albert_tf.records.spec import pretraining_spec
 from albert_tf.storage import checkpoint
 from tests import pretraining_runs as runs
 from tests import two_workers
+from tests.museum import Museum, exhibit
 
 KILLED = -signal.SIGKILL
 REPORT = "albert_tf.training.progress.ProgressLog.report"
 LISTING = "albert_tf.storage.checkpoint.write_list"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> pathlib.Path:
-    """Two files of records, fewer than six batches of 12, and a config of one layer."""
-    folder = tmp_path_factory.mktemp("pretraining")
+@exhibit
+def beside_replicas(folder: pathlib.Path, museum: Museum) -> None:
+    """Two files of records, fewer than six batches of 12; ten updates and an evaluation, in one."""
     runs.write_records(folder / "a.tfrecord", runs.examples(41, seed=1))
     runs.write_records(folder / "b.tfrecord", runs.examples(29, seed=2))
     runs.write_config(folder / "albert_config.json", num_hidden_layers=1)
-    return folder
+    runs.main(runs.command(folder, output_dir=folder / "one", do_eval=True))
+
+
+@pytest.fixture(scope="module")
+def folder(museum) -> pathlib.Path:
+    return museum("beside_replicas")
 
 
 # --- replicas and workers -------------------------------------------------------------------
@@ -48,34 +54,35 @@ def test_replicas_share_the_masked_pieces_unevenly(folder):
     assert np.max(np.abs(shares[:, 0] - shares[:, 1])) >= 5
 
 
-def start_workers(flags: list[str], folder: pathlib.Path) -> list[runs.Run]:
-    return [
-        runs.start(flags, folder / f"worker{i}.log", env=environment)
-        for i, environment in enumerate(two_workers.environments())
-    ]
-
-
-def test_replicas_and_workers_change_nothing(folder, tmp_path):
-    """Ten updates and an evaluation: on one replica, on two with all that splits, two workers."""
-
-    def flags(name: str, **changes) -> list[str]:
-        return runs.command(folder, output_dir=tmp_path / name, do_eval=True, **changes)
-
-    parts = {"gradient_accumulation_steps": 3, "jit_compile": True, "recompute": True}
-    two = runs.start(flags("two", **parts), tmp_path / "two.log", cpus=2)
-    workers = start_workers(flags("workers", save_checkpoints_steps=3), tmp_path)
-    runs.main(flags("one"))
-    for run in (two, *workers):
-        assert run.wait() == 0, run.log
-    assert "MirroredStrategy with 2 replica(s)" in two.log
-    assert "CollectiveAllReduceStrategy with 2 replica(s)" in workers[1].log
-    assert "saved" in workers[0].log and "saved" not in workers[1].log
-
-    for name in ("two", "workers"):
-        stats = runs.assert_same_run(tmp_path / name, tmp_path / "one")
-        runs.assert_close(tmp_path / name / "model.ckpt-10", tmp_path / "one/model.ckpt-10")
+def assert_same_as_one(folder: pathlib.Path, out: pathlib.Path) -> None:
+    stats = runs.assert_same_run(out, folder / "one")
+    runs.assert_close(out / "model.ckpt-10", folder / "one/model.ckpt-10")
     assert list(stats) == list(range(1, 11))
     assert stats[10]["loss"] < stats[1]["loss"] - 0.1
+
+
+def test_two_replicas_change_nothing(folder, tmp_path):
+    """With all that splits a batch or recomputes."""
+    parts = {"gradient_accumulation_steps": 3, "jit_compile": True, "recompute": True}
+    flags = runs.command(folder, output_dir=tmp_path / "out", do_eval=True, **parts)
+    run = runs.start(flags, tmp_path / "log", cpus=2)
+    assert run.wait() == 0, run.log
+    assert "MirroredStrategy with 2 replica(s)" in run.log
+    assert_same_as_one(folder, tmp_path / "out")
+
+
+def test_two_workers_change_nothing(folder, tmp_path):
+    out = tmp_path / "out"
+    flags = runs.command(folder, output_dir=out, do_eval=True, save_checkpoints_steps=3)
+    workers = [
+        runs.start(flags, tmp_path / f"worker{i}.log", env=environment)
+        for i, environment in enumerate(two_workers.environments())
+    ]
+    for run in workers:
+        assert run.wait() == 0, run.log
+    assert "CollectiveAllReduceStrategy with 2 replica(s)" in workers[1].log
+    assert "saved" in workers[0].log and "saved" not in workers[1].log
+    assert_same_as_one(folder, out)
 
 
 # --- a run that nothing stops, and an evaluation beside it ----------------------------------
@@ -95,11 +102,12 @@ def start(flags: list[str], log: pathlib.Path, **how) -> runs.Run:
     return runs.start(flags, log, main=runs.main_of_counted_steps, **how)
 
 
-@pytest.fixture(scope="module")
-def straight(folder) -> pathlib.Path:
+@exhibit
+def evaluated_beside(folder: pathlib.Path, museum: Museum) -> None:
     """One step at a time; another process evaluates the first checkpoint before the second."""
     out = folder / "straight"
-    flags = flags_of(folder, out, iterations_per_loop=1, keep_checkpoint_max=1)
+    records = museum("beside_replicas")
+    flags = flags_of(records, out, iterations_per_loop=1, keep_checkpoint_max=1)
     evaluating = runs.start([*flags, "--do_train=false", "--do_eval"], folder / "eval.log")
     evaluating.wait_until(lambda: "waiting for the first checkpoint" in evaluating.log)
     training = start(flags, folder / "train.log", hold=(REPORT, 8))
@@ -107,25 +115,23 @@ def straight(folder) -> pathlib.Path:
     training.release()
     for run in (training, evaluating):
         assert run.wait() == 0, run.log
-    return out
+
+
+@pytest.fixture(scope="module")
+def straight(museum) -> pathlib.Path:
+    return museum("evaluated_beside") / "straight"
 
 
 def test_evaluation_follows_a_training_run(straight):
-    lines = (straight / "eval_results.txt").read_text().splitlines()
-    assert [line for line in lines if line.startswith("global_step")] == [
-        "global_step = 4",
-        "global_step = 12",
-    ]
-    assert lines[7:10] == [
+    results = (straight / "eval_results.txt").read_text()
+    assert re.findall("^global_step = (.*)", results, re.MULTILINE) == ["4", "12"]
+    assert results.splitlines()[7:10] == [
         f"saved {straight}/model.ckpt-4.{end} to {straight}/model.ckpt-best.{end}"
         for end in ("meta", "data-00000-of-00001", "index")
     ]
     best = runs.tensors(straight / "model.ckpt-best")
     assert best["global_step"] in (4, 12)
-    assert sorted(path.name for path in straight.glob("*.index")) == [
-        "model.ckpt-12.index",
-        "model.ckpt-best.index",
-    ]
+    assert {path.stem for path in straight.glob("*.index")} == {"model.ckpt-12", "model.ckpt-best"}
 
 
 # --- kills ----------------------------------------------------------------------------------
