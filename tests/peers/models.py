@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 import albert_tf
-from tests import tiny
+from tests import tiny, tolerances
 
 # Distinct primes, so that no axis can pass for another.
 _BASE = albert_tf.AlbertConfig(
@@ -43,6 +43,11 @@ def inputs(config: albert_tf.AlbertConfig) -> dict[str, np.ndarray]:
         "segment_ids": rng.integers(0, config.type_vocab_size, shape).astype(np.int32),
         "masked_lm_positions": np.tile(np.arange(13, dtype=np.int32), (2, 1)),
     }
+
+
+def assert_close(actual, expected, name) -> None:
+    values, limit = map(np.asarray, (actual, expected)), tolerances.PEER_OUTPUT
+    np.testing.assert_allclose(*values, rtol=0, atol=limit, err_msg=name)
 
 
 def assert_same_weights(actual, expected) -> None:

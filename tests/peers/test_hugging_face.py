@@ -28,6 +28,7 @@ from tests import finetune_runs, goldens, tolerances
 from tests.cli.test_run_finetune_tokens import write
 from tests.inspection.test_similarity import expected_of, rows_of
 from tests.peers import models
+from tests.peers.models import assert_close
 from tests.text.test_keep_accents import TEXTS, decomposed, train_keeping
 from tests.tiny import parse, randomise
 
@@ -51,37 +52,18 @@ def their_features(features) -> dict:
     }
 
 
-def save(
-    hugging_face, config, folder, architecture="AlbertForPreTraining", shard_size="1GB", **changes
-):
-    hugging_face(
-        "save",
-        architecture=architecture,
-        config={**their_config(config), **changes},
-        directory=folder,
-        seed=3,
-        shard_size=shard_size,
-    )
+def save(hugging_face, config, folder, name="AlbertForPreTraining", size="1GB", **changes):
+    given = {"config": {**their_config(config), **changes}, "directory": folder, "seed": 3}
+    hugging_face("save", architecture=name, shard_size=size, **given)
 
 
 def run(hugging_face, architecture, directory, features, tmp_path):
     np.savez(tmp_path / "inputs.npz", **their_features(features))
-    info = hugging_face(
-        "run",
-        architecture=architecture,
-        directory=directory,
-        inputs=tmp_path / "inputs.npz",
-        outputs=tmp_path / "outputs.npz",
-    )
+    files = {f"{name}puts": tmp_path / f"{name}puts.npz" for name in ("in", "out")}
+    info = hugging_face("run", architecture=architecture, directory=directory, **files)
     assert info == LOADED_WHOLE
     with np.load(tmp_path / "outputs.npz") as stored:
         return {name: stored[name] for name in stored.files}
-
-
-def assert_close(actual, expected, name):
-    np.testing.assert_allclose(
-        np.asarray(actual), expected, rtol=0, atol=tolerances.PEER_OUTPUT, err_msg=name
-    )
 
 
 def assert_same_outputs(ours, theirs):
@@ -147,13 +129,8 @@ def test_ours_there(name, hugging_face, tmp_path):
 )
 def test_the_releases_checkpoints_there(architecture, source, drop, hugging_face, golden, tmp_path):
     """Hidden states and logits are those that the release computed."""
-    convert(
-        str(golden / source),
-        "huggingface",
-        str(tmp_path / "theirs"),
-        architecture=architecture,
-        drop=drop,
-    )
+    there = str(tmp_path / "theirs")
+    convert(str(golden / source), "huggingface", there, architecture=architecture, drop=drop)
     features = goldens.arrays(golden / source / "inputs.npz")
     if architecture == "AlbertForMultipleChoice":
         names = ("input_ids", "input_mask", "segment_ids")
@@ -194,7 +171,7 @@ def test_their_tagger_here_and_ours_there(name, hugging_face, tmp_path):
 def test_weights_in_shards(hugging_face, tmp_path):
     config = CONFIGS["groups2"]
     for name, size in (("whole", "1GB"), ("other", "4KB")):
-        save(hugging_face, config, tmp_path / name, shard_size=size)
+        save(hugging_face, config, tmp_path / name, size=size)
     pair = [albert_tf.AlbertForPreTraining(config) for _ in range(2)]
     for model, name in zip(pair, ("whole", "other"), strict=True):
         assert albert_tf.load_weights(model, tmp_path / name).unused == ()
@@ -210,24 +187,7 @@ SENTENCES = (
     'Việt Nam nằm ở phía đông bán đảo Đông Dương. "Xin chào!" – anh ấy nói (năm 1,990). Nguyễn Huệ',
     "Ο ΟΔΟΣ της Ελλάδας, ΣΩΚΡΑΤΗΣ και Σ. 대한민국의 수도는 서울이다. Straße, ﬁn; İstanbul ½ ´ ™",
 )
-PUNCTUATION = [
-    "-",
-    ".",
-    "'",
-    '"',
-    "``",
-    "''",
-    "(",
-    ") ",
-    ", ",
-    "£",
-    " €",
-    "–",
-    "/",
-    "\u00a0",
-    "  ",
-    "1990,",
-]
+PUNCTUATION = [*"-.'\"", "``", "''", "(", ") ", ", ", "£", " €", "–", "/", "\u00a0", "  ", "1990,"]
 
 
 def texts_of(golden, count: int) -> list[str]:
@@ -371,12 +331,14 @@ def test_entities_there(hugging_face, golden, tmp_path):
     ours = [[[entity[name] for name in names] for entity in each["entities"]] for each in answers]
     theirs = hugging_face("tag", directory=tmp_path / "theirs", texts=texts)["entities"]
     entities = [e for each in answers for e in each["entities"]]
-    assert {("LOC", 0), ("LOC", 1), ("PER", 0)} <= {
-        (e["type"], e["text"].count(" ")) for e in entities
-    }
+    found = {(e["type"], e["text"].count(" ")) for e in entities}
+    assert {("LOC", 0), ("LOC", 1), ("PER", 0)} <= found
     assert [[e[:3] for e in each] for each in theirs] == [[e[:3] for e in each] for each in ours]
     shares = [[e[3] for each in found for e in each] for found in (theirs, ours)]
     np.testing.assert_allclose(*shares, rtol=0, atol=tolerances.PEER_OUTPUT)
+
+
+ADDED = ["Ent1", "[unused1]"]
 
 
 @pytest.mark.parametrize("kind", ["BertTokenizer", "AlbertTokenizer"])
@@ -384,10 +346,7 @@ def test_tokens_added_there(kind, hugging_face, golden, tmp_path):
     """In the midst of words, beside each other and in another case, which is no such token."""
     lines = (golden / "pretrain_data/text.txt").read_text(encoding="utf-8").split("\n")[:2000]
     # Theirs also splits at the release's user-defined pieces.
-    texts, added = (
-        [re.sub("[-().\"`'£€–]", "", line) for line in lines if line],
-        ["Ent1", "[unused1]"],
-    )
+    texts, added = [re.sub("[-().\"`'£€–]", "", line) for line in lines if line], ADDED
     tokens = [*added, "ent1", "Ent1[unused1]", " Ent1 ", "[unused1] "]
     texts = [text.replace("th", tokens[i % 6], 1 + i % 3) for i, text in enumerate(texts)]
     if kind == "BertTokenizer":
@@ -421,10 +380,9 @@ def test_states_and_attention_of_their_model(name, hugging_face, tmp_path):
     model = inspection_models.load_encoder(ModelLocation(str(folder)))
     states = np.stack(inspection_models.layer_states(model, features))
     with np.load(tmp_path / "out.npz") as found:
-        assert_close(states, found["hidden_states"][: len(states)], "states")
+        theirs = found["hidden_states"][: len(states)]
+        assert_close(states, theirs, "states")
         assert_close(attention.probabilities(model, features), found["attentions"], "attention")
-        expected = expected_of(
-            found["hidden_states"][: len(states)].astype(np.float64), features["input_mask"]
-        )
+    expected = expected_of(theirs.astype(np.float64), features["input_mask"])
     distances = similarity.measure(model, rows_of(features))
     np.testing.assert_allclose(distances, expected, rtol=0, atol=tolerances.INSPECTED)

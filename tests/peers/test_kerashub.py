@@ -8,17 +8,12 @@ from albert_tf.conversion import arrays
 from albert_tf.conversion.convert import convert
 from tests import goldens, tolerances
 from tests.peers import models
+from tests.peers.models import assert_close
 from tests.tiny import randomise
 
 SENTENCE_ORDER = ["cls/seq_relationship/"]
 
 pytestmark = pytest.mark.peers
-
-
-def assert_close(actual, expected, name):
-    np.testing.assert_allclose(
-        np.asarray(actual), np.asarray(expected), rtol=0, atol=tolerances.PEER_OUTPUT, err_msg=name
-    )
 
 
 def backbone(keras_hub, config, **changes):
@@ -59,17 +54,13 @@ def assert_same_outputs(ours, theirs, config):
     actual, expected = ours(features), theirs.backbone(their_features(features))
     # Padding: there, it attends to nothing outside of itself either way; here as in the release.
     kept = features["input_mask"].astype(bool)
-    assert_close(
-        np.asarray(actual["sequence_output"])[kept],
-        np.asarray(expected["sequence_output"])[kept],
-        "sequence_output",
-    )
+    states = (np.asarray(of["sequence_output"])[kept] for of in (actual, expected))
+    assert_close(*states, "sequence_output")
     assert_close(actual["pooled_output"], expected["pooled_output"], "pooled_output")
     theirs.masked_lm_head._intermediate_layer_norm.epsilon = 1e-12
     logits = theirs.masked_lm_head(expected["sequence_output"], features["masked_lm_positions"])
-    assert_close(
-        np.asarray(actual["masked_lm_logits"])[kept], np.asarray(logits)[kept], "masked_lm_logits"
-    )
+    ours = np.asarray(actual["masked_lm_logits"])
+    assert_close(ours[kept], np.asarray(logits)[kept], "masked_lm_logits")
 
 
 @pytest.mark.parametrize("name", models.CONFIGS)
@@ -82,8 +73,7 @@ def test_theirs_here(name, keras_hub, tmp_path):
     assert albert_tf.load_config(folder) == config
     model = albert_tf.AlbertForPreTraining(config)
     report = albert_tf.load_weights(model, folder)
-    assert all("seq_relationship" in path for path in report.missing)
-    assert len(report.missing) == 2
+    assert ["seq_relationship" in path for path in report.missing] == [True, True]
     assert report.unused == ()
     assert_same_outputs(model, theirs, config)
 
@@ -154,13 +144,8 @@ def test_tokens_there(keras_hub, golden, tmp_path):
     config = goldens.config("base", vocab_size=tokenizer.vocab_size)
     randomise(albert_tf.AlbertForPreTraining(config)).save(tmp_path / "ours.keras")
     folder = str(tmp_path / "theirs")
-    convert(
-        str(tmp_path / "ours.keras"),
-        "kerashub",
-        folder,
-        spm_model_file=str(spm),
-        drop=SENTENCE_ORDER,
-    )
+    given = {"spm_model_file": str(spm), "drop": SENTENCE_ORDER}
+    convert(str(tmp_path / "ours.keras"), "kerashub", folder, **given)
     text = "in the beginning god created the heaven"
     theirs = keras_hub.models.AlbertMaskedLM.from_preset(folder)
     assert theirs.preprocessor.sequence_length == config.max_position_embeddings

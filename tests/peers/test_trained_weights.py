@@ -69,9 +69,8 @@ def directory(kokoro, hugging_face, tmp_path_factory):
     """The encoder as transformers saves it."""
     folder = tmp_path_factory.mktemp("kokoro")
     np.savez(folder / "weights.npz", **_weights(kokoro))
-    said = hugging_face(
-        "keep", config=CONFIG, weights=folder / "weights.npz", directory=folder / "theirs"
-    )
+    files = {"weights": folder / "weights.npz", "directory": folder / "theirs"}
+    said = hugging_face("keep", config=CONFIG, **files)
     assert said == {"missing": POOLER, "unexpected": []}
     return folder / "theirs"
 
@@ -125,9 +124,8 @@ def test_all_states(model, directory, features, hugging_face, tmp_path):
 
     outputs = tmp_path / "jax.npz"
     np.savez(tmp_path / "features.npz", **features)
-    jax_process.finish(
-        jax_process.start(states_on_jax, directory, tmp_path / "features.npz", outputs)
-    )
+    files = tmp_path / "features.npz", outputs
+    jax_process.finish(jax_process.start(states_on_jax, directory, *files))
     close(np.load(outputs)["states"], theirs["hidden_states"])
 
 
@@ -155,15 +153,11 @@ def test_styletts2_loads_what_is_converted(directory, model, features, hugging_f
     np.savez(tmp_path / "inputs.npz", **their_features(features))
     names = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size")
     more = ("max_position_embeddings", "num_hidden_layers")
-    said = hugging_face(
-        "speech",
-        program=program,
-        directory=tmp_path,
-        # Of StyleTTS2's Utils/PLBERT/config.yml.
-        model_params={**{name: CONFIG[name] for name in (*names, *more)}, "dropout": 0.1},
-        inputs=tmp_path / "inputs.npz",
-        outputs=tmp_path / "theirs.npz",
-    )
+    # As in StyleTTS2's Utils/PLBERT/config.yml.
+    params = {**{name: CONFIG[name] for name in (*names, *more)}, "dropout": 0.1}
+    files = {"inputs": tmp_path / "inputs.npz", "outputs": tmp_path / "theirs.npz"}
+    files["directory"] = tmp_path
+    said = hugging_face("speech", program=program, model_params=params, **files)
     assert said == {"missing": [], "unexpected": []}
     close(model(features)["sequence_output"], np.load(tmp_path / "theirs.npz")["states"])
 

@@ -29,18 +29,14 @@ MASKED = ["The [MASK] of Zoë.", "[MASK] was in 1,990", "Say [MASK] to it"]
 QUESTION = ["Who is it, in 1,000 words?", "It was Zoë's 1,024 café. They met in 1990, at sea."]
 WORDS = "Crème cafés in 1,024 harbours"
 LABELS = ("ADJ", "NOUN", "X")
+TAGGER = "AlbertForTokenClassification"
 # A directory -> the model, its class there, what is left out, and the names of its classes.
 MODELS = {
     "classify": (albert_tf.AlbertForSequenceClassification, None, (), LABELS),
     "fill_mask": (albert_tf.AlbertForPreTraining, None, (), ()),
     "features": (albert_tf.AlbertForPreTraining, "AlbertModel", ("cls/",), ()),
     "answer": (albert_tf.AlbertForQuestionAnswering, None, ("bert/pooler/",), ()),
-    "tag": (
-        albert_tf.AlbertForTokenClassification,
-        "AlbertForTokenClassification",
-        ("bert/pooler/",),
-        LABELS,
-    ),
+    "tag": (albert_tf.AlbertForTokenClassification, TAGGER, ("bert/pooler/",), LABELS),
 }
 ASKED = [
     ("classify", "text-classification", TEXTS, {"top_k": None}),
@@ -66,14 +62,8 @@ def models(vocabulary, tmp_path_factory):
         made[name] = model = tiny.randomise(model_class(config, **sizes))
         stored = tiny.store(folder / "ours" / name, model, labels)
         shutil.copy(vocabulary.path, folder / "ours" / name)
-        said = convert(
-            stored,
-            "huggingface",
-            str(folder / name),
-            architecture=architecture,
-            drop=drop,
-            complete=transformers_onnx.write,
-        )
+        how = {"architecture": architecture, "drop": drop, "complete": transformers_onnx.write}
+        said = convert(stored, "huggingface", str(folder / name), **how)
         assert "onnx/model_quantized.onnx: outputs differ by up to" in said
     shutil.copytree(folder / "classify", folder / "several")
     text = (folder / "several" / "config.json").read_text()
@@ -112,14 +102,10 @@ def test_tokenizers_agree(answers, vocabulary):
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype", "tolerance"),
-    [
-        ("classify", "fp32", tolerances.PEER_OUTPUT),
-        ("classify", "q8", tolerances.INT8_OUTPUT),
-        ("several", "fp32", tolerances.PEER_OUTPUT),
-    ],
+    ("name", "dtype"), [("classify", "fp32"), ("classify", "q8"), ("several", "fp32")]
 )
-def test_classes(models, answers, vocabulary, name, dtype, tolerance):
+def test_classes(models, answers, vocabulary, name, dtype):
+    tolerance = tolerances.INT8_OUTPUT if dtype == "q8" else tolerances.PEER_OUTPUT
     kind = Classify(labels=LABELS, multilabel=name == "several", max_seq_length=64)
     served = export.Classifier(models[1][name], vocabulary, kind)
     for found, expected in zip(
