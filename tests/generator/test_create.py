@@ -6,12 +6,12 @@ import types
 
 import numpy as np
 import pytest
-from record_statistics import read_records
 
 from albert_tf.generator import create, workers
 from albert_tf.generator.settings import GeneratorSettings
 from tests import tiny
 from tests.generator import runs
+from tests.generator.record_statistics import read_records
 from tests.tiny import parse
 
 # Flag -> a value that is no default -> the names of what receives it in the plan, or its masks.

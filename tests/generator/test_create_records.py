@@ -10,7 +10,6 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
-from record_statistics import read_compact, read_records, restore_text
 
 from albert_tf.generator import sentencepiece as train_sentencepiece
 from albert_tf.generator.settings import PieceTrainingSettings
@@ -20,6 +19,7 @@ from albert_tf.records.spec import compact_spec
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import find_beside_records
 from tests import tiny
+from tests.generator.record_statistics import read_compact, read_records, restore_text
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = PieceTrainingSettings(input_file="", character_coverage=1.0, input_sentence_size=1000)

@@ -17,7 +17,11 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from record_statistics import (
+
+from albert_tf.records import masking
+from albert_tf.records.input_pipeline import DynamicMasking
+from tests.generator import runs
+from tests.generator.record_statistics import (
     count_replacements,
     count_token_runs,
     count_words,
@@ -25,11 +29,7 @@ from record_statistics import (
     read_compact,
     read_records,
 )
-from statistics_of_samples import assert_same_distribution
-
-from albert_tf.records import masking
-from albert_tf.records.input_pipeline import DynamicMasking
-from tests.generator import runs
+from tests.statistics_of_samples import assert_same_distribution
 
 CLS_ID, SEP_ID, MASK_ID = 2, 3, 4
 PASSES = 5

@@ -9,13 +9,13 @@ import os
 
 import numpy as np
 import pytest
-from record_statistics import count_words, read_records
 
 from albert_tf.generator import examples
 from albert_tf.generator.report import Report, report_path
 from albert_tf.generator.report_plots import write_plots
 from albert_tf.generator.settings import GeneratorSettings
 from tests.generator import runs
+from tests.generator.record_statistics import count_words, read_records
 
 CLS_ID, SEP_ID = 2, 3
 

@@ -14,13 +14,13 @@ import time
 
 import pytest
 import tensorflow as tf
-from record_statistics import read_records
 
 from albert_tf.generator import shards, workers
 from albert_tf.generator.report import WrongVocabularyError
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.storage import files
 from tests.generator import runs
+from tests.generator.record_statistics import read_records
 from tests.tiny import parse
 
 NUM_SHARDS = 5

@@ -7,10 +7,10 @@ import sys
 
 import numpy as np
 import pytest
-from record_statistics import read_compact, read_records, restore_text
 
 from albert_tf.text.tokenization import Tokenizer
 from tests.generator import runs
+from tests.generator.record_statistics import read_compact, read_records, restore_text
 
 WORDS = [
     *("我", "喜欢", "妈妈", "做", "的", "汤", "很", "花呗", "提额度", "在", "哪里", "可以"),
