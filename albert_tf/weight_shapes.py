@@ -25,7 +25,7 @@ _BLOCK = "bert/encoder/transformer/group_{0}/inner_group_{1}"
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Weights that a model has together, perhaps once for each block of its own."""
+    """Weights that belong together; attention and feed-forward parts repeat for each block."""
 
     templates: dict[str, Shape]
     num_groups: int = 1

@@ -1,4 +1,4 @@
-"""What works without TensorFlow: on JAX and between files, in a process that can't import it.
+"""Processes that can't import TensorFlow: weights on JAX, and conversions between files.
 
 Bundles and lists of checkpoints are compared with what TensorFlow's own reader finds in them.
 """

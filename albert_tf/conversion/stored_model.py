@@ -62,7 +62,7 @@ class ModelLocation:
 
     @property
     def of_vocabulary(self) -> tuple[str | None, str | None, bool | None, bool | None]:
-        """What vocabulary.find takes beside the path."""
+        """The arguments of vocabulary.find after the path."""
         return self.spm_model_file, self.vocab_file, self.do_lower_case, self.keep_accents
 
     def fill(self, model: ConfiguredModel, classes: Sequence[str] = ()) -> list[str]:

@@ -1,4 +1,4 @@
-"""What is damaged, or does not belong together, is named; nothing is loaded or written."""
+"""Damaged files, and files that do not belong together, are named; nothing is loaded or written."""
 
 import json
 import shutil
@@ -107,7 +107,7 @@ def test_what_is_neither_loaded_nor_converted(layout, change, message, copy_of):
     ],
 )
 def test_a_config_that_contradicts_the_model(layout, changes, copy_of):
-    """What no shape shows."""
+    """These values change no shape."""
     config(**changes)(folder := copy_of(layout), layout)
     (value,) = changes.values()
     with pytest.raises(ValueError, match=rf"contradicts the model's \(.* {value} there, "):

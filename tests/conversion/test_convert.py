@@ -186,7 +186,7 @@ def test_a_target_that_is_not_local_appears_whole_or_not_at_all(monkeypatch):
 
 
 def test_hugging_face_directories_are_as_transformers_reads_them(golden, vocabulary, tmp_path):
-    """What is wrong in both directions would pass there and back."""
+    """An error in both directions would pass a test of there and back."""
     tokenizer = vocabulary.tokenizer
     config = goldens.config("groups2_inner2", vocab_size=tokenizer.vocab_size)
     weights = conversion.named_weights(albert_tf.AlbertForPreTraining(config))

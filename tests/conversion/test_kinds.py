@@ -1,4 +1,4 @@
-"""What a classifier is for, through the layouts and back: its heads' shapes don't tell."""
+"""A classifier's kind, which its head's shapes don't tell, through the layouts and back."""
 
 import json
 import pathlib
@@ -132,7 +132,7 @@ def test_a_keras_file_becomes_keras_own_file_of_the_same_class(tmp_path):
 
 
 def test_a_tagger_goes_to_hugging_face_without_a_pooler_and_comes_back(tmp_path):
-    """What transformers itself computes with it: tests/peers/test_hugging_face.py."""
+    """tests/peers/test_hugging_face.py compares it with transformers' own outputs."""
     tagger = tiny.randomise(albert_tf.AlbertForTokenClassification(ONE_LAYER, 3))
     tagger.save(tmp_path / "tagger.keras")
     labels.write(str(tmp_path), ("O", "B-PER", "I-PER"))

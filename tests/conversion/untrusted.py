@@ -1,4 +1,4 @@
-"""What tests of files that nobody vouches for share."""
+"""Shared by tests of damaged and of malicious files."""
 
 import json
 import pathlib

@@ -1,5 +1,5 @@
 import os
-import shutil
+import pathlib
 
 import numpy as np
 import pytest
@@ -103,7 +103,7 @@ def test_a_relative_directory(tmp_path, monkeypatch, directory):
 
 
 def test_a_half_written_checkpoint_is_not_there(tmp_path):
-    """What a process killed at any point of the writing leaves behind."""
+    """A process that is killed while it writes leaves such files behind."""
     prefix = save(tmp_path, 3)
     (tmp_path / f"model.ckpt-5{DATA}.tempstate123").write_bytes(b"part")
     (tmp_path / f"model.ckpt-7{DATA}").write_bytes(b"whole")
@@ -118,12 +118,14 @@ def test_a_half_written_checkpoint_is_not_there(tmp_path):
     assert names(checkpoint.listed(str(tmp_path))) == ["model.ckpt-3", "model.ckpt-7"]
 
 
-@pytest.mark.parametrize("content", [b"", b"model", b"\xff\x00", None])
+@pytest.mark.parametrize("content", [b"", b"model", b"\xff\x00", None, "pipe"])
 def test_a_list_that_is_none_is_not_taken_for_a_fresh_start(tmp_path, content):
     """None is a directory, which stands for a file that may not be read."""
     save(tmp_path, 3)
     (tmp_path / "checkpoint").unlink()
-    if content is None:
+    if content == "pipe":
+        os.mkfifo(tmp_path / "checkpoint")
+    elif content is None:
         (tmp_path / "checkpoint").mkdir()
     else:
         (tmp_path / "checkpoint").write_bytes(content)
@@ -190,7 +192,7 @@ def test_a_listed_checkpoint_whose_files_are_gone_is_not_there(tmp_path):
 
 
 def test_which_checkpoints_no_list_names(tmp_path):
-    """Of a directory that a run has claimed: its own are not among them."""
+    """In a directory that a run has claimed, the run's own are not among them."""
     assert checkpoint.unlisted(str(tmp_path / "none")) == []
     checkpoint.claim(str(tmp_path))
     checkpoint.write(str(tmp_path / "model.ckpt-4"), values(4))
@@ -248,60 +250,24 @@ def test_a_directory_without_a_list_means_its_best(tmp_path):
     check(str(tmp_path), values(8))
 
 
-@pytest.fixture
-def copied(tmp_path):
-    """A folder with a copy of the release's checkpoint of base, and without a state file."""
-    for file in (goldens.FOLDER / "base").glob("model.ckpt-best.*"):
-        shutil.copyfile(file, tmp_path / file.name)
-    return tmp_path
+BEST = goldens.FOLDER / "base" / "model.ckpt-best"
 
 
-@pytest.mark.parametrize(
-    "form", ["model.ckpt-best", "model.ckpt-best.index", "model.ckpt-best.data-00000-of-00001", ""]
-)
-@pytest.mark.parametrize("kind", [str, lambda path: path], ids=["str", "pathlib"])
-def test_forms_of_a_path(copied, form, kind):
-    assert checkpoint.resolve(kind(copied / form)) == str(copied / "model.ckpt-best")
-    assert len(checkpoint.read(kind(copied / form))) == 33
+@pytest.mark.parametrize("kind", [str, pathlib.Path])
+@pytest.mark.parametrize("form", [BEST.parent, *(f"{BEST}{end}" for end in ("", INDEX, DATA))])
+def test_forms_of_a_path(form, kind):
+    assert checkpoint.resolve(kind(form)) == str(BEST)
+    assert len(checkpoint.read(kind(form))) == 33
 
 
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("model.ckpt-8", r"there is no checkpoint .*model\.ckpt-8: expected .*ckpt-8\.index"),
-        ("nowhere/model.ckpt-best", r"there is no checkpoint .*nowhere"),
-        ("empty", r"empty contains no checkpoint: expected a file named checkpoint .* or"),
+        ("model.ckpt-8", "no checkpoint .*model.ckpt-8: expected .*ckpt-8.index"),
+        ("nowhere/model.ckpt-best", "no checkpoint .*nowhere"),
+        ("", "contains no checkpoint: expected a file named checkpoint .* or"),
     ],
 )
-def test_no_checkpoint(copied, path, message):
-    (copied / "empty").mkdir()
+def test_no_checkpoint(path, message, tmp_path):
     with pytest.raises(FileNotFoundError, match=message):
-        checkpoint.read(str(copied / path))
-
-
-def flipped(content: bytes) -> bytes:
-    middle = len(content) // 2
-    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-
-
-@pytest.mark.parametrize(
-    ("ending", "damage"),
-    [
-        (DATA, lambda content: content[:-1000]),
-        (DATA, lambda content: b""),
-        (DATA, None),
-        (DATA, flipped),
-        (INDEX, lambda content: content[:-100]),
-        (INDEX, lambda content: b""),
-    ],
-)
-def test_a_damaged_checkpoint_is_named(copied, ending, damage):
-    prefix = copied / "model.ckpt-best"
-    file = copied / f"model.ckpt-best{ending}"
-    content = file.read_bytes()
-    file.unlink()
-    if damage:
-        file.write_bytes(damage(content))
-    with pytest.raises(ValueError, match=f"checkpoint {prefix} is damaged .*: copy it") as error:
-        checkpoint.read(str(prefix))
-    assert "\n" not in str(error.value)
+        checkpoint.read(str(tmp_path / path))

@@ -20,7 +20,7 @@ WANTED = {"config.json", "model.safetensors", "vocab.txt", "run.json"}
 # The last two are those of older tokenizers.
 ADDED = {"special_tokens_map.json", "added_tokens.json"}
 WANTED |= {"tokenizer.json", "tokenizer_config.json", *ADDED}
-# What a model's page may hold besides.
+# Other files that a model's page may have.
 OTHERS = ("pytorch_model.bin", "modeling.py", "tf_model.h5", "onnx/model.safetensors", "README.md")
 
 
