@@ -39,14 +39,14 @@ demo: $(INSTALLED)
 test: $(if $(TF),$(INSTALLED),lint)
 	$(PYTEST) -m 'not peers and not slow'
 
-# With those that take longest: whole runs on JAX, in several processes, or of the wheel.
+# With those that take longest: more runs on JAX and in several processes, kernels, the wheel.
 test-all: $(if $(TF),$(INSTALLED),lint)
 	$(PYTEST) -m 'not peers'
 
 # What may differ between Pythons, or releases of NumPy and JAX: `make test-python PYTHON=python3.13
 # VENV=.venv-3.13`, after `make test-all` with another one.
 test-python: $(INSTALLED)
-	$(PYTEST) -m 'not peers and not slow' $(OF_PYTHON)
+	$(PYTEST) -m 'not peers' $(OF_PYTHON)
 
 # The tests that need the real transformers, torch, KerasHub, onnxruntime or Beam: 1 GB if pip finds
 # torch's CPU build, several GB otherwise. Those of JavaScript (another 0.5 GB) are

@@ -12,6 +12,7 @@ from tests import other_libraries
 TEXT = pathlib.Path(__file__).parents[1].joinpath("docs/api.md").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")  # By Keras, always.
 def test_its_code_runs(golden, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -123,6 +123,7 @@ def run(commands, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_it_trains_exports_and_predicts(run, tmp_path):
     (tmp_path / "tiny.json").write_text(json.dumps(CONFIG))
     shutil.copy(VOCABULARY, tmp_path / "spm.model")
@@ -140,6 +141,7 @@ def test_it_trains_exports_and_predicts(run, tmp_path):
     assert {answer["label"] for answer in answers} <= {"0", "1"}
 
 
+@pytest.mark.slow
 def test_each_command_says_what_it_does(run, commands):
     found = sorted(path.name for path in commands.glob("albert-*"))
     assert len(found) == 10

@@ -60,7 +60,12 @@ def run_on_both(task: str, folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.
     return out, other
 
 
-@pytest.mark.parametrize("task", TASKS)
+SLOW = {"race", "squad_v1", "squad_v2"}
+
+
+@pytest.mark.parametrize(
+    "task", [pytest.param(t, marks=pytest.mark.slow) if t in SLOW else t for t in TASKS]
+)
 def test_the_same_as_on_tensorflow(tmp_path, task):
     out, other = run_on_both(task, tmp_path)
     stats, expected = pretraining_runs.scalars(out), pretraining_runs.scalars(other)

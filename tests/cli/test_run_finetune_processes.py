@@ -27,6 +27,7 @@ def flags(folder: pathlib.Path) -> list[str]:
     )
 
 
+@pytest.mark.slow
 def test_two_workers_change_nothing(tmp_path):
     together = flags(tmp_path / "together")
     workers = [

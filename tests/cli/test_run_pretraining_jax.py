@@ -164,7 +164,10 @@ def copy(prefix: pathlib.Path, folder: pathlib.Path) -> None:
 # --- tests ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize(
+    "name",
+    ["static", *(pytest.param(name, marks=pytest.mark.slow) for name in ("packed", "dynamic"))],
+)
 def test_the_same_as_on_tensorflow(folder, tmp_path, name):
     where = folder if name == "static" else tmp_path
     if name != "static":
@@ -182,11 +185,13 @@ def assert_same_as_alone(folder: pathlib.Path, out: pathlib.Path) -> None:
     runs.assert_close(out / "model.ckpt-10", folder / "static/model.ckpt-10")
 
 
+@pytest.mark.slow
 def test_eight_devices_change_nothing(folder, tmp_path):
     jax_process.finish(start(from_initial(folder, tmp_path / "out", **EIGHT), devices=8))
     assert_same_as_alone(folder, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_two_workers_change_nothing(folder, tmp_path):
     command = from_initial(folder, tmp_path / "out", **SHARDED)
     workers = [start(command, **environment) for environment in two_workers.environments()]
@@ -210,6 +215,7 @@ def test_an_error_of_one_worker_ends_all(folder, tmp_path):
     assert workers[1].returncode and re.search(f"{ours}|another task died", second)
 
 
+@pytest.mark.slow
 def test_a_stopped_and_killed_run_ends_with_the_same_bits(folder, tmp_path):
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     jax_process.finish(start(with_dropout(folder, straight)))

@@ -71,6 +71,7 @@ def test_two_replicas_change_nothing(folder, tmp_path):
     assert_same_as_one(folder, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_two_workers_change_nothing(folder, tmp_path):
     out = tmp_path / "out"
     flags = runs.command(folder, output_dir=out, do_eval=True, save_checkpoints_steps=3)

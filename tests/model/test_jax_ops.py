@@ -25,6 +25,7 @@ jnp = pytest.importorskip("jax.numpy")
 jax_ops = pytest.importorskip("albert_tf.model.jax_ops")
 
 
+@pytest.mark.slow
 def test_attention_kernels_and_dropout():
     """One process for all: it imports Keras for seconds."""
     jax_process.finish(jax_process.start(check_all))

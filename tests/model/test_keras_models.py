@@ -144,6 +144,7 @@ def _dropped_out() -> list[list[np.ndarray]]:
     return found
 
 
+@pytest.mark.slow
 def test_fit_on_two_replicas_is_fit_on_one_but_each_drops_out_others():
     with concurrent.futures.ProcessPoolExecutor(1, runs.FORK_SERVER) as executor:
         two, dropped_out = executor.submit(_fit, 2), executor.submit(_dropped_out)

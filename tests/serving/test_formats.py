@@ -274,6 +274,7 @@ def lines_of(given, *command):
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_saved_model_needs_tensorflow_and_its_text_operations_alone(tmp_path):
     letters = [*"abcdefghijklmnopqrstuvwxyz0123456789"]
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, ",", "'", "中", "the"]

@@ -84,7 +84,7 @@ def train_all(records: str, stopped: str, whole: str, branch: str, timed: str) -
     run(timed, 10**6, "constant", deadline=deadline)
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+@pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.slow)])
 def test_a_stopped_run_a_branch_and_a_timed_run_are_one_bit_by_bit(tmp_path, backend):
     """On TensorFlow eagerly; a traced step is resumed in tests/cli."""
     records = str(runs.write_records(tmp_path / "records", runs.examples(24)))

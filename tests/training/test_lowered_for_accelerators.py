@@ -52,6 +52,7 @@ LENGTHS = (*range(8, 129, 8), 1, 2, 3, 13, 20, 30, 63, 81, 130, 384, 512)
 HEADS = {"bfloat16": (16, 24, 32, 64, 96, 128), "float32": (24, 128), "mixed_float16": (16, 96)}
 
 
+@pytest.mark.slow
 def test_steps_lower_and_a_cpu_computes_beside_a_gpu():
     """One process for all. In a run kernels that fail are left out, with the cause."""
     written = jax_process.finish(jax_process.start(lower_and_compute))

@@ -68,6 +68,7 @@ def folder(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
+@pytest.mark.slow
 def test_splits_change_nothing(folder):
     first, second = two_workers.environments()
     worlds = {"two": (2, PARTS, {})}
