@@ -43,7 +43,7 @@ differs, some {{missed:.1f}} of these {{count}} intervals exclude 0 by chance.
 
 
 class Task(NamedTuple):
-    """What is trained, with the same flags on all sides."""
+    """A fine-tuning, with the same flags on all sides."""
 
     name: str
     max_seq_length: int

@@ -21,7 +21,7 @@ METRICS = (
     "sentence_order_accuracy",
 )
 RATES = {"adamw": 1e-3, "lamb": 3e-3}
-_CHECKPOINTS = 10  # Of a run.
+_CHECKPOINTS = 10  # For each run.
 
 
 class Run(NamedTuple):

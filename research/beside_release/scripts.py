@@ -36,7 +36,7 @@ class Scripts:
             package.parent.mkdir(parents=True, exist_ok=True)
             package.symlink_to(self.release.resolve())
         command = [str(self.python), "-m", f"albert.{script}"]
-        # What is installed in another Python is not its business.
+        # The other Python must not see this one's packages.
         paths = {"PYTHONPATH": str(package.parent)}
         return self._run(name, command, paths, flags)
 

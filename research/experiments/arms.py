@@ -1,4 +1,4 @@
-"""What an arm sets: tables of flags and of the config, and where it starts."""
+"""The settings of an arm: tables of flags and of the config, and where it starts."""
 
 from __future__ import annotations
 

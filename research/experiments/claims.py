@@ -31,7 +31,7 @@ _PAPER, _PAPER_UNIT = {"table", "column", "better", "worse"}, "unit"
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """What the paper says of two arms.
+    """The paper's comparison of two arms.
 
     Attributes:
       text: The claim, in words.
@@ -58,7 +58,7 @@ class Claim:
 
     @property
     def worse_metric(self) -> str:
-        """What the better arm's metric is compared with: its own majority's, or the worse arm's."""
+        """The other side: the better arm's majority, or the worse arm's metric."""
         if self.worse != MAJORITY:
             return self.metric
         test, dot, _ = self.metric.rpartition(".")

@@ -16,7 +16,7 @@ from research.experiments.study import Study
 
 
 class _Quantity(NamedTuple):
-    """What a metric measures.
+    """The quantity that a metric measures.
 
     Attributes:
       name: In words.

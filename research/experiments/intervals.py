@@ -20,7 +20,7 @@ SMALLER, LARGER = "smaller than the effect", "larger than the effect"
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What the seeds say of a claim.
+    """The seeds' answer to a claim.
 
     Attributes:
       verdict: AGREES, DISAGREES or CANNOT_TELL.

@@ -1,4 +1,4 @@
-"""What is kept of finished steps: cells.jsonl, a line for each, in the order of their keys."""
+"""Records of finished steps: cells.jsonl, a line for each, in the order of their keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step is: one command, in a directory named by a digest of all that shapes it."""
+"""A step: one command, in a directory named by a digest of all that shapes it."""
 
 from __future__ import annotations
 

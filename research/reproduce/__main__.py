@@ -54,7 +54,7 @@ def main() -> None:
 
 def reproduce(args: argparse.Namespace, more: Sequence[str]) -> None:
     """Does what the arguments say; `more` are flags of albert-finetune."""
-    # What can't be is said before anything is downloaded.
+    # Refuse impossible requests before anything is downloaded.
     if args.task not in TASKS:
         raise ValueError(f"TASK must be one of {', '.join(TASKS)}, not {args.task!r}")
     task, scores_by_model = TASKS[args.task], read_published()
@@ -75,7 +75,7 @@ def reproduce(args: argparse.Namespace, more: Sequence[str]) -> None:
     ]
     settings.parse(FinetuningSettings, ["", *flags, f"--output_dir={folder}"])
 
-    # What will be done, and what comes from the Hub.
+    # Say what will be done and downloaded.
     print(f"{args.seeds} runs of albert-finetune {shlex.join(flags)}", flush=True)
     for column in task.scores:
         models = ", ".join(model for model, row in scores_by_model.items() if row[column])

@@ -20,13 +20,13 @@ _GLUE = "hf://datasets/nyu-mll/glue"
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What a task's runs read, and which of their scores were published."""
+    """The data of a task's runs, and the scores that were published."""
 
     recipe: str  # {} stands for the weights' version.
     scores: Mapping[str, str]  # A column of release.csv -> the metric.
     data_set: str  # On the Hub.
-    folder: str  # Of its .parquet files there.
-    version: str = ""  # Of SQuAD, in the names of its files.
+    folder: str  # Holds its .parquet files there.
+    version: str = ""  # SQuAD's, in the names of its files.
     of_test: bool = False  # Whether the scores are of the test set, else of the dev set.
 
     @property

@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.generator import create
-from albert_tf.inspection import probes
 from albert_tf.records.input_files import untuned
 from albert_tf.records.spec import compact_spec
 from albert_tf.storage import eval_results
@@ -84,14 +83,6 @@ def test_keras_starts_on_what_backend_names(tmp_path, monkeypatch):
     values = parse(measure.MeasurementSettings, **dict.fromkeys(unread, "unread"), **given)
     measure.write(values, values.names(), lambda _: os.environ["KERAS_BACKEND"])
     assert json.loads((tmp_path / "measures.json").read_text()) == "jax"
-
-
-def test_a_probe_reads_what_is_linear_only():
-    rng = np.random.default_rng(2)
-    x = rng.normal(0, [1, 1000], [400, 2])
-    for labels, low, high in [(x[:, 0] > 0, 0.95, 1), (x[:, 0] * x[:, 1] > 0, 0.4, 0.6)]:
-        hits = probes.probe_hits(x[:200], labels[:200], x[200:], labels[200:])
-        assert low <= hits.mean() <= high
 
 
 def test_neighbours_share_a_group_if_documents_are_many():

@@ -23,8 +23,6 @@ from tools.campaign import (
     processes,
     programs,
     record_files,
-    state_files,
-    text_files,
 )
 from tools.campaign.file_types import Bench, Evidence, FileType
 from tools.campaign.outcomes import Outcome, Tally
@@ -236,17 +234,6 @@ def test_kills_are_placed_by_progress(tmp_path, monkeypatch):
     assert defect.startswith("wrong: kills, simulated (life 0): not as when undisturbed: 3.saved")
 
 
-def test_each_type_has_its_share_whenever_it_ends():
-    batches = mutations._batches([*mutations.FILE_TYPES], 5000)
-    assert {name for name, _ in batches[: len(mutations.FILE_TYPES)]} == set(mutations.FILE_TYPES)
-    numbers = {}
-    for name, batch in batches:
-        assert list(batch) and batch.start == numbers.get(name, 0)
-        numbers[name] = batch.stop
-    assert abs(sum(numbers.values()) - 5000) < len(numbers)
-    assert numbers["exported model"] == pytest.approx(numbers["squad_v1"] / 10, rel=0.1)
-
-
 @pytest.mark.parametrize(
     "mutate", sorted({*mutators.JSON, *mutators.BINARY}, key=lambda m: m.__name__)
 )
@@ -328,13 +315,3 @@ def test_the_table_and_its_defects():
     ]
     assert tally.total() == 3
     assert tally.defects == ["wrong: a file (number 3): believed"]
-
-
-REAL_TYPES = (*state_files.FILE_TYPES, *record_files.FILE_TYPES, *text_files.FILE_TYPES)
-
-
-@pytest.mark.parametrize("each", REAL_TYPES, ids=[each.name for each in REAL_TYPES])
-def test_intact_files_are_read_alike(each, tmp_path):
-    """What the code and the campaign's files no longer agree on shows here, not in a campaign."""
-    each.make(tmp_path)
-    assert repr(each.read(tmp_path)) == repr(each.read(tmp_path))
