@@ -1,6 +1,6 @@
 """The paper's tables and the release's: averages are those of their rows, sizes our configs'.
 
-Can't see: a number that is in none of the averages; averages of tables 9 and 10.
+Can't see: a number that is in none of the averages.
 """
 
 import csv
