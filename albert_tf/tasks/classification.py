@@ -65,10 +65,7 @@ def parse_class_weights(text: str, classes: Sequence[str], labels: Sequence[Any]
 
 
 class ScoringTask(SupervisedTask[Example, np.ndarray]):
-    """Base class of the tasks here; predicts probabilities `<float64>[N, C]` or numbers `[N, 1]`.
-
-    Args: see SupervisedTask; a regression has no classes.
-    """
+    """Base class of these tasks; predicts probabilities `<float64>[N, C]` or numbers `[N, 1]`."""
 
     # Factors `<float32>[C]` of the loss of each class's examples, as Keras' `class_weight`.
     class_weights: np.ndarray | None = None
@@ -195,8 +192,6 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
 class SequenceClassificationTask(ScoringTask[TextExample]):
     """Classification or regression of a text or a pair of texts (examples: TextExample).
 
-    Args: see SupervisedTask.
-
     Source: run_classifier.py.
     """
 
@@ -238,8 +233,6 @@ class MultiLabelTask(SequenceClassificationTask):
 
     Predictions are independent probabilities `<float64>[N, C]`.
 
-    Args: see SupervisedTask.
-
     Differs: the release has no such task.
     """
 
@@ -280,8 +273,6 @@ class MultiLabelTask(SequenceClassificationTask):
 
 class MultipleChoiceTask(ScoringTask[ChoiceExample]):
     """Chooses the right ending for a context (examples: ChoiceExample).
-
-    Args: see SupervisedTask; the classes are the choices.
 
     Source: run_race.py.
     """

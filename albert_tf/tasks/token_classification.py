@@ -111,8 +111,6 @@ class TokenClassificationTask(SupervisedTask[TokenExample, np.ndarray]):
     all sentences. A word without pieces, such as a control character, has the probabilities 0 and
     gets the default tag.
 
-    Args: see SupervisedTask; the classes are the tags.
-
     Differs: the release has no such task.
     """
 
