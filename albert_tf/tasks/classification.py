@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
 import os
@@ -81,6 +82,20 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         binary = ("f1", "matthew_corr") if len(classes) == 2 else ()
         names = ("eval_accuracy", "macro_f1", *binary) if classes else ("pearson", "spearman")
         self.metric_names = (*names, "eval_loss")
+
+    @abc.abstractmethod
+    def texts(self, example: Example) -> tuple[Any, ...]:
+        """Returns the raw texts of an example in the form that the kind reads."""
+
+    def rows(self, examples: Sequence[Example], is_training: bool) -> Iterator[Mapping[str, Any]]:
+        # Only a text that is read in windows has several rows.
+        has_windows = getattr(self.kind, "windows", None)
+        for index, example in enumerate(examples):
+            numbers = {self.labels[0]: self.label(example)}
+            if has_windows:
+                numbers["example_index"] = np.int32(index)
+            for row in self.kind.rows(self.tokenizer, *self.texts(example)):
+                yield {**row, **numbers}
 
     def label(self, example: Any) -> np.generic | np.ndarray:
         """Returns an example's label as a feature, named as in `labels`; 0 if it has none."""
@@ -200,7 +215,6 @@ class SequenceClassificationTask(ScoringTask[TextExample]):
         return self.kind.problem_type == SINGLE_LABEL and not self.kind.windows
 
     def texts(self, example: TextExample) -> tuple[Any, ...]:
-        """Returns the raw texts of an example in the form that the kind reads."""
         return (example.text_a, example.text_b) if self.kind.pairs else (example.text_a,)
 
     def weigh_classes(self, text: str, examples: Sequence[TextExample]) -> None:
@@ -210,16 +224,6 @@ class SequenceClassificationTask(ScoringTask[TextExample]):
         self.class_weights = parse_class_weights(text, self.classes, labels)
         pairs = zip(self.classes, self.class_weights, strict=True)
         logging.info("class weights: %s", ", ".join(f"{name} {w:.4g}" for name, w in pairs))
-
-    def rows(
-        self, examples: Sequence[TextExample], is_training: bool
-    ) -> Iterator[Mapping[str, Any]]:
-        for index, example in enumerate(examples):
-            numbers = {self.labels[0]: self.label(example)}
-            if self.kind.windows:
-                numbers["example_index"] = np.int32(index)
-            for row in self.kind.rows(self.tokenizer, *self.texts(example)):
-                yield {**row, **numbers}
 
     def predictions(
         self, examples: Sequence[TextExample], features: FeatureTable, outputs: Any
@@ -279,13 +283,6 @@ class MultipleChoiceTask(ScoringTask[ChoiceExample]):
 
     def texts(self, example: ChoiceExample) -> tuple[Any, ...]:
         return example.context, example.endings
-
-    def rows(
-        self, examples: Sequence[ChoiceExample], is_training: bool
-    ) -> Iterator[Mapping[str, Any]]:
-        for example in examples:
-            for row in self.kind.rows(self.tokenizer, *self.texts(example)):
-                yield {**row, "label_ids": self.label(example)}
 
     def scores(
         self, examples: Sequence[ChoiceExample], predictions: np.ndarray
