@@ -173,7 +173,7 @@ def test_short_batches_of_any_length_are_compiled_once(one, tmp_path, parts):
     assert traced == [(BATCH_SIZE, None)]
 
 
-def _train_on_two_replicas(directory: pathlib.Path) -> Any:
+def _train_on_two_replicas(directory: pathlib.Path):
     runs.split_cpu(2)
     devices = TensorFlowDevices(tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]))
     trainer = make_trainer(directory, devices)

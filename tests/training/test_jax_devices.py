@@ -28,10 +28,10 @@ from tests.training.toys import PARTS, SEED, SeedTask
 pytest.importorskip("jax")
 
 CASE = "lamb_onehot"
-# Of five examples: labels, scores, and of three classes what is drawn.
+# Labels and scores of five examples, and probabilities drawn for three classes.
 LABELS, SCORES = np.array([2, 0, 1, 1, 2], "int32"), np.linspace(-3, 4, 5, dtype="float32")
 DRAWN = np.random.default_rng(7).dirichlet(np.ones(3), size=5).astype("float32")
-# Those that test_run_finetune_jax.py has no run of; all else in such a run is CoLA's.
+# Losses without a run in test_run_finetune_jax.py; the rest of such a run is CoLA's.
 LOSSES: dict[str, Callable[[Any], Any]] = {
     "multilabel": lambda logits: losses.multilabel_loss(np.round(DRAWN), logits),
     "regression": lambda logits: losses.regression_loss(SCORES, logits[:, :1]),
@@ -148,7 +148,7 @@ def test_ten_steps_are_the_releases(folder):
 
 
 def test_dropout_seeds_are_those_on_tensorflow(folder):
-    """Of step 0 on two replicas in two parts each; and a weight without gradient stays.
+    """At step 0 on two replicas in two parts each. A weight without gradient stays.
 
     So do values on the host. A device holds its share of the optimizer's state.
     """
@@ -205,7 +205,8 @@ def wait_for_nobody(seconds: str) -> None:
     meet_twice("-1")
 
 
-def error_line(written: str) -> str:
+def error_line(process: jax_process.Process) -> str:
+    written = jax_process.finish(process, 1)
     assert "Traceback" not in written
     (line,) = [line for line in written.splitlines() if line.startswith("error: ")]
     return line
@@ -213,12 +214,9 @@ def error_line(written: str) -> str:
 
 def test_a_worker_lost_where_all_meet():
     # The last: without the first JAX itself may end the others.
-    first, last = (
-        jax_process.start(meet_twice, 1, **environment)
-        for environment in two_workers.environments()
-    )
+    first, last = (jax_process.start(meet_twice, 1, **e) for e in two_workers.environments())
     jax_process.finish(last, -signal.SIGKILL)
-    line = error_line(jax_process.finish(first, 1))
+    line = error_line(first)
     assert line.startswith("error: another worker was lost (")
     assert line.endswith("): see its log, and start the same command again on all workers")
 
@@ -226,8 +224,7 @@ def test_a_worker_lost_where_all_meet():
 def test_those_that_never_start_are_named():
     environment = two_workers.environments()[0]
     other = json.loads(environment["TF_CONFIG"])["cluster"]["worker"][1]
-    written = jax_process.finish(jax_process.start(wait_for_nobody, 2, **environment), 1)
-    assert error_line(written) == (
+    assert error_line(jax_process.start(wait_for_nobody, 2, **environment)) == (
         f"error: TF_CONFIG: not all other workers ({other}) have started within 2 s: start the "
         "same command on each, or correct its address"
     )

@@ -70,7 +70,7 @@ def train(file: str, is_sharded: str) -> None:
 
 
 def test_losses_are_those_of_one_device(tmp_path):
-    def start(name: str, *environments: dict[str, str], **options: Any) -> list[Any]:
+    def start(name: str, *environments: dict[str, str], **options) -> list[Any]:
         file, is_sharded = tmp_path / f"{name}.npy", int(name != "one")
         return [
             jax_process.start(train, file, is_sharded, **options, **each) for each in environments

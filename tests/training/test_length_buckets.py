@@ -52,7 +52,7 @@ def test_a_plan_depends_on_its_seed_alone_and_goes_on_where_a_shorter_one_stops(
 
 
 def test_the_turn_of_a_row_is_random():
-    """Of ten batches an epoch, over 300 epochs: for the longest row, the shortest and another.
+    """Among ten batches an epoch, over 300 epochs: for the longest row, the shortest and another.
 
     Can't see: that rows of one length keep company, which is the point of a plan.
     """
@@ -76,7 +76,7 @@ def test_evaluation_sees_all_rows_and_fills_up_the_last_batch():
 
 
 def test_the_lengths_chosen_have_least_padding():
-    """Of all sets of as many lengths that occur, found by trying them."""
+    """Less than any other set of as many lengths that occur, all of which are tried."""
     for seed, count in itertools.product(range(3), (1, 2, 3, 9)):
         lengths = 5 * np.minimum(row_lengths(200, seed) // 5, 9)
         chosen = length_buckets.choose_static_lengths(lengths, 45, count)
@@ -111,7 +111,7 @@ def test_a_length_spares_more_than_its_price():
 
 
 def test_the_price_of_a_length_is_measured():
-    """What an H100 computes of ALBERT-base in 26 s, and two cores in 8; docs/performance.md."""
+    """ALBERT-base's positions that an H100 computes in 26 s, and two cores in 8: performance.md."""
     base = AlbertConfig.from_json_file("configs/albert_base_v2.json")
     price = length_buckets.compile_price
     assert price(base, on_cpu=False) == pytest.approx(26 * 610_000, rel=0.1)
@@ -125,7 +125,7 @@ def test_lengths_are_no_longer_than_needed_or_allowed():
 
 
 def test_lengths_on_gpus_and_tpus_are_multiples_of_8():
-    """Of GLUE's tables, of any, and under a longest length that is none."""
+    """For GLUE's tables, for any, and up to a longest length that is no multiple."""
     rows = np.array([7, 8, 9, 24, 81])
     for longest, expected in ((128, (8, 16, 24, 88)), (83, (8, 16, 24, 83))):
         found = length_buckets.choose_static_lengths(rows, longest, on_cpu=False)

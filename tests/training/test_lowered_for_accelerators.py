@@ -1,4 +1,4 @@
-"""What users run on GPUs and TPUs, lowered for them on a CPU. Can't see: whether it runs there.
+"""Users' programs for GPUs and TPUs, lowered on a CPU. Can't see: whether they run there.
 
 Only JAX's probes of the hardware are replaced. Everything lowers, with a kernel or, by the rules of
 `attends`, without. A CPU computes in the same process.
@@ -85,7 +85,7 @@ def pretend(platform: str) -> None:
         gpu_info.get_gpu_info = lambda: h100
 
 
-def config(**changes: Any) -> AlbertConfig:
+def config(**changes) -> AlbertConfig:
     sizes = {"embedding_size": 16, "hidden_size": 256, "intermediate_size": 256}
     return AlbertConfig(
         31, **{**sizes, "num_attention_heads": 2, "num_hidden_layers": 2, **changes}
@@ -118,7 +118,7 @@ def lowered(
         batch |= {f"sentence_order_{key}": ((8, 3), np.int32) for key in ("labels", "weights")}
     values, batch = devices.shapes(model, optimizer, batch)
 
-    def forward(values: Any, batch: Any) -> Any:
+    def forward(values, batch):
         with keras.StatelessScope(list(zip(model.trainable_variables, values, strict=True))):
             return jax.tree.leaves(model(batch, training=False))
 
@@ -128,7 +128,7 @@ def lowered(
     return texts[0], texts[1]
 
 
-def assert_by_rule(platform: str, case: Any, texts: Any, of_config: AlbertConfig) -> None:
+def assert_by_rule(platform: str, case, texts, of_config: AlbertConfig) -> None:
     """A kernel attends at lengths and sizes that are its own, never to what has dropout."""
     _, length, dtype, *_ = case
     size = of_config.hidden_size // of_config.num_attention_heads
@@ -184,7 +184,7 @@ def compute_beside_a_gpu() -> None:
     from albert_tf.training import jax_devices
     from tools.tpu_check.steps import features, make_parts
 
-    def losses() -> Any:
+    def losses():
         keras.utils.set_random_seed(3)
         parts = make_parts("classification", config(hidden_dropout_prob=0.1), "bfloat16", False)
         run = jax_devices.JaxDevices().train_steps(*parts, StepSettings())

@@ -171,7 +171,7 @@ def test_evaluation_is_a_plain_mean_over_the_set(tmp_path):
     assert results == pytest.approx(expected, abs=tolerances.LOSS)
 
 
-def scores(logits: Any, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def scores(logits, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the negative log-likelihood of each label, and whether it scored highest."""
     logits = np.asarray(logits, "float64")
     largest = logits.max(axis=-1, keepdims=True)
