@@ -16,7 +16,7 @@ from albert_tf.answers.kinds import KINDS
 # Prefixes of the release's names, for the encoder, its pooler, and the heads.
 ENCODER = "bert/"
 POOLER = "bert/pooler/"
-PRETRAINING_HEADS = MASKED_LM_HEAD, SENTENCE_ORDER_HEAD = Fill.heads
+MASKED_LM_HEAD, SENTENCE_ORDER_HEAD = Fill.heads
 HEADS = tuple(dict.fromkeys(head for kind in KINDS for head in kind.heads))
 # Prefix of the optimizer's variables that belong to no weight, in our checkpoints.
 OPTIMIZER = "optimizer/"
