@@ -77,7 +77,7 @@ def test_weights_are_loaded_and_used_on_jax(tmp_path):
     albert_tf.AlbertModel(config).save(keras_file)
     convert(keras_file, "huggingface", small, spm_model_file=str(VOCABULARY))
     sources = [base, base / "model.ckpt-best", *layouts, GOLDEN / "tfhub"]
-    run(ON_JAX, base / "inputs.npz", small, outputs, *sources, **jax_process._environment())
+    run(ON_JAX, base / "inputs.npz", small, outputs, *sources, **jax_process.base_environment())
     found, expected = goldens.arrays(outputs), goldens.outputs("base")["pooled_output"]
     np.testing.assert_allclose(found.pop("pooled"), expected, rtol=0, atol=tolerances.OUTPUT)
     features = albert_tf.Preprocessor.from_weights(small, max_seq_length=16)(TEXTS)
