@@ -170,7 +170,7 @@ def assign_rows(
     Returns:
       <int>[N], rows numbered without gaps, in the order of their first examples.
     """
-    # What each example needs, and what each row has left: tokens, predictions and examples.
+    # Needs of each example and room of each row: tokens, predictions and examples.
     needs = np.stack([lengths, predictions, np.ones_like(lengths)])
     free = np.tile([[room[0]], [room[1]], [max_examples_per_row]], len(lengths))
     rows: np.ndarray = np.empty(len(lengths), np.int64)
