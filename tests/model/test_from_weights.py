@@ -1,4 +1,4 @@
-"""What Keras users expect of the models: from_weights, a config by name, summary, export."""
+"""Features that Keras users expect: from_weights, a config by name, summary, export."""
 
 import logging
 import warnings
@@ -53,10 +53,10 @@ def test_a_stored_classifier_says_its_number_of_classes(tmp_path):
 
 
 def test_a_config_may_be_named_or_a_file(tmp_path):
-    named = albert_tf.AlbertModel("albert_tiny")
-    assert named.config == albert_tf.AlbertConfig.from_json_file("albert_tiny")
-    (tmp_path / "albert_config.json").write_text(named.config.to_json())
-    assert albert_tf.AlbertModel(tmp_path / "albert_config.json").config == named.config
+    named = albert_tf.AlbertModel("albert_tiny").config
+    assert named == albert_tf.AlbertConfig.from_json_file("albert_tiny")
+    (tmp_path / "albert_config.json").write_text(named.to_json())
+    assert albert_tf.AlbertModel(tmp_path / "albert_config.json").config == named
     with pytest.raises(FileNotFoundError, match="nor is it the name of a model: known names are"):
         albert_tf.AlbertModel("albert_medium")
 
@@ -101,7 +101,7 @@ def test_symbolic_outputs_are_as_computed(model_class, more):
 
     def check(described, computed):
         assert described.dtype == keras.backend.standardize_dtype(computed.dtype)
-        # What the batch decides is unknown.
+        # Sizes that depend on the batch are unknown.
         shapes = zip(described.shape, computed.shape, strict=True)
         assert all(size == actual or size is None for size, actual in shapes)
 
@@ -145,12 +145,6 @@ def arrays():
     return {"input_ids": ids + 5, "input_mask": np.sort(ids)[:, ::-1], "segment_ids": ids}
 
 
-def in_order(arrays, specs):
-    """Returns arrays for inputs that may have other names, but in this order, and other types."""
-    rows = zip(sorted(arrays), sorted(specs), strict=True)
-    return {theirs: tf.cast(arrays[ours], specs[theirs].dtype) for ours, theirs in rows}
-
-
 @pytest.mark.parametrize("around", [None, Around])
 def test_tensorflow_saves_a_model_and_what_holds_it(around, arrays, tmp_path):
     model = albert_tf.AlbertModel(tiny.config(num_hidden_layers=1))
@@ -159,7 +153,9 @@ def test_tensorflow_saves_a_model_and_what_holds_it(around, arrays, tmp_path):
     tf.saved_model.save(model, str(tmp_path / "saved"))
     served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
     specs = served.structured_input_signature[1]
-    found = served(**in_order(arrays, specs))
+    # Inputs may have other names, but in this order, and other types.
+    rows = zip(sorted(arrays), sorted(specs), strict=True)
+    found = served(**{name: tf.cast(arrays[ours], specs[name].dtype) for ours, name in rows})
     if not around:
         assert set(specs) == set(arrays) and {x.dtype for x in specs.values()} == {tf.int32}
         assert_same_outputs(found, expected)

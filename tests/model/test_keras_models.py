@@ -93,7 +93,8 @@ def test_a_model_fits_evaluates_predicts_and_comes_back(tmp_path, name):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     assert type(again) is type(model) and again.get_config() == model.get_config()
-    for other in (again, pickle.loads(pickle.dumps(model))):
+    pickled = [pickle.loads(pickle.dumps(model))] if name == "choices" else []
+    for other in (again, *pickled):
         found = other.predict(to_predict, batch_size=6, verbose=0)
         tf.nest.map_structure(np.testing.assert_array_equal, found, predicted)
     # It is compiled, with the moments of its optimizer.
@@ -102,14 +103,13 @@ def test_a_model_fits_evaluates_predicts_and_comes_back(tmp_path, name):
     assert int(again.optimizer.iterations) == 3
 
 
-@pytest.mark.parametrize("name", ["choices", "answers_v2"])
-def test_in_float16_keras_scales_the_loss_and_fits_as_in_float32(name):
-    """Its global policy; the losses of three steps are near those in float32."""
+def test_in_float16_keras_scales_the_loss_and_fits_as_in_float32():
+    """Its global policy, and the kind of most heads; three steps' losses are near float32's."""
     found = {}
     try:
         for policy in ("float32", "mixed_float16"):
             keras.config.set_dtype_policy(policy)
-            model, found[policy], *_ = compile_and_fit(name)
+            model, found[policy], *_ = compile_and_fit("answers_v2")
     finally:
         keras.config.set_dtype_policy("float32")
     assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)

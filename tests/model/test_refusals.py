@@ -1,4 +1,4 @@
-"""What models refuse: inputs under other names and of other axes, ids, losses, arguments."""
+"""Models refuse inputs under other names and of other axes, ids, losses and arguments."""
 
 import functools
 from typing import Any
@@ -87,7 +87,7 @@ def test_texts_and_arrays_are_refused():
     "loss", ["sparse_categorical_crossentropy", keras.losses.BinaryCrossentropy()]
 )
 def test_a_loss_of_probabilities_is_refused(loss):
-    """What it makes of logits is no loss, and training goes on without a word."""
+    """Its value on logits is no loss, but training would go on without a word."""
     model = build.__wrapped__(CLASSES)
     model.compile("sgd", loss)
     with pytest.raises(ValueError, match="returns logits, but its loss takes probabilities"):
