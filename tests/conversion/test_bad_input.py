@@ -1,21 +1,19 @@
 """Damaged files, and files that do not belong together, are named; nothing is loaded or written."""
 
+import dataclasses
 import json
 import shutil
 import sys
 
-import h5py
-import keras
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 import albert_tf
-from albert_tf import conversion
 from albert_tf.cli import convert as command
 from albert_tf.conversion import huggingface, layouts
-from albert_tf.conversion.convert import convert
-from albert_tf.storage import checkpoint
+from albert_tf.conversion.convert import _WRITERS, convert
+from albert_tf.conversion.stored_model import ModelLocation, read
 from tests import goldens
 from tests.conversion.untrusted import CONFIGS, assert_refused, change_config, encoder
 from tests.tiny import run_main
@@ -43,26 +41,14 @@ def cut(kept):
 
 
 def bias(change_values):
-    """Changes the values of the pooler's bias, in one of four files."""
+    """Changes the values of the pooler's bias, by the writer of each layout."""
 
     def change(folder, layout):
-        if layout == "tf1":
-            tensors = checkpoint.read(str(folder))
-            tensors[name] = change_values(tensors[name := "bert/pooler/dense/bias"])
-            checkpoint.write(str(folder / "model.ckpt-best"), tensors)
-        elif layout == "huggingface":
-            tensors = load_file(folder / WEIGHTS[layout])
-            tensors["pooler.bias"] = change_values(tensors["pooler.bias"])
-            save_file(tensors, folder / WEIGHTS[layout])
-        elif layout == "kerashub":
-            with h5py.File(folder / WEIGHTS[layout], "r+") as file:
-                dataset = file["layers/dense_1/vars/1"]
-                dataset[...] = change_values(dataset[...])
-        else:
-            model = keras.saving.load_model(folder / WEIGHTS[layout])
-            variable = conversion.named_weights(model)["bert/pooler/dense/bias"]
-            variable.assign(change_values(variable.numpy()))
-            model.save(folder / WEIGHTS[layout])
+        source, name = read(ModelLocation(str(folder))), "bert/pooler/dense/bias"
+        weights = {**source.weights, name: change_values(source.weights[name])}
+        theirs = {"architecture": "AlbertModel", "license": None}
+        options = theirs if layout == "huggingface" else {}
+        _WRITERS[layout](str(folder), dataclasses.replace(source, weights=weights), **options)
 
     return change
 
