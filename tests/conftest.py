@@ -35,6 +35,15 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 gc.disable()
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out tests that are slow, unless a marker or a file is asked for."""
+    if config.option.markexpr or any(".py" in argument for argument in config.args):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    config.hook.pytest_deselected(items=slow)
+    items[:] = [item for item in items if item not in slow]
+
+
 def pytest_collection_finish() -> None:
     """Spares time; processes that tests start run as a user's do."""
     gc.freeze()

@@ -38,7 +38,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("squad_v1", {"do_eval": True, "predict_file": None}, "in --predict_file: "),
     ("squad_v2", {"end_n_top": 62}, "at most 61 .--max_seq_length."),
     ("mrpc", {"export_dir": "{tmp}/MRPC"}, "already exists: give a"),
-    ("mrpc", {"export_dir": "{tmp}/a[1]"}, "for a pattern: g"),
+    ("mrpc", {"export_dir": "{tmp}/a[1]"}, "a.1.: .* pattern"),
     ("mrpc", {"export_dir": "nowhere://b"}, "nowhere://b can't be written:"),
     ("mrpc", {"do_train": None}, "set --do_train, --do_eval,"),
     ("mrcp", {}, "--task_name must be one of cola, mnli, .*, not 'mrcp'"),

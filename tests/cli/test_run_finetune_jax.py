@@ -60,7 +60,7 @@ def run_on_both(task: str, folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.
     return out, other
 
 
-SLOW = {"race", "squad_v1", "squad_v2"}
+SLOW = {"race", "squad_v1", "squad_v2", "token_classification"}
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ def test_relative_moved_with_a_slash_and_other_dropout(folder, copy, monkeypatch
     """A moved output goes on under its new name, given in another way, and downloads nothing."""
     caplog.set_level("INFO", logger="absl")
     monkeypatch.chdir(copy.parent)
-    monkeypatch.setattr(hub, "_download", lambda path, *_: pytest.fail(f"{path} is not needed"))
+    monkeypatch.setattr(hub, "fetch", lambda path, *_: pytest.fail(f"{path} is not needed"))
     other = runs.write_config(
         copy.parent / "other.json", num_hidden_layers=1, hidden_dropout_prob=0.3
     )

@@ -200,6 +200,7 @@ def test_two_workers_change_nothing(folder, tmp_path):
     assert_same_as_alone(folder, tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_an_error_of_one_worker_ends_all(folder, tmp_path):
     command = json.dumps(with_dropout(folder, tmp_path / "out", train_batch_size=24))
     workers = [

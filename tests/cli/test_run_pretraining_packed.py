@@ -25,6 +25,7 @@ def short_examples() -> list[dict[str, np.ndarray]]:
     ]
 
 
+@pytest.mark.slow
 def test_packing_changes_nothing_but_the_number_of_rows(tmp_path):
     """Five updates in two parts each, and an evaluation."""
     alone = short_examples()
