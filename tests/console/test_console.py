@@ -53,13 +53,18 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("error", "line"), ERRORS)
-def test_an_error_is_one_line_and_its_traceback_is_for_those_who_ask(error, line, caplog):
-    before = logging.get_verbosity()
-    logging.set_verbosity(logging.DEBUG)
+def test_an_error_is_one_line(error, line):
     with pytest.raises(SystemExit) as ended, errors.in_one_line(OurOwnError, flags=FLAGS):
         raise error
-    logging.set_verbosity(before)
     assert ended.value.code == f"error: {line}"
+
+
+def test_an_errors_traceback_is_for_those_who_ask(caplog):
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.DEBUG)
+    with pytest.raises(SystemExit), errors.in_one_line():
+        raise ValueError("a")
+    logging.set_verbosity(before)
     assert "traceback of the error:" in caplog.text and "in_one_line" in caplog.text
 
 
