@@ -58,9 +58,9 @@ test-peers: $(PEERS) $(if $(shell command -v npm),$(NODE_PACKAGES))
 mutants: $(INSTALLED)
 	$(BIN)/python -m tools.mutants --count $(or $(COUNT),200) $(ARGS)
 
-# Whether what research/findings says of other libraries still holds: downloads 600 MB.
+# Whether what findings says of other libraries still holds: downloads 600 MB.
 findings:
-	@failed=; for script in research/findings/*.sh; do \
+	@failed=; for script in findings/*.sh; do \
 	  if sh $$script; then echo "$$script: unchanged"; \
 	  else echo "$$script: changed"; failed=1; fi; done; test -z "$$failed"
 

@@ -12,7 +12,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = pathlib.Path(__file__).parents[1]
-DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("research/**/*.md")]
+FOLDERS = ("*.md", "docs/*.md", "findings/*.md", "research/**/*.md")
+DOCUMENTS = [path for folder in FOLDERS for path in ROOT.glob(folder)]
 
 
 def anchors(document: pathlib.Path) -> set[str]:
