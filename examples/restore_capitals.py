@@ -124,7 +124,7 @@ def print_scores(directory: str, paths: Sequence[str]) -> None:
     dev = list(read_lines(paths[1]))
     expected = [sentence["labels"] for sentence in dev]
     model = f"{directory}/model"
-    # Of the checkpoint that is exported.
+    # The scores of the checkpoint that is exported.
     rows = {"ALBERT": eval_results.read(model, eval_results.Trial.read(model).best_step)}
     for name, tags in (("its most frequent tag for each word", of_word), (f"always {usual}", {})):
         predicted = [[tags.get(word, usual) for word in each["tokens"]] for each in dev]

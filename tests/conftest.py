@@ -31,7 +31,7 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     _CACHE = tempfile.TemporaryDirectory()
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name
-# What tests import is searched for garbage never: TensorFlow is a million objects.
+# The collector never searches what tests import: TensorFlow alone is a million objects.
 gc.disable()
 
 
@@ -114,7 +114,8 @@ def museum(tmp_path_factory) -> Iterator[Museum]:
 
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # Of all workers.
+        # All workers share this folder.
+        folder = folder.parent
     museum = Museum(folder / "museum")
     yield museum
     museum.check()

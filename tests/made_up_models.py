@@ -45,7 +45,7 @@ def score(inputs):
 CAPITALS = kind("text"), capitals
 ENDINGS = kind("context", "endings", takes_many=True), endings
 SCORE = kind("text_a", "text_b"), score
-# What CAPITALS finds in "Anna in Rome", as JSON.
+# The answer of CAPITALS to "Anna in Rome", as JSON.
 ANNA = {"entities": ["Anna", "Rome"], "probabilities": [0.5, 0.5], "length": 12}
 
 

@@ -38,7 +38,8 @@ class Museum:
         with open(self._folder / f"{name}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not state.exists():
-                shutil.rmtree(folder, ignore_errors=True)  # Of one that could not be finished.
+                # An earlier attempt may have left an unfinished exhibit.
+                shutil.rmtree(folder, ignore_errors=True)
                 folder.mkdir()
                 random.seed(0)
                 np.random.seed(0)

@@ -15,7 +15,7 @@ TEXT = pathlib.Path(__file__).parents[1].joinpath("docs/from_other_libraries.md"
 _BLOCKS = re.findall("```python\n(.*?)```", TEXT, re.DOTALL)
 NAMES = ("fine_tune", "fill_mask", "tf_albert", "kerashub", "garden")
 WITH_FLAGS = ("run_glue.py and run_classification.py", "TrainingArguments", "The Model Garden")
-# What the programs leave to their reader.
+# The variables that the page's programs leave for their reader to define.
 DATA = {
     "texts": ["the earth was void", "and God said", "light", "darkness was upon the face"] * 5,
     "labels": [0, 1, 1, 0] * 5,

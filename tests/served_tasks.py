@@ -17,7 +17,7 @@ from albert_tf.storage.run_record import RunRecord, TaskRecord
 from tests import goldens, tiny, tolerances
 from tests.tiny import randomise
 
-# Of several windows; the random models find answers in it.
+# It spans several windows, and the random models find answers in it.
 LONG = " ".join(
     f"In {1900 + i} a ship number {i} left the harbour of town {chr(65 + i)}." for i in range(12)
 )

@@ -25,7 +25,7 @@ FOLDERS = {
     "conversion": {"tensorflow"},
     "training": set(),
     "tasks": set(),
-    # Of training, it has the lock and the progress of a run.
+    # It imports from training only a run's lock and its progress.
     "generator": {"keras", "model", "conversion", "tasks"},
     "serving": set(),
     "inspection": set(),

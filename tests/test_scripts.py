@@ -59,7 +59,7 @@ def start(monkeypatch):
     def start_script(script):
         parsers = []
         monkeypatch.setattr(app, "run", lambda main, flags_parser: parsers.append(flags_parser))
-        # Of this process are the test runner's: absl's own flags alone are a script's.
+        # The process's flags are the test runner's; a script starts with absl's own flags alone.
         values = flags.FlagValues()
         monkeypatch.setattr(flags, "FLAGS", values)
         monkeypatch.setattr(app, "FLAGS", values)

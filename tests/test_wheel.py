@@ -30,7 +30,7 @@ CONFIG = {
     "intermediate_size": 32,
     "max_position_embeddings": 64,
 }
-# What a command may say: lines of absl's that the library logs.
+# A command may print only lines that the library logs through absl.
 LINE = re.compile(r"I\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ (\w+\.py):\d+\] ")
 MODULES = {path.name for path in (ROOT / "albert_tf").rglob("*.py")}
 

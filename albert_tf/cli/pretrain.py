@@ -221,7 +221,7 @@ class Records:
 
     files: list[str]  # TFRecord files.
     indexes: list[input_files.FileIndex]  # Where their records are.
-    spec: FeatureSpec  # What a record holds.
+    spec: FeatureSpec  # The features of a record.
     # The layout of rows without masks; None if the records have masks.
     row_format: RowFormat | None = None
 

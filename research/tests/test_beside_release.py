@@ -51,7 +51,7 @@ def test_chooses_as_many_questions_with_their_paragraphs(tmp_path):
 
 def test_the_table_lists_every_run():
     task = Task("rte", 64, 16, 80, 1e-4, metrics=("eval_accuracy",), seeds=3)
-    # Of ours 0.5, 0.6, 0.7; the others' differ from them by 0.1, 0.2, 0.3 in the mean 0.2.
+    # Ours are 0.5, 0.6, 0.7; the others' are lower by 0.1, 0.2, 0.3, on average by 0.2.
     sides = {side: number for number, side in enumerate(task.sides)}
     scores = {
         Run(task, seed, side): {"eval_accuracy": 0.5 + seed / 10 - (number != 1) * (seed + 1) / 10}

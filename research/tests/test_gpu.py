@@ -16,7 +16,7 @@ from sentencepiece import sentencepiece_model_pb2
 from tests import jax_process
 
 FOLDER = jax_process.ROOT / "research/benchmarks"
-# What JAX writes after an error.
+# JAX writes this after an error.
 TRACEBACK = """gpu.measure('albert_tf',): Traceback (most recent call last):
   File "gpu.py", line 1, in measure
 jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: a | b

@@ -118,7 +118,7 @@ def test_a_start_that_has_not_learned_gives_no_verdict(tmp_path):
         for key in cell.unigram.values():
             keep(kept, key, metrics={"unigram_loss": 6.0})
         for key in cell.results.values():
-            # Of seed 2 the start has not learned.
+            # The start of seed 2 has not learned.
             keep(kept, key, metrics={"masked_lm_loss": 5.5 + 0.3 * (cell.seed == 2)})
         for key in cell.step_keys():
             keep(kept, key)

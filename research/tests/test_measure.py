@@ -15,7 +15,7 @@ from research.experiments import claims, corpus, measure
 from tests import pretraining_runs as runs
 from tests.tiny import parse
 
-# Of 37 records, of which an evaluation of three batches of 12 sees 36.
+# There are 37 records; an evaluation of three batches of 12 sees 36 of them.
 DOCUMENTS = np.arange(37) % 5
 YEARS = 9
 

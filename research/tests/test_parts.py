@@ -148,7 +148,7 @@ def test_a_cell_that_is_judged_in_part_has_not_run(plan, done, tmp_path):
     run_all(plan, tmp_path / "work", kept)
     shutil.copytree(work / cell.pretrain, tmp_path / "elsewhere" / cell.pretrain)
     assert set(plan.missing(kept, tmp_path / "elsewhere")) == again - {cell.pretrain}
-    # What is kept of another training than that of `work` is made again.
+    # A kept result of another training than the one in `work` is made again.
     keep(kept, cell.results["dev"], seconds=9e9)
     assert plan.missing(kept, work) == [cell.results["dev"]]
 

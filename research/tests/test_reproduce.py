@@ -174,7 +174,8 @@ def test_runs_from_the_hub_are_made_once_and_their_table_printed(weights, tmp_pa
     model = {path.name: path.read_bytes() for path in weights.iterdir()}
     # Spare files are not fetched.
     glue = {"cola/train-00000-of-00001.parquet": b"", "sst2/test-00000-of-00001.parquet": b""}
-    for count, (ours, theirs) in enumerate(SPLITS.items(), start=1):  # Of different content.
+    # Different numbers of rows tell the splits apart.
+    for count, (ours, theirs) in enumerate(SPLITS.items(), start=1):
         rows = glue_rows("sst-2", ours) * count
         glue[f"sst2/{theirs}-0.parquet"] = parquet(tmp_path / "rows", rows)
 

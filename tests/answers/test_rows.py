@@ -36,7 +36,8 @@ def ids(text_a: str, text_b: str | None, length: int) -> list[int]:
         ("", None, 5, [2, 3]),
         ("abc", "", 7, [2, 10, 11, 12, 3]),
         ("abc", " ", 7, [2, 10, 11, 12, 3]),
-        ("abc", "def", 8, [2, 10, 11, 12, 3, 13, 14, 3]),  # Of two as long, the second is cut.
+        # If both are equally long, the second one is cut.
+        ("abc", "def", 8, [2, 10, 11, 12, 3, 13, 14, 3]),
         ("", "ab", 6, [2, 3, 10, 11, 3]),
     ],
 )

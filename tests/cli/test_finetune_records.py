@@ -121,7 +121,7 @@ def test_a_borrowed_run_is_evaluated_without_choosing_its_best(tmp_path, caplog)
     assert not list(out.glob("model.ckpt-best*")) and not (out / "best_trial.txt").exists()
     results = (out / "eval_results.txt").read_text()
     assert "\neval_loss = " in results and "global_step" not in results
-    # Of its own task each checkpoint is still to be compared.
+    # Checkpoints of its own task must still be compared.
     again = {"do_eval": True, "do_predict": True, "from_scratch": None}
     runs.main(runs.command("mnli", tmp_path, **again))
     assert (out / "eval_results.txt").read_text().count("global_step = ") == 2

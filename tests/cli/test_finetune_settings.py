@@ -191,7 +191,7 @@ def test_what_begins_follows_no_record_and_records_numbers_of_steps(mrpc, tmp_pa
     settings = find_run(str(out)).settings
     assert (settings["optimizer"], settings["learning_rate"]) == ("adamw", 5e-5)
     assert [settings[name] for name in epochs] == [1, None, 0, None]
-    # What is given now replaces both ways to say it.
+    # A number of epochs given now replaces both recorded settings: epochs and steps.
     given = {"task_name": "mrpc", "output_dir": "out", "do_train": True, "num_train_epochs": 2.0}
     now = FinetuningSettings.of(**given).following(settings)
     assert now.with_steps(num_examples=9).train_step == 6

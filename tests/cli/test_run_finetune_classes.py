@@ -20,7 +20,7 @@ from tests.kit.files import refused
 from tests.tiny import randomise
 
 CLASSES = GLUE_TASKS["mnli"].labels
-# Of the classes above: the class of each row.
+# The index in CLASSES of each row's class.
 ORDER = (1, 2, 0)
 NAMED = tuple(CLASSES[i] for i in ORDER)
 OTHERS = ("entailment", "neutral", "refutation")
@@ -180,7 +180,7 @@ def test_classes_are_found_beside_the_weights(task, tmp_path):
     weights = first / "out" / "model.ckpt-1"
     runs.main(command(task, again, weights, **files, do_predict=True))
     np.testing.assert_allclose(probabilities(again), expected, atol=tolerances.OUTPUT)
-    # Those in output_dir come first: the weights are put into their order.
+    # The names in output_dir come first, and the weights are put into their order.
     stored = checkpoint.read(str(weights))
     stored |= {name: stored[name][[2, 0, 1]] for name in HEAD}
     checkpoint.write(str(swapped / "model.ckpt-best"), stored)

@@ -56,7 +56,7 @@ SAME = {
         "num_train_steps": 4,
     },
 }
-# Of 24 examples, eight devices take one at a time; two processes are two devices.
+# A step has 24 examples: eight devices take one each, three times; two processes are two devices.
 SHARDED = {**SAME["static"], "shard_optimizer_state": True}
 EIGHT = {**SHARDED, "gradient_accumulation_steps": 3}
 

@@ -112,7 +112,7 @@ def test_on_a_terminal_a_line_has_the_time_and_stands_above_the_bar():
     terminal, inside = os.openpty()
     subprocess.run([sys.executable, "-c", _TALKS], stderr=inside, check=True)
     written = os.read(terminal, 100_000).decode()
-    # What is after the last carriage return of a line is what stays.
+    # A terminal keeps only the text after the last carriage return of a line.
     lines = [line.rpartition("\r")[2] for line in written.split("\r\n")]
     assert re.fullmatch(r"\d\d:\d\d:\d\d one", lines[0])
     assert re.fullmatch(r"\d\d:\d\d:\d\d warning: two 2\\u001b\[2J\\u009b", lines[1])
@@ -134,7 +134,7 @@ def test_a_reader_that_has_gone_ends_the_process_quietly(monkeypatch):
             errors.print_to_reader("text")
 
 
-# Of TensorFlow 2.21 and 2.20, each on a machine without a GPU.
+# TensorFlow 2.21 and 2.20 wrote these notes, each on a machine without a GPU.
 NOTES = b"""\
 WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
 I0000 00:00:1795347721.637399   29700 port.cc:153] oneDNN custom operations are on. You may see

@@ -39,7 +39,7 @@ def folder(config, vocabulary, tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-# Of 20 rows four are held out, with this seed the only one of the other label.
+# Four of 20 rows are held out; with this seed they include the only row of the other label.
 SEED = next(i for i in range(99) if 19 in np.random.default_rng(i).permutation(20)[:4])
 FEW_LABELS = {"task": "table", "input_file": "late.tsv", "seed": SEED}
 TWO = "STORED,bare/model.keras"

@@ -22,7 +22,7 @@ def save(architecture, config, directory, seed, shard_size):
         for parameter in model.parameters():
             parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
         if config["embedding_size"] == config["hidden_size"]:
-            # What the release does not have: no other map can be loaded here.
+            # The release has no such map, so that only the identity can be loaded here.
             mapping = model.base_model.encoder.embedding_hidden_mapping_in
             mapping.weight.copy_(torch.eye(config["hidden_size"]))
             mapping.bias.zero_()

@@ -28,7 +28,7 @@ CONFIGS = {
     ),
     "same_width": dataclasses.replace(_BASE, embedding_size=21),
 }
-# What KerasHub does not have.
+# KerasHub has neither this activation nor an uneven division of layers into groups.
 RELU = dataclasses.replace(_BASE, hidden_act="relu")
 UNEVEN = dataclasses.replace(_BASE, num_hidden_groups=2)
 

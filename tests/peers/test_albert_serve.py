@@ -35,8 +35,7 @@ INPUTS = {
 
 # Too long for a line of a telephone, and without a space.
 LABELS = ("bad", "fair", "good_" * 30)
-# What is asked of the page: what is in its address, and texts to type; the marks and bars it then
-# shows.
+# Each row: the page's address and the texts to type, then the marks and bars that it shows.
 PAGES = [
     ({"model": "labels", "text": "a"}, None, 0, 3),
     ({"model": "labels", "text": "a"}, ["the <b>cat</b>"], 0, 3),
@@ -187,7 +186,7 @@ def test_the_page_shows_each_task(models, address):
         assert re.search(r"\d ms\.$", shown["status"]), (at, shown)
 
 
-# Of a refused connection asyncio on Python 3.11.2 leaves the socket to the collector.
+# After a refused connection asyncio on Python 3.11.2 leaves the socket to the collector.
 @pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
 )

@@ -179,7 +179,7 @@ def test_weights_in_shards(hugging_face, tmp_path):
     assert not (tmp_path / "other" / "model.safetensors").exists()
 
 
-# Of scripts with marks that Hugging Face's StripAccents takes for accents, or without spaces.
+# Their scripts have no spaces, or marks that Hugging Face's StripAccents takes for accents.
 SENTENCES = (
     'हिन्दी में एक वाक्य है, जिसे हम पढ़ते हैं। (कृपया ध्यान दें!) "दिल्ली" में 1,00,000 लोग हैं - सच?',
     'ภาษาไทยเป็นภาษาราชการ (กรุงเทพฯ) มีประชากร 10,500,000 คน, น้ำ ผู้ใหญ่ กำลัง ๒๕๖๗ "สวัสดี" - ครับ/ค่ะ!',

@@ -39,7 +39,8 @@ CONFIG = {
     "max_position_embeddings": 512,
     "hidden_act": "gelu_new",
 }
-TOLERANCE = tolerances.PEER_OUTPUT  # Of the largest value, which is 11.6 for states.
+# Relative to the largest value, which is 11.6 for states.
+TOLERANCE = tolerances.PEER_OUTPUT
 POOLER = ["pooler.bias", "pooler.weight"]
 
 pytestmark = pytest.mark.peers

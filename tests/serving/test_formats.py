@@ -172,7 +172,7 @@ def test_a_pickle_of_a_file_finds_the_same(exported):
 
 
 NO_SCORE = -1e29
-# Of which spans there are scores depends on their order, which quantised weights may change.
+# Quantised weights may change the order of the spans, and thereby which of them have scores.
 UNORDERED = {"start_top_index", "end_top_index", "end_top_log_probs"}
 
 
@@ -237,7 +237,7 @@ print(json.dumps([[name.decode() for name in label], probabilities.tolist()]))
 """
 WITHOUT_TENSORFLOW = """
 import sys
-# What docs/serving.md leaves out.
+# These packages are not installed if one follows docs/serving.md.
 for name in ("tensorflow", "tensorflow_text", "keras", "tensorboard", "tqdm"):
     sys.modules[name] = None
 import json

@@ -183,7 +183,7 @@ WORDS = [
     "İ", "\u0301", "￼",
 ]
 # fmt: on
-# Of tables, JSON, markup and code, and none.
+# Separators from tables, JSON, markup and code, and an empty one.
 BETWEEN = [" ", " | ", " |\n| ", '",\n    "', "&nbsp;</td>\t<td>", "\r\n\treturn ", "\u3000 ", ""]
 
 

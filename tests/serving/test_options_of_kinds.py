@@ -64,7 +64,7 @@ def test_it_is_served_as_its_run_and_the_flags_say(name, given, vocabulary, tmp_
     if not kind.title:
         return
 
-    # Of a page's ONNX file nothing is needed here.
+    # These tests need no ONNX file beside the page.
     def write(served, directory, _):
         served.describe(directory)
         vocabularies.copy(served.vocabulary, directory)

@@ -105,7 +105,8 @@ def test_the_documented_installation_is_what_the_package_needs():
     tools/docker installs all that a server needs.
     """
     command = re.search(r"^pip install '[^&]*", TEXT, re.M)
-    tomllib = pytest.importorskip("tomllib")  # Of Python 3.11.
+    # Python 3.10 has no tomllib.
+    tomllib = pytest.importorskip("tomllib")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     left_out = ("keras", "tensorboard", "tensorflow", "tqdm")
     needed = [each for each in project["dependencies"] if not each.startswith(left_out)]

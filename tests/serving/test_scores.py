@@ -16,7 +16,7 @@ from tests.served_tasks import KINDS, LONG, make, store
 from tests.tiny import run_main
 
 pytestmark = pytest.mark.usefixtures("eager")
-# Of other lengths than their order, and with what can't be typed into a line.
+# Their order is not that of their lengths, and one can't be typed into a line.
 TEXTS = (LONG, "one\ttwo\nthree", "yes")
 
 

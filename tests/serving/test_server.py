@@ -193,7 +193,7 @@ def start(monkeypatch):
         listener.close()
 
     def begin(**options):
-        gc.unfreeze()  # What others have frozen.
+        gc.unfreeze()  # Other tests may have frozen objects.
         serve_command.main(settings_of(**options))
         gc.unfreeze()
         return ports[-1]

@@ -26,8 +26,8 @@ from tests.served_tasks import KINDS, ODD, assert_alike, make, model, rows_of
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = ROOT / "albert_tf/serving/web"
 EXAMPLE = ROOT / "examples/web"
-# Of two runtimes on one quantised file, whose activations may be rounded to another step; and of a
-# page's rounding to a thousandth.
+# Two runtimes may round the activations of one quantised file to different steps, and the page
+# rounds its answer to a thousandth.
 INT8_SHARE = 5e-3
 
 

@@ -96,7 +96,7 @@ def die(folder):
         os.abort()
 
 
-# What the watched process looks up by name.
+# The watched process looks these up by name.
 FILE_TYPES = {
     "reads": file_type(lambda folder: 3, name="reads"),
     "hangs": file_type(hang, name="hangs"),
@@ -261,7 +261,7 @@ def test_records_with_impossible_values_are_known(tmp_path):
     assert not static.judge(
         Evidence(before, swapped, whole, record_files.records(swapped), "a.tfrecord")
     )
-    # What is no record isn't in the result; nor has a judge to believe its length.
+    # Bytes that are no whole record must not count, even if their length field says so.
     tails = [record_files.end_in_length(before, random.Random(seed)) for seed in range(9)]
     for after in (*tails, before[:-1], before + b"\0", before[:20] + b"\0" + before[21:]):
         evidence = Evidence(before, after, whole, record_files.records(after), "a.tfrecord")

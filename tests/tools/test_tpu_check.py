@@ -89,7 +89,7 @@ def test_a_use_of_a_variable_that_is_not_known_is_named():
         tf.function(without_variables(scatter.get_concrete_function()).function)(variable.value())
 
 
-# What each of these does to the features' ids, and what is said of it.
+# An expression of the features' ids for a step to compute, and the text that its report contains.
 STEPS = {
     "a string": ("tf.strings.length(tf.strings.as_string(x))", "AsString"),
     "Python": ("tf.py_function(lambda x: x, [x], tf.int32)", "EagerPyFunc"),
@@ -133,7 +133,7 @@ def test_steps_that_cannot_run_on_a_tpu_are_refused():
 
 
 def test_a_refusal_is_said_in_one_line():
-    # Of libtpu 0.0.30.
+    # libtpu 0.0.30 wrote this.
     too_large = reports.refusal(
         "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space "
         "hbm. Used 18.40G of 15.75G hbm. Exceeded hbm capacity by 2.66G.\n\nTotal hbm usage"

@@ -119,7 +119,7 @@ def _judge_labels(evidence: Evidence) -> str | None:
 
 def _make_flags(folder: pathlib.Path) -> None:
     lines = (
-        "# What does not change.",
+        "# These stay unchanged.",
         "--task_name=mrpc",
         "--do_train",
         "--train_step=100",
