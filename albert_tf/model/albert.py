@@ -55,10 +55,12 @@ class AlbertModel(ConfiguredModel):
     ) -> None:
         super().__init__(config, recompute, name=name, **kwargs)
         policy = self.dtype_policy
+        # The release's three parts, in the order of a forward pass.
         self.embeddings = layers.Embeddings(self.config, name="embeddings", dtype=policy)
         self.encoder = Encoder(self.config, recompute, name="encoder", dtype=policy)
         self.pooler = layers.Pooler(self.config, name="pooler", dtype=policy)
         config = self.config
+        # Without dropout nothing is random, so no generator's state is stored with the model.
         if config.hidden_dropout_prob or config.attention_probs_dropout_prob:
             self.seed_generator = keras.random.SeedGenerator()
         else:
@@ -95,6 +97,7 @@ class AlbertModel(ConfiguredModel):
           positions: `<int32>[B, P]`. A graph that reads only `gathered_output` and
             `pooled_output` computes the last block only at these positions and at [CLS].
         """
+        # A wrong name or id would change the result without any error.
         self.check_inputs(inputs)
         check_ids(inputs, self.config)
         input_ids, input_mask, segment_ids = read_inputs(inputs)
@@ -120,6 +123,7 @@ class AlbertModel(ConfiguredModel):
         outputs, gathered = self.encoder(
             embedding_output, input_mask, wanted, starts, seed=dropout_seed
         )
+        # The first of the gathered vectors are those at [CLS], one per example or slot.
         slots = ops.shape(firsts)[1]
         pooled_output = self.pooler(gathered[:, :slots])
         result = {
@@ -128,6 +132,7 @@ class AlbertModel(ConfiguredModel):
             "all_encoder_layers": outputs,
             "embedding_output": embedding_output,
         }
+        # The caller's positions come after all [CLS].
         if positions is not None:
             result["gathered_output"] = gathered[:, slots:]
         return result
@@ -145,6 +150,7 @@ class AlbertModel(ConfiguredModel):
         def spec(*shape: int | None) -> KerasTensor:
             return KerasTensor(shape, self.compute_dtype)
 
+        # Keras only needs shapes here; None stands for an axis that is not yet known.
         result = {
             "sequence_output": spec(batch, length, config.hidden_size),
             "pooled_output": spec(batch, *packed_axis(inputs), config.hidden_size),

@@ -102,6 +102,7 @@ class ConfiguredModel(keras.Model):
                 f"texts, not {type(inputs).__name__}"
             )
         # A batch may hold labels. But if the mask has a wrong name, padding is attended to.
+        # So other names pass only if all usual inputs are there and they resemble none of the inputs.
         usual = ("input_ids", "input_mask", "segment_ids")
         is_complete = all(inputs.get(name) is not None for name in usual)
         wrong = [
@@ -148,6 +149,7 @@ class ConfiguredModel(keras.Model):
 
     def _is_ours(self) -> bool:
         """Whether `call` is this library's; a user's subclass may take and return other things."""
+        # The first class with a `call` of its own decides, whatever its base classes have.
         calls = next(each for each in type(self).__mro__ if "call" in vars(each))
         return "output_spec" in vars(calls)
 

@@ -44,6 +44,7 @@ def draw_seed(generator: keras.random.SeedGenerator) -> Array:
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return seed
+    # So each replica moves on by as many sites as a pass may use.
     return fold_in(seed, _SITES_PER_PASS * ops.cast(context.replica_id_in_sync_group, seed.dtype))
 
 

@@ -116,6 +116,8 @@ class Encoder(layers.AlbertLayer):
         def apply(block: Block, x: Array, number: Array, only_at: Array = None) -> Array:
             """Attends, then transforms each position; `number` blocks were applied before."""
             attention, ffn = self.attention[block.attention], self.ffn[block.ffn]
+            # Shared weights don't share masks: each application of a block drops out by its own
+            # number.
             own_seed = dropout.fold_in(seed, 1 + dropout.SITES_PER_BLOCK * number)
 
             # keras.remat takes differentiable arguments only: not the seed, nor the positions.
@@ -144,6 +146,7 @@ class Encoder(layers.AlbertLayer):
         """
         config, inner = self.config, self.config.inner_group_num
         count = config.num_hidden_layers
+        # Consecutive layers with the same groups become one entry; the flag sets the last layer apart.
         groups = [
             (config.attention_group(layer), config.ffn_group(layer), layer == count - 1)
             for layer in range(count)
@@ -194,14 +197,17 @@ def loop(
     if times == 1:
         return unroll(apply, blocks, x, first, times)
 
+    # One iteration applies all blocks of a layer, and keeps the output of each.
     def turn(x: Array, number: Array) -> tuple[Array, list[Array]]:
         results = unroll(apply, blocks, x, first + len(blocks) * number, 1)
         return results[-1], results
 
+    # Each entry of by_block stacks one block's outputs, `<float>[times, B, S, H]`.
     if keras.backend.backend() == "tensorflow":
         last, by_block = _scan_tensorflow(turn, x, times, len(blocks))
     else:
         last, by_block = ops.scan(turn, x, ops.arange(times))
+    # Interleave them again, into the order in which the blocks were applied.
     by_block = [ops.unstack(results, times) for results in by_block]
     results = [result for turn in zip(*by_block, strict=True) for result in turn]
     # Not the equal results[-1]: its gradient would run through the outputs of all iterations.

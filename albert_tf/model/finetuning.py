@@ -52,6 +52,7 @@ class FineTunedModel(ConfiguredModel):
 
     def build(self, input_shape: object = None) -> None:
         width = self.config.hidden_size
+        # A head gets one pooled vector per example, or one vector per position.
         of_head = (None, width) if self.reads_pooler else (None, None, width)
         for layer in self.layers:
             if not layer.built:
@@ -102,6 +103,7 @@ class ClassifierModel(FineTunedModel):
         **kwargs: Any,
     ) -> None:
         check_integer("num_labels", num_labels, 1)
+        # A model without a class would fail only later, in its head's matrix.
         kwargs["name"] = name or self.default_name
         super().__init__(config, classifier_dropout_prob, recompute, **kwargs)
         self.num_labels = num_labels
@@ -331,6 +333,7 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(config, classifier_dropout_prob, recompute, name=name, **kwargs)
+        # The widths are part of the graph: they fix the shapes of the beam's outputs.
         check_integer("start_n_top", start_n_top, 1)
         check_integer("end_n_top", end_n_top, 1)
         self.start_n_top = start_n_top
@@ -353,6 +356,7 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
         outputs, seed = self.encode(inputs, training, dropout_seed)
         sequence, p_mask = outputs["sequence_output"], inputs["p_mask"]
         beam = (self.start_n_top, self.end_n_top)
+        # A short sequence is padded, since the beam may be wider than it.
         if inputs.get("start_positions") is None:
             sequence, p_mask = with_positions(sequence, p_mask, max(beam))
         # Starts, and whether there is an answer.
@@ -378,6 +382,7 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
         }
 
     def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> dict[str, KerasTensor]:
+        # With a given start every position has a score; otherwise only the beam's spans do.
         shape = inputs["input_ids"].shape
         result = {"cls_logits": KerasTensor(shape[:1])}
         if inputs.get("start_positions") is not None:

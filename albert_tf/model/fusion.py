@@ -52,12 +52,14 @@ def fused(
     Returns:
       A function with the same arguments and result.
     """
+    # Only TensorFlow would run the chain operation by operation.
     if keras.backend.backend() != "tensorflow":
         return kernel_or(function) if on_jax else function
     import tensorflow as tf
 
     forward = tf.function(function, jit_compile=True, autograph=False)
 
+    # By default the backward pass runs the chain once more, under a tape, in a program of its own.
     def differentiate(tensors: Any, upstream: Any, **keywords: Any) -> Any:
         with tf.GradientTape() as tape:
             tape.watch(tensors)
@@ -66,10 +68,12 @@ def fused(
 
     backward = tf.function(gradient or differentiate, jit_compile=True, autograph=False)
 
+    # This is decided at each call: the same chain may see few elements now and many later.
     def call(*tensors: Any, **keywords: Any) -> Array:
         if not _gains(tensors):
             return function(*tensors, **keywords)
 
+        # TensorFlow would store every intermediate tensor; a gradient of our own keeps only these.
         @tf.custom_gradient
         def differentiable(*tensors: Any) -> Any:
             result = forward(*tensors, **keywords)

@@ -290,6 +290,7 @@ def _add_and_norm_forward(rate: float, *inputs: Array) -> tuple[Array, tuple[Arr
     count, width = x.shape
     parts, rows = _parts(width), math.gcd(count, 4)
     matrix, vector, of_row, keys = _blocks(rows, width)
+    # Mean and inverse deviation are kept for the gradient, which recomputes the row from the inputs.
     result, means, scales = pl.pallas_call(
         kernel,
         grid=(count // rows,),
@@ -330,11 +331,14 @@ def _add_and_norm_backward(
                 found.append((dropped, d * z, d))
             return jax.tree.map(jnp.add, totals, found)
 
+        # Bias, gamma and beta act on all rows, so their gradients are sums over rows.
         zeros = [(jnp.zeros(part.size, jnp.float32),) * 3 for part in parts]
         totals = lax.fori_loop(0, x.shape[0], row, zeros)
         for part, (by_bias, by_gamma, by_beta) in zip(parts, totals, strict=True):
             dbias[0, part], dgamma[0, part], dbeta[0, part] = by_bias, by_gamma, by_beta
 
+    # A program takes up to 32 rows: more would leave fewer programs to run at once, fewer would
+    # leave more sums to add up.
     x, y, bias, gamma, _, keys, means, scales = kept
     count, width = x.shape
     parts, rows = _parts(width), math.gcd(count, 32)
@@ -396,9 +400,11 @@ def _biased_gelu_backward(kept: tuple[Array, Array], upstream: Array) -> tuple[A
             dx[r, :] = gradient.astype(dx.dtype)
             return total + gradient
 
+        # Add up the bias' gradient over the rows of this block.
         zeros = jnp.zeros(x.shape[-1], jnp.float32)
         dbias[0, :] = lax.fori_loop(0, x.shape[0], row, zeros)
 
+    # A row of width I may be too long for one program, so the grid divides the columns as well.
     x, bias = kept
     shape, width = x.shape, x.shape[-1]
     count = math.prod(shape[:-1])

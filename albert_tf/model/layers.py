@@ -98,6 +98,7 @@ class Embeddings(AlbertLayer):
         Returns:
           `<float>[B, S, E]`.
         """
+        # Otherwise the sum below would fail with a message about shapes or, in packed rows, not at all.
         length = input_ids.shape[1]
         if length is not None and length > self.config.max_position_embeddings:
             raise ValueError(
@@ -192,6 +193,7 @@ class SelfAttention(Sublayer):
         dtype = self.compute_dtype
         kernels = [self.query_kernel, self.key_kernel, self.value_kernel]
         biases = [self.query_bias, self.key_bias, self.value_bias]
+        # Query, key and value become one matrix, so that one product computes all three.
         return SublayerWeights(
             ops.cast(ops.concatenate([ops.convert_to_tensor(k) for k in kernels], axis=1), dtype),
             ops.cast(ops.concatenate([ops.convert_to_tensor(b) for b in biases], axis=0), dtype),
@@ -255,6 +257,7 @@ class SelfAttention(Sublayer):
             asking = gather_positions(x, positions)
             (query,) = project(asking, kernel[:, :width], bias[:width], heads)
             key, value = project(x, kernel[:, width:], bias[width:], heads)
+            # In packed rows each query has its own mask: take those of the asking positions.
             if masked_scores.shape[2] != 1:
                 rows = gather_positions(masked_scores[:, 0], positions)
                 masked_scores = ops.expand_dims(rows, 1)
