@@ -102,7 +102,7 @@ class ConfiguredModel(keras.Model):
                 f"texts, not {type(inputs).__name__}"
             )
         # A batch may hold labels. But if the mask has a wrong name, padding is attended to.
-        # So other names pass only if all usual inputs are there and they resemble none of the inputs.
+        # So other names pass only if all usual inputs are there and they resemble none of them.
         usual = ("input_ids", "input_mask", "segment_ids")
         is_complete = all(inputs.get(name) is not None for name in usual)
         wrong = [

@@ -146,7 +146,7 @@ class Encoder(layers.AlbertLayer):
         """
         config, inner = self.config, self.config.inner_group_num
         count = config.num_hidden_layers
-        # Consecutive layers with the same groups become one entry; the flag sets the last layer apart.
+        # Consecutive layers with the same groups are one entry; the flag sets the last layer apart.
         groups = [
             (config.attention_group(layer), config.ffn_group(layer), layer == count - 1)
             for layer in range(count)

@@ -290,7 +290,7 @@ def _add_and_norm_forward(rate: float, *inputs: Array) -> tuple[Array, tuple[Arr
     count, width = x.shape
     parts, rows = _parts(width), math.gcd(count, 4)
     matrix, vector, of_row, keys = _blocks(rows, width)
-    # Mean and inverse deviation are kept for the gradient, which recomputes the row from the inputs.
+    # For the gradient, which recomputes the rows, each one's mean and inverse deviation are kept.
     result, means, scales = pl.pallas_call(
         kernel,
         grid=(count // rows,),

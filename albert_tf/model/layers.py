@@ -98,7 +98,7 @@ class Embeddings(AlbertLayer):
         Returns:
           `<float>[B, S, E]`.
         """
-        # Otherwise the sum below would fail with a message about shapes or, in packed rows, not at all.
+        # Otherwise the sum below would fail with a message about shapes or, if packed, not at all.
         length = input_ids.shape[1]
         if length is not None and length > self.config.max_position_embeddings:
             raise ValueError(
