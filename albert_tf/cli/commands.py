@@ -80,6 +80,7 @@ def inspect() -> None:
 
     name = sys.argv[1] if len(sys.argv) > 1 else ""
     if name not in COMMANDS:
+        # Without a known command, list all of them with the first line of their help.
         lines = [inspect.__doc__ or "", ""]
         for each, (main, _) in COMMANDS.items():
             about = (getdoc(main) or "").partition("\n")[0]

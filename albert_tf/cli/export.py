@@ -40,16 +40,19 @@ def main(settings: ExportSettings) -> None:
     with errors.in_one_line(flags=settings.names()):
         # Check the directory and the packages before a model is loaded.
         files.check_free(directory)
+        # TensorFlow would take a * or [ in the path for a pattern.
         if form == "saved_model":
             files.check_literal(directory)
         elif form.startswith("onnx") or form == WEB:
             with errors.of_extra("onnx", f"`format={form}`"):
                 for package in ("onnxruntime", "tf2onnx"):
                     importlib.import_module(package)
+        # The model, together with its tokenizer and its kind of answers.
         served = served_tasks.load_served(task, settings.stored(settings.model), settings.options())
         # Score the model before and after: formats may change answers, int8 most of all.
         scored = scores.Evaluation.read(served.kind, settings) if settings.eval_file else None
         before = scored(predict.from_model(served).outputs) if scored else {}
+        # Other formats are compared with the model at once: `drift` says how far outputs differ.
         if form == "saved_model":
             saved_model.save(served, directory)
             what = f"a SavedModel that takes {' and '.join(served.kind.text_names)}"
@@ -60,6 +63,7 @@ def main(settings: ExportSettings) -> None:
             drift = other_formats.save(served, directory, form)
             what = f"{form} that takes features (albert-predict computes them); {drift}"
         logging.info("%s: %s", directory, what)
+        # The second column comes from the files as a user will load them.
         if scored:
             after = scored(predict.load_exported(directory).outputs)
             print(_table_of(before, after))

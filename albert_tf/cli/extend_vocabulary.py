@@ -80,6 +80,7 @@ def _extend(settings: ExtensionSettings) -> str:
     domain = sentencepiece.train(texts, settings, vocab_size, *old.form, hard_vocab_limit=False)
     sentences = sentencepiece.read_sentences(texts, settings, *old.form)
     pieces = model.choose(domain, sentences, settings.num_pieces)
+    # Writing fewer than asked for would surprise whoever counts on the size.
     if len(pieces) < settings.num_pieces:
         raise ValueError(
             f"`num_pieces={settings.num_pieces}` is too many: {settings.input_file} has "
@@ -95,6 +96,7 @@ def _extend(settings: ExtensionSettings) -> str:
         files.replace(file, model.add(pieces))
         new = Vocabulary.read(file, False, *old.form)
         extended = add_pieces(source, new, [model.replaced(piece) for piece in pieces])
+        # Vocabulary and table must have grown alike.
         new.check(extended.config)
         convert.write_checkpoint(directory, extended)
     return (

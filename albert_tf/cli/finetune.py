@@ -47,6 +47,7 @@ def main(settings: FinetuningSettings) -> None:
     log.begin()
     expected = errors.in_one_line(NonFiniteLossError, flags=settings.names())
     with expected, contextlib.ExitStack() as held:
+        # An ensemble only reads stored predictions: it needs neither a model nor devices.
         if settings.ensemble_dirs:
             combine(settings)
             return
@@ -189,9 +190,11 @@ def check_same_task(
     before = kinds.find(path) if path else None
     if not (before and before.name):  # The release wrote no record.
         return
+    # Both names and types of labels tell tasks apart: one table may be read as classes or numbers.
     now = task.record(settings.task_name)
     types = [kinds.problem_type(each) for each in (before, now)]
     if settings.do_train:
+        # Training goes on only with the very same task; an evaluation may be of a related one.
         is_another = before.name != now.name or (types[0] or types[1]) != types[1]
     else:
         is_another = kinds.is_another(before, now) or glue.are_two(before.name, now.name)
@@ -232,12 +235,14 @@ def make_task(
     Without config and tokenizer it only reads prediction files. `classes` are those of the trained
     model; None for the task's own or the training file's.
     """
+    # Without options no model is built: reading stored predictions needs none.
     options = None
     if config:
         options = ModelOptions(
             config, settings.dropout_prob, settings.dtype_policy, settings.recompute
         )
     task = registry.row_of(settings).make(settings, options, tokenizer, classes)
+    # The task knows its metrics only now that it knows its classes.
     if settings.key_metric:
         if settings.key_metric not in task.metric_names:
             raise ValueError(
@@ -284,6 +289,7 @@ def make_split(
     before: Mapping[str, Split],
 ) -> Split:
     """Makes the features of a split, or finds them cached; `before` has the splits made so far."""
+    # Rows are stored without padding; the lengths to which batches are padded come after.
     is_training, batch_size = name == "train", getattr(settings, SPLITS[name][1])
     features = feature_table.load_or_make_features(
         examples,
@@ -291,6 +297,7 @@ def make_split(
         {**task.settings, "is_training": is_training},
         settings.feature_prefix(is_training),
     )
+    # More lengths mean less padding, but each is a program to compile.
     rows, longest, usual = features.lengths, settings.max_seq_length, length_buckets.USUAL_COUNT
     count, price = settings.static_lengths or usual, 0.0
     if count == 1:
@@ -300,6 +307,7 @@ def make_split(
     if devices.static_shapes or settings.jit_compile:
         price = length_buckets.compile_price(task.options.config, devices.on_cpu)
     if is_training:
+        # Every epoch saves the padding once more, and so bears only its share of the price.
         epochs = settings.train_step * settings.train_batch_size / len(rows)
         price = 0.0 if settings.static_lengths else price / epochs
     else:
@@ -312,6 +320,7 @@ def make_split(
         padding = np.sum(allowed[np.searchsorted(allowed, rows)] - rows)
         if len(split.static_lengths) <= usual and padding < price:
             return Split(examples, features, batch_size, tuple(allowed.tolist()))
+    # A beam of starts or ends can't be wider than its row.
     rows = np.maximum(rows, task.kind.least_length)
     lengths = length_buckets.choose_static_lengths(rows, longest, count, price, devices.on_cpu)
     return Split(examples, features, batch_size, lengths)
@@ -357,6 +366,7 @@ def combine(settings: FinetuningSettings) -> None:
     }
     run_directory.make_output_dir(settings.output_dir)
     to = task, settings.output_dir, f"the ensemble of {', '.join(settings.ensemble_dirs)}"
+    # The development set comes first: its scores hold the tuned thresholds.
     scores: dict[str, float] = {}
     for split, predictions in averages.items():
         # The test set is predicted with thresholds that were tuned on the development set.
@@ -380,6 +390,7 @@ def check_exportable(
             "version that matches TensorFlow's, or leave `export_dir` out and export on another "
             "machine"
         ) from error
+    # Some vocabularies can't be tokenised in a graph: find out now, not after the training.
     graph_tokenizer.build(vocabulary)
     task.kind.with_threshold(settings.threshold)
     if not is_exported(settings):
@@ -390,6 +401,7 @@ def check_exportable(
 def is_exported(settings: FinetuningSettings) -> bool:
     """Whether the run is over and has been exported; an export is complete once it appears."""
     if settings.do_train:
+        # An export from before the run's end may hold another checkpoint than the one to use.
         newest = checkpoint.latest(settings.output_dir)
         ends_early = settings.early_stopping_patience, settings.save_checkpoints_steps
         if not newest or (

@@ -272,6 +272,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
             defaults = (row.variant(known) if row.variant else row).defaults_for(known)
         if values.get("ensemble_dirs"):  # The predictions already exist.
             defaults |= {"do_train": False, "do_eval": False}
+        # A default must not contradict a value that was given in another unit, as epochs for steps.
         unset = [name for name in defaults if not {name, cls.same.get(name)} & {*values}]
         own = {name: defaults[name] for name in unset}
         return cls(**{**own, **values}, given=frozenset(values))

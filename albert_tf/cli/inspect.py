@@ -341,12 +341,14 @@ def _costs(settings: SizesSettings) -> Iterator[str]:
     shape = costs.Shape(
         settings.train_batch_size, settings.max_seq_length, settings.max_predictions_per_seq
     )
+    # Layers that share their weights count once, however deep the model is.
     parts = costs.count_parameters(config)
     yield f"{'parameters':24}{sum(parts.values()):>20,}"
     for name, count in parts.items():
         yield f"  {name:22}{count:>20,}"
     yield f"  {'total without heads':22}{costs.count_encoder(config):>20,}"
     yield "bytes, float32"
+    # Training holds two moments for each weight, and the activations that the gradient needs.
     weights = costs.weight_bytes(config)
     for name, count in (
         ("weights", weights),
@@ -354,6 +356,7 @@ def _costs(settings: SizesSettings) -> Iterator[str]:
         ("activations of one step", costs.activation_bytes(config, shape)),
     ):
         yield f"  {name:22}{count:>20,}"
+    # FLOPs do grow with the depth, since each application of a shared layer is computed.
     step = costs.step_flops(config, shape)
     yield "FLOPs per token"
     yield f"  {'forward pass':22}{costs.forward_flops(config, shape) / shape.tokens:>20,.0f}"

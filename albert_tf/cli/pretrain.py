@@ -63,6 +63,7 @@ def main(settings: PretrainingSettings) -> None:
                     return
                 last = functools.partial(last_step, settings)
                 evaluation.evaluate_checkpoints(trainer, input_fn, last, known)
+        # A run that was stopped has no checkpoint to use yet: the next start goes on.
         if finished:
             run_directory.log_end(trainer, settings.do_eval, "fill_mask")
 
@@ -123,8 +124,10 @@ def find_initial_weights(settings: PretrainingSettings) -> str | None:
     # That run may be another process's, and have no checkpoint yet.
     if not settings.do_train and checkpoint.read_list(settings.output_dir):
         return None
+    # A branch goes on from a run's checkpoint, with its optimizer state and step.
     if settings.do_train and settings.decay_from:
         return checkpoint.resolve(settings.decay_from)
+    # Other weights begin a new run, or are evaluated once.
     if settings.init_checkpoint:
         return hub.download(settings.init_checkpoint)
     if settings.do_train:
@@ -177,6 +180,7 @@ def place_decay(settings: PretrainingSettings, directory: RunDirectory) -> Pretr
         decay_steps = count_decay_steps(settings.decay_steps, first)
         steps = first + decay_steps
     elif settings.train_minutes:
+        # A timed run learns its last step only on the way, in settle_decay.
         steps, decay_steps = _UNKNOWN_STEPS, settings.decay_steps
     else:
         return settings
@@ -192,6 +196,7 @@ def settle_decay(
     logging.info("the learning rate decays from step %d to step %d", first, last)
     settings = dataclasses.replace(settings, num_train_steps=last, decay_steps=last - first)
     if devices.is_chief:
+        # A restart reads these steps, and neither trains longer nor decays elsewhere.
         run = dataclasses.replace(find_run(settings.output_dir), settings=settings.record())
         run.write(settings.output_dir)
     return WarmupPolynomialDecay(settings.learning_rate, **settings.rate, first_decay_step=first)
@@ -201,6 +206,7 @@ def find_vocabulary(
     paths: list[str], directory: RunDirectory, config: AlbertConfig
 ) -> Vocabulary | None:
     """Returns the vocabulary to keep: the one beside the records, else beside the weights."""
+    # The records were made with their vocabulary; that of the weights may differ.
     found, weights = vocabulary.find_beside_records(paths), directory.initial
     try:
         found = found or (vocabulary.find(weights) if weights else None)
@@ -278,6 +284,7 @@ def check_records(
         )
     if shortfall := settings.mask_settings(row_format).shortfall(settings.max_seq_length):
         logging.warning("%s", shortfall)
+    # Only now, with the sizes known, are all records checked against them.
     spec = compact_spec(settings.max_seq_length, config.vocab_size)
     spec = input_files.check_features(paths, spec)
     return Records(paths, input_files.index_records(paths, cache), spec, row_format)
@@ -303,6 +310,7 @@ def make_trainer(settings: PretrainingSettings, config: AlbertConfig, devices: D
 
 def train(settings: PretrainingSettings, trainer: Trainer, records: Records) -> bool:
     """Trains up to the last step; returns whether it got there."""
+    # The order of records depends on seed and step alone, so that a resumed run reads on exactly.
     input_fn = functools.partial(
         input_pipeline.training_dataset,
         records.files,
@@ -313,6 +321,7 @@ def train(settings: PretrainingSettings, trainer: Trainer, records: Records) -> 
         trainer.step,
         finish=records.masking(settings.mask_settings, settings.random_seed),
     )
+    # Only the chief writes curves; the other workers' numbers would be the same.
     progress = ProgressLog(
         settings.output_dir if trainer.devices.is_chief else None,
         settings.num_train_steps,
@@ -352,6 +361,7 @@ def evaluate_once(
     names = map(conversion.tf1_name, report.missing)
     if lacking := [name for name in names if not name.startswith(unused)]:
         raise ValueError(f"{path} can't be evaluated: it lacks {', '.join(lacking)}")
+    # These weights belong to no run, so no best checkpoint is kept: the results are only appended.
     results = {**trainer.evaluate(input_fn), **known}
     evaluation.check_finite(results, path)
     lines = evaluation.log_results(path, results)

@@ -111,13 +111,16 @@ class RunDirectory:
         Every worker calls it. The chief writes what later commands read: vocabulary, class names,
         config and run.json. `data` are digests of this command's data; other recorded ones stay.
         """
+        # A new run removes an earlier one's scores, which would be mistaken for its own.
         evaluation.begin(self.path, devices, resumes)
         if not devices.is_chief:
             return
+        # Later commands find these beside the checkpoints, and need no flags for them.
         if kept:
             vocabulary.keep(kept, self.path)
         if classes:
             labels.write(self.path, classes)
+        # A resumed run keeps the digests of data that this command doesn't read.
         before = find_run(self.path) if resumes else None
         data = {**(before.data if before else {}), **data}
         files.replace(os.path.join(self.path, CONFIG_FILE), config.to_json())
@@ -152,6 +155,7 @@ def log_end(trainer: Trainer, evaluates: bool, served_as: str, exported: str | N
 
 def _check_same_model(config: AlbertConfig, directory: str) -> None:
     """Checks that the run in a directory has the same config; dropout rates may differ."""
+    # The release's own runs have no config here: there is nothing to compare.
     stored = os.path.join(directory, CONFIG_FILE)
     if not files.exists(stored):
         return

@@ -43,6 +43,7 @@ def main(settings: SentencePieceSettings) -> None:
         sentencepiece.write_model(model, settings.model_prefix)
         made = Vocabulary.read(path, False, *form)
         write_form(made, os.path.dirname(path))
+        # A sample of the text shows how well the vocabulary fits it.
         fit = describe_fit(made.tokenizer, documents.sample_sentences(texts, settings))
     said, several = errors.with_dashes(fit, settings.names()), "s" if len(texts) > 1 else ""
     of = f"{settings.vocab_size} pieces from {len(texts)} file{several}"

@@ -258,6 +258,7 @@ class TrainingSettings(Settings):
         from albert_tf.training import tensorflow_devices
         from albert_tf.training.tensorflow_devices import TensorFlowDevices
 
+        # TF_CONFIG, a TPU's name or the visible GPUs decide which strategy this is.
         strategy = tensorflow_devices.create_strategy(
             self.use_tpu,
             self.tpu_name,
@@ -274,6 +275,7 @@ class TrainingSettings(Settings):
         `used` says which batch sizes are used beside the training's, by setting.
         """
         replicas, parts = devices.num_replicas, self.gradient_accumulation_steps
+        # Evaluations are divided among replicas only, a training batch also into its micro-batches.
         sizes = [(name, replicas, "") for name, is_used in used.items() if is_used]
         if self.do_train:
             in_parts = f" with {parts} part(s) each" if parts > 1 else ""
