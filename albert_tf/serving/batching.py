@@ -37,9 +37,11 @@ class Batcher:
 
     async def __call__(self, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]] | None:
         """Returns the results for rows of equally many texts; None if too many rows wait."""
+        # Refuse now rather than let clients wait until their time is up.
         if len(self.queue) + len(rows) > self._settings.max_queue:
             return None
         loop = asyncio.get_running_loop()
+        # Tasks need the event loop, which runs once the first request is here.
         if not self._workers:
             self._workers = [loop.create_task(self._work()) for _ in range(self._settings.threads)]
         answers = [loop.create_future() for _ in rows]
@@ -67,7 +69,9 @@ class Batcher:
             batch = [self.queue.popitem(last=False) for _ in range(min(most, len(self.queue)))]
             if not batch:  # All clients left during the wait.
                 continue
+            # The model runs in a thread, while the loop goes on reading requests.
             found = await loop.run_in_executor(None, self._answer, [row for _, row in batch])
+            # A row that failed fails its own request, and no other of the batch.
             for (answer, _), outputs in zip(batch, found, strict=True):
                 if isinstance(outputs, Exception) and not answer.done():
                     answer.set_exception(outputs)
@@ -81,6 +85,7 @@ class Batcher:
             """Rows are padded to the longest of their batch, so rows of like length go together."""
             if self._predictor.depends_on_batch:
                 return (i,)
+            # Lengths in characters fall into four classes for each doubling.
             return len(rows[i]), int(4 * math.log2(32 + sum(map(len, rows[i]))))
 
         # Ask in groups of one shape, and put the outputs back into the order of the rows.
@@ -94,5 +99,6 @@ class Batcher:
         self._observe(len(rows))
         try:
             return self._predictor.outputs(rows)
-        except Exception as error:  # Perhaps due to one row: ask for each alone.
+        except Exception as error:
+            # Perhaps one row is to blame: ask for each alone, so that the others are answered.
             return [error] if len(rows) == 1 else [e for row in rows for e in self._call([row])]

@@ -106,6 +106,7 @@ def _load_onnx(content: bytes | str) -> Runner:
         if b"location" in whole:
             raise ValueError("its data lie in other files: use onnxruntime 1.24 and a local file")
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    # An axis of variable size has a name instead of a number.
     outputs = {
         each.name: [size if isinstance(size, int) else None for size in each.shape]
         for each in session.get_outputs()
@@ -123,11 +124,13 @@ def _load_tflite(interpreter: Any, content: bytes) -> Runner:
         # tf.lite.Interpreter warns that it will move to its own package.
         warnings.simplefilter("ignore")
         runner = interpreter(model_content=content).get_signature_runner()
+    # An axis of variable size is -1.
     outputs = {
         name: [None if size < 0 else int(size) for size in details["shape_signature"]]
         for name, details in runner.get_output_details().items()
     }
-    lock = threading.Lock()  # An interpreter has a single set of tensors.
+    # An interpreter has a single set of tensors, so only one thread at a time may run it.
+    lock = threading.Lock()
 
     def run(features: Features) -> Features:
         with lock:
@@ -168,6 +171,7 @@ def load(path: str) -> ExportedFile:
         raise FileNotFoundError(f"no vocabulary is beside {path}: copy the whole directory")
     found.check(config)
     runner = _runner(path)
+    # A description copied from another export would give wrong names to the outputs.
     _check_numbers(path, kind, runner)
     return ExportedFile(kind, found, runner._replace(depends_on_batch=is_quantized))
 
@@ -176,6 +180,7 @@ def _runner(path: str) -> Runner:
     is_onnx = path.endswith(_ONNX)
     load: Callable[[Any], Runner] = runtime_loader(is_onnx)
     try:
+        # Given a path, onnxruntime may also read weights in files beside it.
         return load(path if is_onnx and not files.is_remote(path) else files.read_bytes(path))
     # The runtimes raise many types of errors for a damaged file.
     except Exception as error:

@@ -68,6 +68,7 @@ def write(served: ServedModel, directory: str, file_format: str) -> Drift:
     """Writes the same files as `save`, but no test vectors, into an existing directory."""
     is_onnx = file_format.startswith("onnx")
     load = runtime_loader(is_onnx)
+    # Only the model's numbers are converted; other programs make features and answers.
     function = tf.function(
         lambda **features: served.numbers(features), autograph=False
     ).get_concrete_function(**served.feature_specs())
@@ -86,11 +87,13 @@ def _tflite(function: Any, is_int8: bool) -> bytes:
     # The converter neither includes nor quantises weights that are variables.
     frozen = convert_variables_to_constants_v2(function)
 
+    # The frozen function returns a list: give the outputs their names back.
     def named(**features: tf.Tensor) -> Features:
         return tf.nest.pack_sequence_as(function.structured_outputs, frozen(**features))
 
     specs = function.structured_input_signature[1]
     signature = tf.function(named, autograph=False).get_concrete_function(**specs)
+    # An empty module will do, since the weights are constants by now.
     with tempfile.TemporaryDirectory() as directory:
         tf.saved_model.save(tf.Module(), directory, signatures=signature)
         converter = tf.lite.TFLiteConverter.from_saved_model(directory)
@@ -104,6 +107,7 @@ def to_onnx(function: Any, is_int8: bool) -> bytes:
     import tf2onnx
 
     specs = function.structured_input_signature[1]
+    # tf2onnx passes inputs by position: fix an order, and map them back to names.
     names, signature = zip(*sorted(specs.items()), strict=True)
     with tensorflow_logs.only_warnings():
         model, _ = tf2onnx.convert.from_function(
@@ -119,12 +123,14 @@ def to_onnx(function: Any, is_int8: bool) -> bytes:
         for size, axis in zip(tensor.type.tensor_type.shape.dim, axes, strict=False):
             if not size.HasField("dim_value"):
                 size.dim_param = axis
-    # The table of pieces is there twice: find both before quantising, which makes them differ.
+    # Simplify the graph first: the quantiser does not see weights that pass through a loop.
     fuse_layer_norms(model.graph)
     _capture_invariants(model.graph)
+    # The table of pieces is there twice: find both before quantising, which makes them differ.
     tables = _stored_twice(model.graph)
     if is_int8:
         model = _quantised(model)
+    # Then make the file smaller: whatever repeats other weights is computed from them.
     for table, transposed in tables:
         _store_once(model.graph, table, transposed, is_int8)
     _slice_columns(model.graph)
@@ -140,6 +146,7 @@ def fuse_layer_norms(graph: Any) -> None:
     """
     from onnx import helper
 
+    # The node that made each tensor, to walk from a product back to its factors.
     made = {name: node for node in graph.node for name in node.output}
     for i, node in enumerate(graph.node):
         # The body of a loop is a graph of its own.
@@ -151,6 +158,7 @@ def fuse_layer_norms(graph: Any) -> None:
                 "LayerNormalization", found, node.output, axis=-1, epsilon=LAYER_NORM_EPSILON
             )
             graph.node[i].CopyFrom(fused)
+    # The nodes of mean and deviation have no user left.
     _remove_unused(graph)
 
 
@@ -158,6 +166,7 @@ def _inputs(node: Any, made: dict[str, Any]) -> tuple[str, str] | None:
     """Returns x and gamma of `(x - mean) * (1 / deviation * gamma)` as in layers.layer_norm."""
     if node.op_type != "Mul":
         return None
+    # The factors may stand in either order.
     for centred, scale in (node.input, reversed(node.input)):
         if _operation(centred, made) == "Sub" and _operation(scale, made) == "Mul":
             inverse, gamma = made[scale].input
@@ -184,6 +193,7 @@ def _capture_invariants(graph: Any) -> None:
         # condition; the body returns the condition first.
         for i in reversed(range(len(node.input) - 2)):
             outer, inner = node.input[2 + i], body.input[2 + i].name
+            # The body returns this input unchanged, so it is a weight: read the outer one.
             if body.output[1 + i].name == inner:
                 names = {inner: outer, node.output[i]: outer}
                 for user in (*body.node, *graph.node):
@@ -219,6 +229,7 @@ def _stored_twice(graph: Any) -> list[tuple[str, str]]:
 
     weights = {w.name: numpy_helper.to_array(w) for w in graph.initializer if len(w.dims) == 2}
     taken = {node.input[0] for node in graph.node if node.op_type == "Gather"}
+    # Compare values: the conversion gave the transpose a name of its own.
     return [
         (name, other)
         for name in weights.keys() & taken
@@ -231,16 +242,19 @@ def _store_once(graph: Any, table: str, transposed: str, is_int8: bool) -> None:
     """Removes the transpose from the file; it is computed when the model is loaded."""
     from onnx import TensorProto, helper, numpy_helper
 
+    # The quantiser names its tensors after the weight, with these suffixes.
     scale = f"{transposed}_scale"
     if is_int8:
         table, transposed = f"{table}_quantized", f"{transposed}_quantized"
     stored = {each.name: each for each in graph.initializer}
+    # Keep the transpose's numbers: in int8 they have a scale for each piece.
     values = np.ascontiguousarray(numpy_helper.to_array(stored[transposed]).T)
     stored[table].CopyFrom(numpy_helper.from_array(values, table))
     graph.initializer.remove(stored[transposed])
     if is_int8:
         # Scale each row by the scale of its piece, as for logits, not by one scale for the table.
         (take,) = (node for node in graph.node if table in node.input)
+        # The node behind the lookup applies the one scale: put others in its place.
         (place,) = (i for i, node in enumerate(graph.node) if take.output[0] in node.input)
         (found,) = graph.node[place].output
         graph.initializer.append(numpy_helper.from_array(np.array([-1]), "last_axis"))
@@ -251,8 +265,10 @@ def _store_once(graph: Any, table: str, transposed: str, is_int8: bool) -> None:
             helper.make_node("Mul", [f"{found}_whole", f"{found}_column"], [found]),
         ]
         del graph.node[place]
+        # Inserted last to first at the same place, they end up in order.
         for node in reversed(scaled):
             graph.node.insert(place, node)
+    # Put it first, because a node must come after what it uses.
     graph.node.insert(0, helper.make_node("Transpose", [table], [transposed], perm=[1, 0]))
     _remove_unused(graph)
 
@@ -274,6 +290,7 @@ def _slice_columns(graph: Any) -> None:
             begins = np.flatnonzero(whole[0] == part[0, 0])
             found = [i for i in begins if np.array_equal(whole[:, i : i + width], part)]
             if found:
+                # Slice takes its bounds as tensors, not as attributes.
                 ends = {"begins": found[0], "ends": found[0] + width, "axes": 1}
                 inputs = [f"{name}_{which}" for which in ends]
                 for which, value in zip(inputs, ends.values(), strict=True):
@@ -344,7 +361,8 @@ def measure_drift(
     for share in _PROBE_LENGTHS:
         shape = [_PROBE_ROWS] * (rank - 1) + [max(8, int(longest * share))]
         mask = np.ones(shape, np.int32)
-        mask[-1, ..., max(8, shape[-1] * 3 // 4) :] = 0  # The last row has padding.
+        # Padding goes into the last row only, so that rows with and without it are compared.
+        mask[-1, ..., max(8, shape[-1] * 3 // 4) :] = 0
         features = {
             "input_ids": random.integers(0, config.vocab_size, shape, np.int32),
             "input_mask": mask,
@@ -352,12 +370,14 @@ def measure_drift(
                 np.int32
             ),
         }
+        # Both get the same features, the original on its own runtime.
         expected = numbers({name: tf.constant(value) for name, value in features.items()})
         for name, value in run(features).items():
             right = expected[name].numpy()
             if right.dtype.kind == "f":
                 # Skip the scores of masked positions, which are about -1e30.
-                is_score = ~(right <= _NO_SCORE)  # True for NaN as well.
+                # The negation keeps NaN, which is to be found.
+                is_score = ~(right <= _NO_SCORE)
                 for what, scores in (("the model's", right), ("the converted model's", value)):
                     if not np.isfinite(scores[is_score]).all():
                         raise ValueError(

@@ -86,6 +86,7 @@ class Predictor:
     ) -> None:
         self.kind, self._find, self.depends_on_batch = kind, find, depends_on_batch
         self.names, self.takes_many = kind.text_names, kind.takes_many
+        # Absolute, because whoever unpickles it may work in another directory.
         self._path = os.path.abspath(path) if path and not files.is_remote(path) else path
 
     def __reduce__(self) -> Any:
@@ -102,6 +103,7 @@ class Predictor:
         """
         if isinstance(inputs, (str, bytes)):
             raise TypeError("`inputs` must be a list of texts, not one text")
+        # A table becomes rows, of which `_row` takes every form.
         if isinstance(inputs, Mapping) or hasattr(inputs, "columns"):
             lacking = [name for name in self.names if name not in inputs]
             if lacking:
@@ -157,6 +159,7 @@ class Predictor:
 
     def outputs(self, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
         """Returns the results for rows of equally many texts; see Kind.found."""
+        # Rows are flat here; the kind takes the texts of its list as one argument.
         alone = len(self.names) - 1
         inputs = [[*r[:alone], r[alone:]] for r in rows] if self.takes_many else rows
         found = self._find(inputs)
@@ -171,6 +174,7 @@ class Predictor:
     def _compare(self, pairs: Sequence[Sequence[str]]) -> list[Answer]:
         first, second = (self.embed([pair[side] for pair in pairs]) for side in (0, 1))
         lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+        # A vector of zeros gives NaN; the check below then names the two texts.
         with np.errstate(divide="ignore", invalid="ignore"):
             cosines = ((first * second).sum(axis=1) / lengths).tolist()
         for cosine, pair in zip(cosines, pairs, strict=True):
@@ -197,6 +201,7 @@ def answer_lines(
         except ValueError as error:  # The lines before it are answered first.
             met.append(error)
 
+    # Read no further than a batch ahead, so that the answers to a long file appear soon.
     given = texts()
     while batch := [*itertools.islice(given, _BATCH)]:
         yield from zip(batch, predictor(batch), strict=True)
@@ -253,6 +258,7 @@ def load_exported(path: str | os.PathLike[str]) -> Predictor:
     if files.is_file(os.path.join(path, "saved_model.pb")):
         return _load_saved_model(path)
     file = exported_files.find(path)
+    # A checkpoint's path is only a prefix: its .index file shows that it exists.
     if file is None and not files.exists(path) and not files.exists(f"{path}.index"):
         raise FileNotFoundError(f"there is no directory {path}")
     if file is None:
@@ -279,6 +285,7 @@ def _load_saved_model(path: str) -> Predictor:
             "copy the directory again, or export again"
         ) from error
     kind, *_ = exported_files.read_description(path)
+    # Any SavedModel may lie beside a description: its inputs must be the kind's texts.
     signature = exported.signatures.get("serving_default")
     names = signature.structured_input_signature[1] if signature else {}
     if {*names} != {*kind.text_names}:

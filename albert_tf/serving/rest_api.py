@@ -67,11 +67,13 @@ def create_app(
 
     handlers: Any = {HTTPException: refused, ClientDisconnect: left, Exception: failed}
     routes = [*_page(), *_health(metrics)]
+    # All protocols share the models, and so their queues and batches.
     for protocol in _PROTOCOLS:
         routes += protocol.routes(models)
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     app.state.is_ending = False
+    # The observer also sees requests that no route answers.
     app.add_middleware(
         _Observer, state=app.state, models=models, metrics=metrics, settings=settings
     )
@@ -117,6 +119,7 @@ async def _read_body(receive: Any, most: int) -> bytes | None:
             return None
         part, is_whole = message.get("body", b""), not message.get("more_body")
         read += len(part)
+        # One byte beyond `most` tells the endpoint that the body is too large.
         body += part[: most + 1 - len(body)]
     return bytes(body)
 
@@ -130,12 +133,15 @@ class _Observer:
         self._app, self._state, self._models = app, state, models
         self._metrics, self._log = metrics, settings.access_log
         self._most = settings.max_body_bytes
+        # A server for this machine alone answers to its own name; other servers to any name,
+        # unless `allowed_hosts` lists some.
         local = settings.host in ("localhost", "::1") or settings.host.startswith("127.")
         self._hosts = {*map(str.lower, settings.allowed_hosts)} or {settings.host if local else "*"}
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
+        # Counted as status 500 until an answer begins: a handler may fail before that.
         start, status, size = time.perf_counter(), 500, 0
         # The body is read here, and handed on as one message.
         unread: list[dict[str, Any]] = []
@@ -147,6 +153,7 @@ class _Observer:
             nonlocal status, size
             if "status" in message:
                 status = message["status"]
+                # The client's next request then opens a connection, to a server that goes on.
                 if self._state.is_ending:
                     message["headers"] = [*message["headers"], (b"connection", b"close")]
             size += len(message.get("body", b""))
@@ -189,5 +196,6 @@ class _Observer:
                     "model": model,
                     "instances": scope.get("instances", 0),
                 }
-                with contextlib.suppress(OSError):  # A full disk, or a closed pipe.
+                # A full disk or a closed pipe must not cost the client its answer.
+                with contextlib.suppress(OSError):
                     print(json.dumps(line), flush=True)

@@ -79,6 +79,7 @@ class Models(dict[str, dict[str, Model]]):
             self[name] = {}
             for version, predictor in versions.items():
                 batcher = Batcher(predictor, settings, metrics.sizes.labels(name).observe)
+                # The length is read whenever somebody asks for the metrics.
                 waiting = functools.partial(len, batcher.queue)
                 metrics.queue.labels(name, version).set_function(waiting)
                 # The first answer tells the outputs' names and types.
@@ -88,6 +89,7 @@ class Models(dict[str, dict[str, Model]]):
     def find(self, name: str, version: str | None = None) -> Model:
         """Returns a version of a model, by default the last one."""
         versions = self.get(name, {})
+        # An unknown name has no versions: then this is "", which is never one.
         found = version or ["", *versions][-1]
         if found not in versions:
             what = f"version {found[:20]} of {name}" if versions else name[:80]
@@ -127,6 +129,7 @@ class Models(dict[str, dict[str, Model]]):
                 raise HTTPException(400, str(error)) from None
             # For the log and the metrics.
             request.scope.update(model=model.name, instances=len(rows))
+            # Rows wait in the model's queue, beside those of other clients.
             outputs = await _in_time(request, model.batcher(rows), self.settings.timeout_seconds)
             if outputs is None:
                 raise HTTPException(503, "too many texts wait: ask again later")
@@ -147,6 +150,7 @@ async def _in_time(request: Request, work: Coroutine[Any, Any, Any], seconds: fl
             raise ClientDisconnect
         raise HTTPException(504, f"no answer within {seconds:g} s: ask again later")
     finally:
+        # Nobody waits any longer for whichever is still running.
         answer.cancel()
         gone.cancel()
 

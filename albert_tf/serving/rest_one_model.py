@@ -67,6 +67,7 @@ def _csv_rows(body: bytes, predictor: Predictor) -> list[dict[str, Any]]:
     for line in lines[1:] if lines[:1] == [[*names]] else lines:
         fields: list[Any] = line or [""]  # An empty line is an empty text.
         if predictor.takes_many:
+            # The last text is a list: it takes all cells that are left.
             fields = [*line[: len(names) - 1], line[len(names) - 1 :]]
         if len(fields) != len(names):
             wanted = " and ".join(names)

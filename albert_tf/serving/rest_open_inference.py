@@ -45,6 +45,7 @@ def routes(models: Models) -> list[Route]:
 
     health = [Route("/v2/health/live", live), Route("/v2/health/ready", readiness)]
     found, infer = [Route("/v2", describe_server), *health], models.answering(read)
+    # Without a version in its path, a request goes to the model's last version.
     for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
         found.append(Route(f"{path}/infer", infer, methods=["GET", "POST"]))
         found += [Route(path, describe), Route(f"{path}/ready", model_ready)]
@@ -60,6 +61,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
         raise ValueError(f"{_LENGTH} must be at most {len(body)}, got {length[:20]!r}")
     values, _ = rest_parsing.read_object(body[: int(length)], "inputs")
     binary = memoryview(bytes(body[int(length) :]))
+    # Read the texts of each input, whether they came as JSON or as binary data.
     columns: dict[str, Any] = {}
     for place, tensor in enumerate(rest_parsing.a_list(values["inputs"], "inputs")):
         where = f"inputs[{place}]"
@@ -90,6 +92,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
         raise ValueError(f"outputs are {', '.join(model.outputs)}, not {str(unknown[0])[:80]}")
 
     def write(found: list[dict[str, Any]]) -> dict[str, Any]:
+        # Each output is sent as a flat list, in row-major order, beside its shape.
         columns = rest_parsing.columns_of(found)
         outputs = [
             {
@@ -100,6 +103,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
             }
             for name in names
         ]
+        # A client that numbers its requests gets the number back.
         asked = {"id": values["id"]} if "id" in values else {}
         return {
             "model_name": model.name,

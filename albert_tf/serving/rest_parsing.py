@@ -39,6 +39,7 @@ def unpacked(body: bytes | bytearray, coding: str, most: int) -> bytes | bytearr
         content = unpacker.decompress(body, most)
     except zlib.error as error:
         raise ValueError(f"the body is not {coding}: {error}") from None
+    # At the limit the caller refuses the body, whatever its end may be.
     if len(content) < most and (not unpacker.eof or unpacker.unused_data):
         raise ValueError(f"the body is not {coding}: it ends early, or something follows")
     return content
@@ -91,6 +92,7 @@ def read_columns(
     columns = [a_list(column, where) for column in _members(given, names, where)]
     if len({*map(len, columns)}) > 1:
         raise ValueError(f"the lists of {where} must have equally many elements")
+    # From here on they are rows, for which all limits are checked in one place.
     rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     return read_instances(rows, where, predictor, settings)
 
@@ -112,6 +114,7 @@ def _text(value: Any, where: str, most: int) -> str:
     try:
         if isinstance(value, dict) and {*value} == {"b64"} and isinstance(value["b64"], str):
             coded = value["b64"].translate(_BASE64)
+            # The padding may be left out.
             coded += "=" * (-len(coded) % 4 if coded[-1:] != "=" else 0)
             value = base64.b64decode(coded, validate=True).decode()
         if not isinstance(value, str):
@@ -147,6 +150,7 @@ def rows_of(columns: Mapping[str, np.ndarray]) -> list[Any]:
 def _stacked(values: Sequence[Any]) -> np.ndarray:
     is_text = np.asarray(values[0]).dtype.kind in _STRINGS
     arrays = [np.asarray(value, object if is_text else None) for value in values]
+    # Rows differ in their first axis only, so the largest shape has room for all.
     longest = max(array.shape for array in arrays)
     whole = np.full((len(arrays), *longest), "" if is_text else 0, arrays[0].dtype)
     for i, array in enumerate(arrays):

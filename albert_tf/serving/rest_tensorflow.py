@@ -26,6 +26,7 @@ def routes(models: Models) -> list[Route]:
     async def status(request: Request) -> Response:
         model = models.find(**request.path_params)
         one = request.path_params.get("version")
+        # All versions were loaded before the server took its first request.
         states = [{"version": v, **_AVAILABLE} for v in ([one] if one else models[model.name])]
         return json_response({"model_version_status": states, "name": model.name, "ready": True})
 
@@ -69,6 +70,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
 
 def predictions(found: list[dict[str, Any]]) -> dict[str, Any]:
     """Writes outputs by row."""
+    # As in JSON of protocol buffers, 64-bit integers are strings; -1 is any size.
     return {"predictions": rest_parsing.rows_of(rest_parsing.columns_of(found))}
 
 

@@ -31,6 +31,7 @@ def write_warm_up(served: ServedModel, directory: str) -> None:
         return
     path = os.path.join(directory, REQUESTS_FILE)
     os.makedirs(os.path.dirname(path))
+    # The server replays them when it loads the model, so that no client meets a slow start.
     with tf.io.TFRecordWriter(path) as writer:
         for words in (1, served.kind.max_seq_length):
             log = prediction_log_pb2.PredictionLog()
@@ -38,6 +39,7 @@ def write_warm_up(served: ServedModel, directory: str) -> None:
             request.model_spec.signature_name = "serving_default"
             for name, rank in served.kind.text_ranks.items():
                 text = " ".join(["word"] * words)
+                # A list of texts, such as the endings to choose from, has an axis of its own.
                 value = [text] if rank == 1 else [[text, text]]
                 request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
             writer.write(log.SerializeToString())

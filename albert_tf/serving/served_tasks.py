@@ -58,6 +58,7 @@ def load_served(
         without = {name for part in parts for name in kind.dispensable[part]}
         kind = kind.replace(without=tuple(sorted(without)))
         lacking = [name for name in lacking if not name.startswith(tuple(parts))]
+    # Without its other weights, a model would answer at random.
     if lacking:
         raise ValueError(f"{stored.path} is not trained for {task}: it lacks {', '.join(lacking)}")
     return in_graph(model, vocabulary, kind)
@@ -99,6 +100,7 @@ def _stored_kind(
 def _with_head(task: str, path: str) -> type[Kind]:
     """Returns the kind of this name whose head is stored, or else the first one."""
     found = [kind for kind in KINDS if kind.task == task]
+    # Kinds of one name, such as the two that answer questions, differ in their heads.
     if len(found) > 1:
         stored = layouts.read_shapes(path)
         found = [k for k in found if any(name.startswith(k.heads) for name in stored)] or found
@@ -118,11 +120,13 @@ def serve_fitted(
         raise ValueError(f"{type(model).__name__} can't be exported to take raw text, only {known}")
     kind = with_options(found, options)
     fields = kind.option_fields()
+    # An option is: 1 as given, 2 as the model has it, 3 as in `preprocess`, 4 the default.
     own: dict[str, Any] = {n: value for n, value in preprocess.options.items() if n in fields}
     own |= {name: getattr(model, name) for name in fields if hasattr(model, name)}
     if issubclass(kind, Labelled):
         own["labels"] = _labels(model, preprocess)
-    if kind is Classify:  # The loss tells whether a text may have several labels.
+    # The loss tells whether a text may have several labels.
+    if kind is Classify:
         binary = (keras.losses.BinaryCrossentropy, keras.losses.BinaryFocalCrossentropy)
         own["multilabel"] = model.num_labels > 1 and isinstance(
             getattr(model, "loss", None), binary

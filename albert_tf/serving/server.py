@@ -43,11 +43,13 @@ def find(models: Sequence[str]) -> dict[str, dict[str, str]]:
         name, mark, path = given.partition("=")
         if not mark or os.path.dirname(name) or os.path.exists(given):
             name, path = "", given
+        # A path that ends in a number is one version; a folder of numbers has several.
         parent, last = os.path.split(os.path.abspath(path))
         versions = {last: path} if last.isdecimal() else {}
         if not versions and os.path.isdir(path):
             numbers = sorted(filter(str.isdecimal, os.listdir(path)), key=int)
             versions = {number: os.path.join(path, number) for number in numbers}
+        # Without a name of its own, a model has that of its folder, not its version's.
         name = name or (os.path.basename(parent) if last.isdecimal() else last)
         # Clients resolve names of dots alone as folders of a URL.
         if not re.fullmatch(r"\.*[\w-][\w.-]*", name) or name in found:
@@ -68,6 +70,7 @@ def run(settings: ServerSettings) -> None:
     port = rest_one_model.default_port() if settings.port is None else settings.port
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    # Take the port even while connections of an earlier server linger.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, port))
@@ -78,6 +81,7 @@ def run(settings: ServerSettings) -> None:
     predictors: dict[str, dict[str, predict.Predictor]] = {}
     for name, versions in find(settings.model).items():
         for version, path in versions.items():
+            # Only a SavedModel needs TensorFlow, which takes seconds to import.
             if files.is_file(os.path.join(path, "saved_model.pb")):
                 if not importlib.util.find_spec("tensorflow"):
                     raise ValueError(f"{path} needs TensorFlow: export to ONNX, or install it")
@@ -97,6 +101,7 @@ def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) ->
 
     drain_seconds = min(_DRAIN_SECONDS, seconds)
 
+    # uvicorn has no hooks for being ready and for its end, so override both.
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)

@@ -64,6 +64,7 @@ def write(directory: str) -> str:
 
     @tf.function(autograph=False)
     def theirs(**given: tf.Tensor) -> Features:
+        # An exclusive sum, so that the first [SEP] itself still belongs to the first text.
         is_sep = tf.cast(given["input_ids"] == sep_id, tf.int64)
         second = tf.cast(tf.cumsum(is_sep, axis=-1, exclusive=True) > 0, tf.int64)
         types = given["token_type_ids"]
@@ -85,6 +86,7 @@ def write(directory: str) -> str:
 
         longest = model.config.max_position_embeddings
         drift = other_formats.measure_drift(numbers, converted, model.config, longest, rank)
+        # The comparison raises if outputs are not finite, before anything is written.
         files.replace(os.path.join(directory, name), content)
         said.append(f"{name}: {drift}")
     return "; ".join(said)

@@ -50,6 +50,7 @@ def write(path: str) -> None:
     for texts in _rows(kind):
         fed.clear()
         (found,) = answer([texts])
+        # Ids are shown for all windows, but outputs only by their first numbers.
         vector: dict[str, Any] = {"texts": texts}
         for name in FEATURES:
             vector[name] = np.concatenate([features[name] for features, _ in fed]).tolist()

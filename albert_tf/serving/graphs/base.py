@@ -104,6 +104,7 @@ def run_in_parts(run: Any, features: Features) -> Features:
     Its outputs `[V, ...]` may be as wide as the features.
     """
     rows, width = tf.unstack(tf.shape(features["input_ids"]))
+    # A part has a bounded number of positions; without any rows there is one empty part.
     size = tf.maximum(POSITIONS_AT_ONCE // width, 1)
     number = tf.maximum(-(-rows // size), 1)
     specs = run.get_concrete_function().structured_outputs

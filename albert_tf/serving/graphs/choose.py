@@ -42,6 +42,7 @@ class Chooser(ServedModel):
 
     def parse(self, examples: tf.Tensor) -> Features:
         rows = parse_examples(examples)
+        # The release's examples concatenate rows that are equally long.
         lengths = tf.repeat(
             rows["input_ids"].row_lengths() // self.kind.num_choices, self.kind.num_choices
         )

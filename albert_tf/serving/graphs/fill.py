@@ -59,6 +59,7 @@ class MaskFiller(ServedModel):
         # Text that follows [MASK] without a space continues its word: its first piece has no space.
         has_space = tf.strings.regex_full_match(parts.values, f"(?s){SPACES}.*")
         glued = of_rows(ids, (places(parts) > 0) & ~has_space) & (places(ids) == 0)
+        # The second half of the table has the pieces without a space.
         shift = tf.where(glued, len(self.pieces), 0)
         values, origins, _ = self._glued.lookup(ids.values + shift)
         ids = with_origins(ids, values, origins)
@@ -69,6 +70,7 @@ class MaskFiller(ServedModel):
 
     def answer(self, features: Features) -> Features:
         is_mask = features["input_ids"] == self.mask_id
+        # The positions of [MASK] in each text, `<int32>[B, M]`, padded with 0.
         masked = tf.where(is_mask)
         columns = tf.cast(masked[:, 1], tf.int32)
         rows = from_rows(columns, masked[:, 0], tf.shape(is_mask, tf.int64)[0])
@@ -99,5 +101,6 @@ def _glued_pieces(pieces: Sequence[str]) -> RowTable:
     """Returns a table of all pieces, then of their forms without a space before them."""
     ids = {piece: i for i, piece in enumerate(pieces)}
     without = [ids.get(piece.removeprefix(SPACE_MARK), i) for i, piece in enumerate(pieces)]
+    # A piece that is nothing but a space vanishes.
     rows = [[i] if piece != SPACE_MARK else [] for i, piece in zip(without, pieces, strict=True)]
     return RowTable([*([i] for i in range(len(pieces))), *rows])

@@ -37,7 +37,9 @@ class QuestionAnswerer(ServedModel):
         if not self.kind.has_beam:
             return self.apply(features)
         ids, keep = features["input_ids"], features["input_mask"]
+        # The last [SEP] has the context's segment, but no answer may lie there.
         is_context = (features["segment_ids"] * keep == 1) & (ids != self.builder.sep_id)
+        # Position 0, [CLS], stands for no answer.
         may_answer = is_context | (tf.range(tf.shape(ids)[1]) == 0)
         return self.apply({**features, "p_mask": 1 - tf.cast(may_answer, tf.int32)})
 
@@ -74,6 +76,7 @@ class QuestionAnswerer(ServedModel):
         start_scores, starts = tf.math.top_k(outputs["start_logits"], best)
         end_scores, ends = tf.math.top_k(outputs["end_logits"], best)
         shape = [tf.shape(starts)[0], best, best]
+        # Flatten the square of starts and ends: P = best * best.
         return tuple(
             tf.reshape(tf.broadcast_to(values, shape), [shape[0], best * best])
             for values in (
@@ -86,6 +89,7 @@ class QuestionAnswerer(ServedModel):
     def _beam(self, outputs: Features) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Returns starts, ends and scores `[W, P]` of the model's beam."""
         ends, end_scores = outputs["end_top_index"], outputs["end_top_log_probs"]
+        # The ends of one start follow each other, so repeat each start for its ends.
         of_start = tf.shape(ends)[1] // tf.shape(outputs["start_top_index"])[1]
         starts, start_scores = (
             tf.repeat(outputs[f"start_top_{what}"], of_start, axis=1)
@@ -108,6 +112,7 @@ class QuestionAnswerer(ServedModel):
         width = windows.widths[:, None]
         valid = (firsts >= 0) & (firsts <= lasts) & (lasts < width)
         valid &= lasts < firsts + self.kind.max_answer_length
+        # Clip places outside, so that gather is in range; their scores are ruled out anyway.
         in_window = [tf.clip_by_value(p, 0, tf.maximum(width - 1, 0)) for p in (firsts, lasts)]
         valid &= tf.gather(windows.counts, in_window[0], batch_dims=1)
         scores = tf.where(valid, scores, _IMPOSSIBLE)
@@ -134,6 +139,7 @@ class QuestionAnswerer(ServedModel):
         texts = _texts(pieces, first_piece, last_piece, scores > _IMPOSSIBLE)
         scores, order = tf.math.top_k(_without_repeats(texts, scores), self.kind.n_best_size)
         texts = tf.where(scores > _IMPOSSIBLE, tf.gather(texts, order, batch_dims=1), "")
+        # Relative to the best score, so that exp can't overflow; without answers all are -inf.
         shares = tf.exp(scores - tf.maximum(scores[:, :1], scores.dtype.min))
         probabilities = shares / tf.maximum(tf.reduce_sum(shares, axis=1, keepdims=True), 1.0)
         answers = {"answer": texts[:, 0], "answers": texts, "probabilities": probabilities}
@@ -174,12 +180,14 @@ def make_windows(
     shown = 100 * tf.minimum(places, width - 1 - places) + width
     total = tf.size(pieces.ids.values)
     most = tf.gather(tf.math.unsorted_segment_max(shown, flat, total), flat)
+    # Among equals the first window wins; one that shows less gets a number beyond all.
     candidates = tf.where(shown == most, of_window, tf.size(widths))
     best = tf.gather(tf.math.unsorted_segment_min(candidates, flat, total), flat)
 
     return Windows(
         ids=ragged_rows(tf.gather(pieces.ids.values, flat), widths),
         examples=examples,
+        # The context follows [CLS], the question and [SEP].
         offsets=2 + tf.gather(tf.cast(query.row_lengths(), tf.int32), examples),
         flat=dense(ragged_rows(flat, widths), 0, least=1),
         counts=dense(ragged_rows(best == of_window, widths), False, least=1),

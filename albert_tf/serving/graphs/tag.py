@@ -63,6 +63,7 @@ class Tagger(ServedModel):
             begins, entities = self._entities(chosen, rows)
             count = tf.reduce_sum(tf.cast(begins, tf.int32))
             starts, rows, chosen = (tf.boolean_mask(v, begins) for v in (starts, rows, chosen))
+            # Words outside of entities are in segment -1, which is ignored.
             ends = tf.math.unsorted_segment_max(ends, entities, count)
             best = tf.math.unsorted_segment_mean(best, entities, count)
         # Pad the spans of each text to the largest number of them.
@@ -113,6 +114,7 @@ class Tagger(ServedModel):
             return tf.gather(table, chosen)
 
         types = is_(self._types)
+        # An entity goes on in the same text, with its type, if both prefixes allow it.
         same = (rows[1:] == rows[:-1]) & (types[1:] == types[:-1])
         goes_on = same & is_(self._goes_on)[1:] & is_(self._is_open)[:-1]
         # The first word continues nothing; there may be no words at all.
@@ -133,6 +135,7 @@ def make_word_windows(counts: tf.RaggedTensor, room: int) -> tuple[tf.Tensor, tf
       The first of all the batch's pieces in each window, and the one after its last, `<int32>[V]`
       each. A text without pieces has an empty one.
     """
+    # The number of pieces before each word, counted through the whole batch.
     before = tf.concat([[0], tf.cumsum(counts.values)], axis=0)
     limits = tf.cast(counts.row_limits(), tf.int32)
     firsts = tf.cast(counts.row_starts(), tf.int32)

@@ -118,6 +118,7 @@ def dense(
       multiple: The width is rounded up to a multiple of this.
       most: Maximum width even then; no row is longer.
     """
+    # Dividing the negative rounds up.
     width = -(-tf.maximum(rows.bounding_shape(1), least) // multiple) * multiple
     width = width if most is None else tf.minimum(width, most)
     shape = tf.stack([rows.nrows(), width])
@@ -145,6 +146,7 @@ def cut(
     examples, index = ranges(number)
     starts = index * tf.gather(step, examples)
     widths = tf.minimum(tf.gather(room, examples), tf.gather(lengths, examples) - starts)
+    # A piece's index: its row's first, plus its window's start, plus its place there.
     of_window, places = ranges(widths)
     bases = tf.cast(ids.row_starts(), tf.int32)
     return examples, widths, tf.gather(tf.gather(bases, examples) + starts, of_window) + places
@@ -180,7 +182,9 @@ class SequenceBuilder:
         """
         a, b = ids_a.row_lengths(), ids_b.row_lengths()
         room = self.max_seq_length - 3
+        # The second text gets what the first leaves, but at least half if it needs it.
         b = tf.minimum(b, tf.maximum(room - a, room // 2))
+        # A single text has one special piece less.
         a = tf.where(b > 0, room - b, room + 1)
         return self.join(first(ids_a, a), first(ids_b, b), b > 0)
 
@@ -193,6 +197,7 @@ class SequenceBuilder:
             tf.fill([tf.reduce_sum(is_pair)], self.sep_id), is_pair, validate=False
         )
         ids = tf.concat([cls, ids_a, sep, ids_b, end], axis=1)
+        # The second segment begins after [CLS], the first text and its [SEP].
         in_second = places(ids) >= of_rows(ids, ids_a.row_lengths() + 2)
         rows = {
             "input_ids": (ids, self.pad_id),
@@ -270,6 +275,7 @@ class Normalizer:
         changed = {c: text for c, text in zip(characters, replaced, strict=True) if text != c}
         self._changed = CharacterTable({ord(c): text for c, text in changed.items()})
         dropped = [c for c, text in changed.items() if not text and is_mark(c)]
+        # The last entry is no character: a search beyond all marks ends there.
         self._dropped_marks = np.array([*map(ord, dropped), sys.maxunicode + 1], np.int32)
         self._collapse_spaces = collapse_spaces
         self._sigmas = _Sigmas(sorted(dict.fromkeys("".join(replaced)))) if lower else None
@@ -278,6 +284,7 @@ class Normalizer:
         """Normalises `<string>[N]`; bytes that are not UTF-8 are dropped."""
         raw = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         codes = tf.strings.unicode_decode(raw, "UTF-8")
+        # Number the characters of the raw text before any is dropped.
         sources = tf.ragged.range(tf.cast(codes.row_lengths(), tf.int32))
         ends = sources.with_values(self._ends(codes))
         if self._collapse_spaces:
@@ -304,6 +311,7 @@ class Normalizer:
         found = tf.searchsorted(self._dropped_marks, codes.values)
         is_mark = tf.gather(self._dropped_marks, found) == codes.values
         size = tf.size(codes.values, tf.int64)
+        # A character reaches up to the next one that is no such mark, within its text.
         limits = tf.concat([tf.where(~is_mark)[:, 0], [size]], axis=0)
         numbers = tf.range(size)
         ends = tf.gather(limits, tf.searchsorted(limits, numbers, side="right"))
@@ -436,6 +444,7 @@ class WordSplitter:
     def _starts(self, codes: tf.Tensor, classes: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """Returns which of the letters and marks begin a word, `<bool>[M]`."""
         inside = (classes == CharacterClass.LETTER) | (classes == CharacterClass.MARK)
+        # A stretch is a run of letters and marks in one text.
         begins_stretch = inside & ~(_before(inside, False) & (rows == _before(rows, -1)))
         stretches = tf.cumsum(tf.cast(begins_stretch, tf.int32)) - 1
         count = tf.reduce_sum(tf.cast(begins_stretch, tf.int32))
@@ -450,7 +459,9 @@ class WordSplitter:
         first, last = map(letter, (tf.math.unsorted_segment_min, tf.math.unsorted_segment_max))
         is_apostrophe = tf.reduce_any(codes[:, None] == [ord(c) for c in APOSTROPHES], axis=1)
         is_s = tf.reduce_any(codes[:, None] == [ord("s"), ord("S")], axis=1)
+        # As in "Zoë's": the apostrophe before a last s begins a word.
         begins_s = is_apostrophe & _after(is_s) & (numbers > first) & (numbers + 1 == last)
+        # Each mark before the first letter, or after the last one, is a word as well.
         return inside & ((numbers <= first) | (numbers > last) | begins_s)
 
 

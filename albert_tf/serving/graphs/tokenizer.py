@@ -78,6 +78,7 @@ class _Graph(tf.Module):
         """
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         lengths = tf.strings.length(texts, "UTF8_CHAR")
+        # A head has the text's own pieces only if no word depends on those after it.
         if not self._words_are_apart:
             return first(self.ids_of(self.clean(texts)), most)
 
@@ -134,6 +135,7 @@ class SentencePieceGraph(_Graph):
         """Splits normalised texts `<string>[N]` into ids, with their start and end bytes."""
         pieces = self._model.tokenize_with_offsets(texts)
         ids, starts, ends = (tf.cast(t, tf.int32) for t in pieces)
+        # Replace each piece by its parts; all but those with a digit and a comma are one part.
         parts, origins, places = self._ids.lookup(ids.values)
         # A part ends where the next part of its piece begins.
         following, _, _ = self._lengths.lookup(ids.values)
@@ -167,6 +169,7 @@ def _comma_splits(vocabulary: Vocabulary, content: bytes) -> list[list[tuple[int
         # The release splits the digits again, and puts the comma behind them.
         parts = processor.encode(piece[:-1].replace(SPACE_MARK, ""), out_type=str)
         lengths = [len(part.replace(SPACE_MARK, "").encode()) for part in parts]
+        # The comma, one byte, follows all parts.
         following = [sum(lengths[k + 1 :]) + 1 for k in range(len(parts))]
         ids = tokenizer.convert_tokens_to_ids(parts)
         splits.append([*zip(ids, following, strict=True), (comma, 0)])
@@ -214,6 +217,7 @@ class WordPieceGraph(_Graph):
         """Splits normalised texts `<string>[N]` into ids, with their start and end bytes."""
         found = self._words.tokenize_with_offsets(texts)
         words, word_starts, word_ends = found[0], *(tf.cast(t, tf.int32) for t in found[1:])
+        # The op limits bytes, the release characters: make such words too long for both.
         too_long = tf.strings.length(words.values, "UTF8_CHAR") > MAX_WORD_CHARS
         words = words.with_values(tf.where(too_long, "x" * (_MAX_WORD_BYTES + 1), words.values))
         pieces = self._model.tokenize_with_offsets(words)
@@ -281,10 +285,12 @@ def _pieces(
 
     def characters(of_bytes: tf.Tensor, raw: tf.RaggedTensor) -> tf.Tensor:
         of_bytes = tf.minimum(of_bytes, of_rows(ids, lengths) - 1) + of_rows(ids, bases)
+        # A byte belongs to the last character that begins there or before.
         found = tf.searchsorted(places, of_bytes, side="right") - 1
         return tf.gather(raw.values, found)
 
     first = characters(starts.values, text.sources)
     after = characters(tf.maximum(starts.values, ends.values - 1), text.ends)
+    # An empty piece ends where it begins.
     after = tf.where(ends.values > starts.values, after, first)
     return Pieces(ids, ids.with_values(first), ids.with_values(after), text.raw)
