@@ -53,6 +53,7 @@ def parse_class_weights(text: str, classes: Sequence[str], labels: Sequence[Any]
                 f"`class_weights` must be {BALANCED}, or list each of {', '.join(classes)} at "
                 f"most once, as in {classes[0]}=1.0,{classes[1]}=2.5; got {part!r}"
             )
+        # The part is complete: the next one begins a class.
         part = ""
         try:
             found[name] = float(weight)

@@ -167,6 +167,7 @@ def _of_columns(path: str) -> Iterator[_Sentence]:
         if not line:
             sentences.append([])
         elif sentences[-1] or not (words and _is_comment(line, words[0], tags, f"{path}:{number}")):
+            # The first word tells how many columns there are.
             first = first or (number, len(cells))
             if len(cells) != first[1]:
                 raise ValueError(
@@ -184,6 +185,7 @@ def _of_columns(path: str) -> Iterator[_Sentence]:
             for rows in sentences
         ]
     for rows in filter(None, sentences):
+        # The tag is in the last column; with one column there are only words.
         last = [cells[-1] for _, cells in rows] if len(rows[0][1]) > 1 else None
         yield _Sentence([n for n, _ in rows], [cells[0] for _, cells in rows], last)
 
@@ -283,6 +285,7 @@ def conllu_sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], 
                 seen.add(cells[place])
     if not seen:
         raise ValueError(f"{path} has no sentences")
+    # A column without any value would silently leave nothing to learn.
     if seen == {NOTHING}:
         raise ValueError(
             f"{path}: the column {column} is empty for all words: name another `column`"

@@ -94,6 +94,7 @@ class Teacher:
             self._digest.update(np.ascontiguousarray(value).tobytes())
         self._batch_size = batch_size
         # Columns of the teacher's probabilities in the order of the student's classes.
+        # The teacher may have the same classes in another order.
         self._order = [named.index(name) for name in task.classes]
         self._task.options = dataclasses.replace(task.options, config=config)
         self._task.tokenizer = found.tokenizer
@@ -139,5 +140,6 @@ class Teacher:
         lengths = length_buckets.choose_static_lengths(
             features.lengths, longest, price=price, on_cpu=on_cpu
         )
+        # The rows are the teacher's own, made by its vocabulary; the examples are the student's.
         own = Split(split.examples, features, self._batch_size, lengths)
         return supervised_run.predict(task, RowOutputs(devices, model), own, self._path)

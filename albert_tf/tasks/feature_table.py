@@ -128,6 +128,7 @@ class FeatureTable:
     ) -> tf.data.Dataset:
         """Returns one host's share of batches of one length, per-replica batches in turn."""
         # Made outside of `read`, whose graph would own them otherwise.
+        # They are shared by all datasets, so the features are in memory once.
         scalars, sequences = self._tensors
         plan = {"rows": _share(batches.rows, context)}
         if weighted:
@@ -147,6 +148,7 @@ class FeatureTable:
             return features
 
         dataset = tf.data.Dataset.from_tensor_slices(plan)
+        # The plan holds only the rows' numbers; `read` gathers features when a batch is due.
         return dataset.map(read).prefetch(BATCHES_AHEAD)
 
 
@@ -174,6 +176,7 @@ def _replicas(context: tf.distribute.InputContext) -> int:
 
 def _share(batches: np.ndarray, context: tf.distribute.InputContext) -> np.ndarray:
     """Returns this host's part `[T * its replicas, B / all replicas]` of batches `[T, B]`."""
+    # Each host takes its columns of every batch, so that all hosts are at the same step.
     size = batches.shape[1] // context.num_input_pipelines
     own = batches[:, context.input_pipeline_id * size :][:, :size]
     return own.reshape(-1, size // _replicas(context))

@@ -121,6 +121,7 @@ def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> l
         named = [row[name] for name in _ID_COLUMNS if name in row]
         # The release counts lines from 0, including the header.
         guid = named[0] if named else f"{split}-{number - 1}"
+        # Predictions are written by id: a second one would hide the first.
         if guid in lines:
             raise ValueError(f"{path}:{number}: id {guid!r} is already used in line {lines[guid]}")
         lines[guid] = number
@@ -134,6 +135,7 @@ def read_glue(task_name: str, data_dir: str | os.PathLike[str], split: str) -> l
         )
     if not examples:
         raise ValueError(f"{path} has no examples")
+    # Keep them: scores can only be compared on the same examples.
     empty = sum(not example.text_a.strip() for example in examples)
     if empty:
         logging.warning("%s: %d examples have an empty text; they are kept", path, empty)

@@ -215,6 +215,7 @@ def best_null_threshold(
             continue
         # Answering a question that has no answer loses its point.
         current += scores[qas_id] if answers[qas_id] else -bool(predictions[qas_id])
+        # Only a better score moves the threshold, so the lowest of equal ones stays.
         if current > best:
             best, threshold = current, null_odds[qas_id]
     return 100 * best / len(scores), threshold
@@ -258,6 +259,7 @@ def squad_v2_scores(
                 total = sum(final[qas_id] for qas_id in qas_ids)
                 result[f"{prefix}{name}"] = 100 * total / len(qas_ids)
                 result[f"{prefix}total"] = len(qas_ids)
+        # The best threshold is found on scores as if all questions were answered.
         result[f"best_{name}"], result[f"best_{name}_thresh"] = best_null_threshold(
             scores, predictions, null_odds, answers
         )

@@ -111,7 +111,9 @@ class Preprocessor:
         if run and run.task:
             known |= {name: n for name, n in run.task.kind.items() if name in _LENGTHS}
         if max_seq_length is not None:
+            # None stands for the known length, so it must not replace it.
             settings["max_seq_length"] = max_seq_length
+        # An empty list of labels is a choice as well: it means numbers.
         labels = labels_file.stored(path) if labels is None else labels
         preprocess = cls(found, labels=labels, **{**known, **settings})
         config.check_length(preprocess.max_seq_length)
@@ -146,6 +148,7 @@ class Preprocessor:
                 f"{stale} would name the classes of a model without labels: save to a new "
                 "directory, or remove it"
             )
+        # A vocabulary that is already there may only be the same one.
         found = vocabulary.find(directory)
         if found is None:
             vocabulary.copy(self.vocabulary, directory)
@@ -188,6 +191,7 @@ class Preprocessor:
           `example_index` `<int32>[N]`, the number of each row's question.
         """
         check_integer("pad_to", pad_to or 1, 1)
+        # In a `map`, a dictionary of one text is a row, and one of lists is a batch.
         is_row = False
         if isinstance(texts, Mapping) and "text" in texts:
             pairs = texts.get("text_pair") if pairs is None else pairs
@@ -202,6 +206,7 @@ class Preprocessor:
         rows = list(self._rows(columns))
         if not rows:
             raise ValueError("no context has any text to search: expected at least one with words")
+        # Round the longest row up; a single row of a `map` gets the one full length.
         longest = max(row["input_ids"].shape[-1] for row in rows)
         multiple = self.max_seq_length if is_row else pad_to or 1
         longest = min(-(-longest // multiple) * multiple, self.max_seq_length)
@@ -303,6 +308,7 @@ class Preprocessor:
                 static_lengths,
                 on_cpu=on_cpu,
             )
+        # Training shuffles, prediction does not; a seed that is drawn holds for all epochs.
         shuffle = ids is not None if shuffle is None else shuffle
         seed = random.randrange(2**31) if seed is None else seed
         others = [column for column in (ids, columns.sample_weights) if column is not None]
@@ -312,6 +318,7 @@ class Preprocessor:
     def _rows(self, columns: TextColumns) -> Iterator[dict[str, np.ndarray]]:
         """Yields the features of each text, or of each window of its context, unpadded."""
         tokenizer, texts, longest = self.tokenizer, columns.texts, self.max_seq_length
+        # Contexts give windows, choices a row `[C, L]` each, and other texts a row `[L]`.
         if columns.contexts is not None:
             bounds = {"doc_stride": self.doc_stride, "max_query_length": self.max_query_length}
             bounds["max_seq_length"] = longest

@@ -133,6 +133,7 @@ def squad_rows(
     without_window: dict[str, int] = collections.Counter()
     text = None
     for index, example in enumerate(examples):
+        # Questions on one paragraph follow each other, so its pieces are made once.
         if text != example.paragraph:
             text = example.paragraph
             ids, offsets = tokenizer.encode_with_offsets(text)
@@ -148,6 +149,7 @@ def squad_rows(
             # A window that cuts the answer is trained to give none.
             first, last, offset = 0, 0, int(row.pop("doc_offset"))
             if answer is not None and answer[0] in pieces and answer[1] in pieces:
+                # From pieces of the paragraph to positions in the sequence.
                 first, last = (piece - pieces.start + offset for piece in answer)
             numbers = {
                 "start_positions": first,

@@ -80,6 +80,7 @@ class SupervisedRun:
         plan = length_buckets.training_batches(
             table.lengths, split.batch_size, split.static_lengths, seed, num_train_steps
         )
+        # An example of multiple choice has C sequences; progress is counted in positions.
         rows_an_example = math.prod(table.sequences["input_ids"].shape[1:])
         positions = float(plan.lengths.mean()) * rows_an_example
         summaries = trainer.output_dir if trainer.devices.is_chief else None
@@ -124,6 +125,7 @@ class SupervisedRun:
             predictions = self.predict("dev", source)
             return self.task.scores(examples, predictions)
 
+        # Only the chief calls it, and only for the best checkpoint so far.
         def write() -> None:
             self.task.write(directory, "dev", examples, predictions)
 
@@ -154,6 +156,7 @@ class SupervisedRun:
             self._step = self.trainer.restore(saved)
             return saved
         # 2. The weights that the run was given, if they have this task's head.
+        # A head that is missing is no error here, but below, where the message can say more.
         report = conversion.load_weights(
             self.trainer.model, self.initial_weights, replace_config=True, classes=self.task.classes
         )
@@ -166,6 +169,7 @@ class SupervisedRun:
         return self.initial_weights
 
     def _predict_and_write(self, name: str) -> dict[str, float]:
+        # All processes predict together, but only the chief has files to write.
         source = self.restore_best()
         predictions = self.predict(name, source)
         if not self.trainer.devices.is_chief:

@@ -228,6 +228,7 @@ def find_labels(path: str, settings: TableSettings, several: bool = False) -> tu
                 f"cells and rows of predictions.tsv, got {cell!r}"
             )
         given[number] = _parts(cell, several)
+    # Multi-hot labels have no names: their classes are called by their positions.
     if several and multi_hot(given, f"{path}:") is not None:
         return tuple(map(str, range(len(next(iter(given.values()))))))
     # Names or ids: 1 and 1.0 are the same class.
@@ -237,6 +238,7 @@ def find_labels(path: str, settings: TableSettings, several: bool = False) -> tu
         raise ValueError(
             f"{path}: expected several labels in column {settings.label_column!r}, got {found}"
         )
+    # Sort numbers as numbers, so that class 10 comes after class 9.
     numbers = all(label.isascii() and label.isdigit() for label in labels)
     return tuple(sorted(labels, key=lambda label: (int(label) if numbers else 0, label)))
 
@@ -278,6 +280,7 @@ def read_texts(
         label = None
         if labelled:
             found = [_label(named.get(p, p), ids, f"{path}:{number}") for p in given[number]]
+            # A text may repeat a label, which then counts once.
             label = tuple(sorted({int(each) for each in found})) if several else found[0]
         examples.append(TextExample(str(number), row[settings.text_column], second, label))
     return examples
@@ -303,6 +306,7 @@ def multi_hot(
     )
     first = next(repeating, None)
     width = num_classes or len(spelt[next(iter(spelt)) if first is None else first])
+    # All other texts must have that width and be made of 0 and 1.
     others = [n for n, x in spelt.items() if len(x) != width or not _BITS.keys() >= {*x}]
     if first is not None and others:
         raise ValueError(

@@ -63,9 +63,11 @@ class TextColumns:
                 f"label {unknown[0]!r} is not one of `labels` ({', '.join(names) or 'none given'}"
                 "): give the names of all classes in the order of their ids"
             )
+        # From here on all labels are names that are known.
         ids = [[known[part] for part in row] for row in given]
         if not several:
             return np.array(ids, np.int32)[:, 0]
+        # Lists of names become multi-hot rows `<float32>[N, C]`.
         targets = np.zeros((len(ids), len(names)), np.float32)
         for target, row in zip(targets, ids, strict=True):
             target[row] = 1
@@ -91,6 +93,7 @@ def read(texts: Any, **given: Any) -> TextColumns:
     """Reads the arguments of Preprocessor.dataset; `given` are fields of TextColumns."""
     given = {name: column for name, column in given.items() if column is not None}
     found: dict[str, Any] = {"texts": texts}
+    # Tell tables apart by their attributes, which needs none of their libraries.
     if hasattr(texts, "as_numpy_iterator"):
         found = _from_tf_data(texts, given)
     elif hasattr(texts, "column_names") and hasattr(texts, "features"):
