@@ -131,6 +131,7 @@ class Classify(Labelled):
     def rows(self, tokenizer: Tokenizer, *texts: str | None) -> Iterator[Row]:
         """Yields one row for a text or a pair; with `windows`, a row for each window."""
         if not self.windows:
+            # A single text has None as its second.
             text, second = (*texts, None)[:2]
             yield rows_of.pair_features(tokenizer, text, second, self.max_seq_length)
             return
@@ -154,6 +155,7 @@ class Classify(Labelled):
             return shares
         if self.windows == "max":
             return np.maximum.reduceat(shares, firsts)
+        # The mean over each text's windows, of which there may be any number.
         counts = np.diff(firsts, append=len(shares))
         return np.add.reduceat(shares, firsts) / counts[:, None]
 

@@ -61,6 +61,7 @@ class Fill(Kind):
                 (piece,) = tokenizer.convert_ids_to_tokens(ids[:1])
                 bare = piece.removeprefix(SPACE_MARK)
                 glued = tokenizer.convert_tokens_to_ids([bare]) if bare else []
+                # A piece without a space may be unknown: then the one with the space stays.
                 if tokenizer.convert_ids_to_tokens(glued) == [bare] * len(glued):
                     ids = [*glued, *ids[1:]]
             found += [tokenizer.mask_id, *ids] if i else ids

@@ -255,6 +255,7 @@ def _types(cls: type[Kind]) -> dict[str, tuple[type, ...]]:
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:
+    # An option that may be None is a union with its type.
     is_union = type(None) in typing.get_args(hint)
     return typing.get_args(hint) if is_union else (hint,)
 
@@ -263,6 +264,7 @@ def check_option(cls: type[Kind], name: str, value: Any) -> None:
     """Raises ValueError if an option's type or value is not allowed."""
     metadata, types = cls.option_fields()[name].metadata, _types(cls)[name]
     choices, least, most = metadata["choices"], metadata["least"], metadata["most"]
+    # JSON and command lines write whole numbers without a point.
     allowed = (*types, int) if float in types else types
     if type(value) not in allowed:  # Not isinstance: a bool is an int as well.
         expected = " or ".join(kind.__name__ for kind in types if kind is not type(None))
@@ -285,6 +287,7 @@ def checked_options(cls: type[Kind], values: Mapping[str, Any], where: str) -> d
     found: dict[str, Any] = {}
     for name in cls.option_fields().keys() & values.keys():
         is_list = tuple in _types(cls)[name]
+        # JSON knows lists, but a frozen dataclass needs tuples.
         found[name] = tuple(json_member(values, name, where, list)) if is_list else values[name]
         try:
             check_option(cls, name, found[name])
@@ -297,6 +300,7 @@ def from_json(cls: type[AnyKind], values: Mapping[str, Any], where: str) -> AnyK
     """Returns the kind that `to_json` described; it must have all options."""
     fields = cls.option_fields()
     unknown = sorted(values.keys() - fields.keys() - {"task"})
+    # An option may be left out if it is None by default.
     lacking = [n for n, field in fields.items() if field.default is not None and n not in values]
     if unknown:
         raise ValueError(
@@ -335,6 +339,7 @@ def class_names(labels: Any, count: int | None = None) -> tuple[str, ...]:
             f"the model has {count or 'no'} classes: give {count or 'no'} labels, a name for "
             f"each, not {len(found)}"
         )
+    # Names that are the same number, such as 1 and 1.0, are one class.
     if len({*map(class_of, found)} - {""}) < len(found):
         raise ValueError(
             f"`labels` must be distinct names, none empty, got {', '.join(map(repr, found))}"
@@ -353,12 +358,14 @@ def class_name(label: Any) -> str:
 def softmax(logits: ArrayLike) -> np.ndarray:
     """Returns probabilities `<float64>[B, C]` of logits `<float>[B, C]`."""
     logits = np.asarray(logits, np.float64)
+    # The largest exponent is 0, so that nothing overflows.
     exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
 def sigmoid(logits: ArrayLike) -> np.ndarray:
     """Returns the probabilities `<float64>` of logits `<float>` of the same shape."""
+    # By tanh, because exp would overflow for large negative logits.
     return 0.5 * (1 + np.tanh(0.5 * np.asarray(logits, np.float64)))
 
 

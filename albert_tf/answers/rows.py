@@ -45,6 +45,7 @@ def pair_features(
     ids_b = tokenizer.encode(text_b, max_seq_length) if text_b else []
     if not ids_b:
         return join_ids(tokenizer, ids_a[: max_seq_length - 2])
+    # The second text gets what the first leaves, but at least half if it needs it.
     room = max_seq_length - 3
     length_b = min(len(ids_b), max(room - len(ids_a), room // 2))
     return join_ids(tokenizer, ids_a[: room - length_b], ids_b[:length_b])
@@ -58,6 +59,7 @@ def window_spans(length: int, room: int, stride: int) -> list[tuple[int, int]]:
       room: Maximum number of pieces in a window.
       stride: Pieces from one window to the next, at most `room`.
     """
+    # A window begins even on an empty text; the last one reaches the text's end.
     starts = [0]
     while starts[-1] + room < length:
         starts.append(starts[-1] + min(room, stride))
@@ -90,6 +92,7 @@ def choice_features(
     Differs: the release fails on an ending that doesn't fit into a sequence.
     """
     room = max_seq_length - 3
+    # The context's pieces are the same for all endings.
     context_ids = tokenizer.encode(context, room)
     rows = []
     # Each ending keeps its last pieces; the context fills the room that it leaves.
@@ -157,6 +160,7 @@ def run_rows(
     # Pad all rows to one length, and run as many together as their positions allow.
     longest = max(row["input_ids"].shape[-1] for row in rows)
     width = min(-(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, max_seq_length)
+    # A row may itself hold several sequences, such as the choices of a question.
     size = max(positions_at_once // (width * rows[0]["input_ids"][..., 0].size), 1)
     for start in range(0, len(rows), size):
         part = [{name: row[name] for name in FEATURES} for row in rows[start : start + size]]

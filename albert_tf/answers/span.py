@@ -110,11 +110,13 @@ class Span(Kind):
         offset = len(query) + 2
         # As released: the first piece begins at character 0, whatever normalisation drops there.
         starts, ends = offsets[:, 0] * (np.arange(len(ids)) > 0), np.maximum(offsets[:, 1] - 1, 0)
+        # The last [SEP] takes one more place.
         room = self.max_seq_length - 1 - offset
         spans = rows_of.window_spans(len(ids), room, self.doc_stride)
         best = best_spans(spans, len(ids))
         for number, (start, end) in enumerate(spans):
             row = rows_of.join_ids(tokenizer, query, ids[start:end])
+            # An answer may start or end in the context, or at [CLS], which stands for none.
             row["p_mask"] = np.ones_like(row["input_ids"])
             row["p_mask"][0] = row["p_mask"][offset:-1] = 0
             places = {
@@ -122,6 +124,7 @@ class Span(Kind):
                 "char_ends": ends[start:end],
                 "is_max_context": best[start:end] == number,
             }
+            # Positions outside of the context stay 0.
             for name, values in places.items():
                 row[name] = np.zeros_like(row["input_ids"])
                 row[name][offset:-1] = values
@@ -151,6 +154,7 @@ class Span(Kind):
         for row, output in zip(rows, outputs, strict=True):
             found = [*entries, *self._answers(context, row, self._pairs(output))]
             # Keep only the best after each window, since a context may have thousands.
+            # Equal texts are one answer, with the score of the best of them.
             different: dict[str, Entry] = {}
             for entry in sorted(found, key=_score, reverse=True):  # Stable: the first of equals.
                 different.setdefault(entry["text"], entry)
@@ -186,6 +190,7 @@ class Span(Kind):
             first, last = start - offset, end - offset
             if not 0 <= first <= last < min(len(starts), first + self.max_answer_length):
                 continue
+            # Where windows overlap, only the one with most context around the start counts.
             if counts[first]:
                 text = context[starts[first] : ends[last] + 1]
                 yield entry(text.strip(), start_score, end_score)
@@ -308,6 +313,7 @@ class BeamSpan(SpanOrNone):
     def _pairs(self, output: Features) -> Iterator[tuple[_Scored, _Scored]]:
         """Yields the starts of a window's beam, each with all its ends."""
         starts, start_scores, ends, end_scores = (output[name].tolist() for name in _BEAM)
+        # The ends of one start follow each other, as the model's beam has them.
         of_start = len(ends) // len(starts)
         for i, end in enumerate(ends):
             start = i // of_start
@@ -335,6 +341,7 @@ def entry(text: str, start_log_prob: float, end_log_prob: float) -> Entry:
 def with_probabilities(entries: list[Entry]) -> list[Entry]:
     """Returns answers with probabilities, which are normalised over them."""
     scores = [_score(each) for each in entries]
+    # Relative to the best score, so that exp can't overflow.
     exponentials = [math.exp(score - max(scores)) for score in scores]
     total = sum(exponentials)
     return [

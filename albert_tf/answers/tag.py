@@ -75,6 +75,7 @@ class Tag(Labelled):
         is, and 0 elsewhere.
         """
         room = self.max_seq_length - 2
+        # Each word is split by itself, as in training, and cut if it would not fit alone.
         pieces = [tokenizer.encode(word, room) for word in words]
         for window in windows([len(ids) for ids in pieces], room):
             row = rows_of.join_ids(tokenizer, [i for number in window for i in pieces[number]])
@@ -116,6 +117,7 @@ class Tag(Labelled):
                 spans.append((kind, start, end, [*earlier, share]))
             elif prefix != OUTSIDE:
                 spans.append((kind, start, end, [share]))
+        # Columns of all spans; a text may have none.
         kinds, starts, ends, each = zip(*spans, strict=True) if spans else ((), (), (), ())
         strings_of = [text[start:end] for start, end in zip(starts, ends, strict=True)]
         return {
@@ -165,6 +167,7 @@ def windows(lengths: Sequence[int], room: int) -> Iterator[list[int]]:
     for number, length in enumerate(lengths):
         if total + length > room:
             yield window
+            # Windows don't overlap: each word is read once, so it has one tag.
             window, total = [], 0
         window.append(number)
         total += length
