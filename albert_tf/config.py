@@ -111,6 +111,7 @@ class AlbertConfig:
         is_rate, few_layers = "a probability in [0, 1)", f"at most {_MOST_LAYERS}"
         a_multiple = f"a multiple of num_attention_heads ({heads})"
         no_more = f"at most num_hidden_layers ({layers})"
+        # Then what depends on the meaning: each row has a field, its condition and what it expects.
         for name, is_valid, expected in (
             ("hidden_dropout_prob", 0 <= self.hidden_dropout_prob < 1, is_rate),
             ("attention_probs_dropout_prob", 0 <= self.attention_probs_dropout_prob < 1, is_rate),
@@ -133,11 +134,13 @@ class AlbertConfig:
             that of all released files is an error.
           where: Their location, for error messages.
         """
+        # Put the location before any message, in one place.
         if where:
             try:
                 return cls.from_dict(values)
             except ValueError as error:
                 raise ValueError(f"{where}: {error}") from None
+        # Unknown keys are refused: a typo would otherwise leave a default in place.
         known = {field.name for field in dataclasses.fields(cls)}
         unknown = sorted(set(values) - known - set(_LEGACY_KEYS))
         if unknown:
@@ -164,6 +167,7 @@ class AlbertConfig:
         # A directory of that name may be the output_dir of a run of the model.
         if path in known and not os.path.isfile(path):
             path = known[path]
+        # A bare word that is no file was probably meant as a model's name.
         elif pathlib.PurePath(path).stem == path and not os.path.exists(path):
             raise FileNotFoundError(
                 f"ALBERT config {path} does not exist, nor is it the name of a model: "

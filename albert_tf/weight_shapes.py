@@ -49,6 +49,7 @@ def parts(config: AlbertConfig, num_labels: int = 0) -> dict[str, Part]:
     """Returns the encoder's parts and every head's, a classifier's for `num_labels` classes."""
     e, h, i = config.embedding_size, config.hidden_size, config.intermediate_size
     inner = config.inner_group_num
+    # Names are those of the release's checkpoints; a dense layer is [inputs, outputs].
     attention = [
         _dense(f"{_BLOCK}/attention_1/{name}", h, h)
         for name in ("self/query", "self/key", "self/value", "output/dense")

@@ -96,6 +96,7 @@ def measure(model: AlbertForPreTraining, tokenizer: Tokenizer) -> list[tuple]:
     for group in groups.values():
         gains = _gains(model, [gap for _, gap in group])
         for (sentence, _), gain in zip(group, gains, strict=True):
+            # The counts are: sentences measured, left out, and right.
             counts = found[sentence.between, sentence.subject]
             counts[0] += 1
             counts[2] += int(gain > 0)

@@ -112,6 +112,7 @@ def record_rows(
     input_files.check_features(paths, spec)
     with input_files.naming_bad_records(paths, spec):
         records = untuned(tf.data.TFRecordDataset(list(paths))).as_numpy_iterator()
+        # Sample serialized records, and parse only what is kept.
         kept = sample(records, most, seed)
         found = {name: np.asarray(value) for name, value in spec.parse(tf.constant(kept)).items()}
     names = (*_FEATURES, "sentence_order_labels")

@@ -131,6 +131,7 @@ def of_words(
     """
     found = list(conll.conllu_sentences(path, column))
     random.Random(seed).shuffle(found)
+    # Take sentences until their labelled words are enough; the last one stays whole.
     counts = [len(values) - values.count(conll.NOTHING) for _, values in found]
     found = found[: int(np.searchsorted(np.cumsum(counts), most)) + 1]
     labels = {value for _, values in found for value in values} - {conll.NOTHING}
@@ -142,6 +143,7 @@ def of_words(
     for words, values in found:
         for row in tagger.word_rows(tokenizer, words):
             for position in np.flatnonzero(row["word_numbers"]):
+                # The row numbers words from 1.
                 value = values[row["word_numbers"][position] - 1]
                 if value in ids:
                     places.append((len(rows), position, ids[value]))

@@ -128,6 +128,7 @@ def _sentence_piece_model(
         # No logarithm of a trained piece's probability is as low.
         is_unused = score <= -_UNUSED_PENALTY
         score += _UNUSED_PENALTY * is_unused
+        # `write` lowers the scores of such pieces, so that no text gets them: undo that.
         if ends_in_digit_comma(piece) and score <= -_DIGIT_COMMA_PENALTY:
             score += _DIGIT_COMMA_PENALTY
         piece_type = Piece.NORMAL

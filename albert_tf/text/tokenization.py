@@ -85,6 +85,7 @@ class Tokenizer:
         vocabulary_class = SentencePiece if spm_model_file else WordPiece
         path = os.fspath(spm_model_file or vocab_file)
         self.content = read_file(path) if content is None else content
+        # The digest stands for the ids of all texts, so it covers the form of the text, too.
         form = bytes([do_lower_case, *[True] * self.keep_accents])
         form += "\0".join(sorted(added_tokens)).encode()
         self.digest = hashlib.sha256(self.content + form).hexdigest()

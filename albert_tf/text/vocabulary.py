@@ -115,6 +115,7 @@ def find(
     if spm_model_file and vocab_file:
         raise ValueError("`spm_model_file` and `vocab_file` exclude each other: set one of them")
     asked = do_lower_case, keep_accents
+    # A given file comes first, before anything beside the weights.
     if given := spm_model_file or vocab_file:
         form = find_form((path, given), bool(vocab_file), *asked)
         return Vocabulary.read(given, bool(vocab_file), *form)
@@ -174,6 +175,7 @@ def find_form(
     places = [os.path.join(files.directory_of(path), _TOKENIZER_CONFIG) for path in paths]
     file = next(filter(files.is_file, places), "")
     config = read_json_object(file) if file else {}
+    # BERT's setting is the opposite of ours; null leaves it to lower-casing.
     if is_word_piece and config.get("strip_accents") is not None:
         config["keep_accents"] = not config["strip_accents"]
     elif is_word_piece:
@@ -184,6 +186,7 @@ def find_form(
     for name in FORM:
         if not isinstance(form[name], bool):
             raise ValueError(f"{file}: {name} must be true or false, not {form[name]!r}")
+    # Refuse settings that our tokenizers would silently not follow.
     wrong = ""
     if is_word_piece and config.get("strip_accents") and not form["do_lower_case"]:
         wrong = "strip_accents must be null or as do_lower_case: accents go with lower-casing"
