@@ -23,6 +23,7 @@ def as_float32(values: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndar
     wrong = [f"{name} ({value.dtype})" for name, value in values.items() if not is_float(value)]
     if wrong:
         raise ValueError(f"{path} has weights that are not floating-point: {', '.join(wrong)}")
+    # A number too large for float32 becomes infinite here, and is reported below.
     with np.errstate(over="ignore"):
         cast = {name: np.asarray(value, np.float32) for name, value in values.items()}
     bad = [name for name, value in cast.items() if not np.isfinite(value).all()]
@@ -102,6 +103,7 @@ def read_hdf5(file: Any, path: str) -> tuple[dict[str, np.ndarray], dict[str, st
     names: dict[str, str] = {}
 
     def visit(where: str, member: h5py.Group | h5py.Dataset) -> None:
+        # A group with a name is one of Keras' layers; its weights are the datasets in it.
         name = member.attrs.get("name")
         if isinstance(name, str):
             names[where] = name

@@ -48,6 +48,7 @@ def read_config(path: str) -> AlbertConfig:
     albert_config_tiny.json.
     """
     directory = files.directory_of(path)
+    # The first pattern with any match decides.
     patterns = (CONFIG_FILE, f"assets/{CONFIG_FILE}", _SIZED_CONFIG)
     found = next(filter(None, (files.find(directory, pattern) for pattern in patterns)), [])
     if not found:
@@ -107,6 +108,7 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
         value = tensors.get(key)
         if not arrays.is_float(value):
             continue
+        # The Model Garden, TF-Hub's modules and our own models name their variables differently.
         name = name.removesuffix(":0")
         name = _GARDEN_NAMES.backward(name) or names.tf1_name(name)
         # A variable may belong to several objects; two towers have different ones of the same name.

@@ -192,6 +192,7 @@ def _write_hugging_face(
         vocabulary.write_hugging_face(words, directory, config.max_position_embeddings)
         _warn_of_split_pieces(words)
     model_card.write(directory, source.path, source.run, architecture, config, named, license)
+    # A run's record would give another class the wrong task.
     if source.run and (trained is None or trained.model == architecture):
         source.run.write(directory)
     return f"Hugging Face's {architecture}"
@@ -236,6 +237,7 @@ def _write_keras(directory: str, source: StoredModel) -> str:
     if model.reads_pooler:
         _refuse_loss(source, type(model).__name__, True, source.heads)
     named = conversion.named_weights(model)
+    # Each weight finds its variable, because `read` has checked all names and shapes.
     for name, value in source.weights.items():
         named[name].assign(value)
     # If no pooler is stored, which no output depends on, fill it with zeros; the reader drops them.
@@ -249,6 +251,7 @@ def _write_keras(directory: str, source: StoredModel) -> str:
 
 def _model(source: StoredModel) -> keras.Model:
     """Builds the model of albert_tf that has exactly the stored weights."""
+    # An encoder without a head is a model by itself.
     if not source.heads:
         from albert_tf.model import albert  # Not at the top: only this layout needs a model.
 

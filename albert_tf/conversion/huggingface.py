@@ -131,6 +131,7 @@ def _check_schedule(config: AlbertConfig, path: str) -> None:
             "layout, only 'all'"
         )
     layers_of_group = config.num_hidden_layers / config.num_hidden_groups
+    # If groups can't be equal, the release and Hugging Face round a layer's group differently.
     for layer in range(config.num_hidden_layers):
         ours, theirs = config.attention_group(layer), int(layer / layers_of_group)
         if ours != theirs:
@@ -149,6 +150,7 @@ def read_labels(path: str) -> tuple[str, ...]:
         raise ValueError(f"{file} has {len(by_id):,} labels, more than {MOST_LABELS:,}")
     if not isinstance(by_id, dict) or set(by_id) != {str(i) for i in range(len(by_id))}:
         raise ValueError(f"{file}: id2label must be an object that maps ids from 0 to names")
+    # JSON's keys are strings and in any order: sort by number.
     labels = tuple(by_id[str(i)] for i in range(len(by_id)))
     if not all(isinstance(label, str) for label in labels) or len(set(labels)) < len(labels):
         raise ValueError(f"{file}: id2label must have distinct names, not {labels}")
@@ -204,6 +206,7 @@ def _read_shards(path: str, index: str) -> dict[str, np.ndarray]:
     weight_map = text_files.read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict):
         raise ValueError(f"{index}: weight_map must be an object that maps weights to file names")
+    # A name with a path could lead to any file of this machine.
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or shard != os.path.basename(shard) or shard in ("", ".."):
             raise ValueError(
@@ -251,6 +254,7 @@ def write(
     # Their classes always have the projection to hidden states, and transposed kernels.
     weights = arrays.with_identity(weights, config.hidden_size)
     tensors = {}
+    # PyTorch stores a dense layer's matrix as [out, in], the release as [in, out].
     for release, value in weights.items():
         name = _NAMES.forward(release)
         if architecture == "AlbertModel":

@@ -69,6 +69,7 @@ def read_task(path: str) -> tuple[str, bool, float | None]:
     file = _file(path)
     if file is None or not file.endswith(_ARCHIVE):
         return "", False, None
+    # A user's model may hold several classes of ours: its task is then unknown.
     description = _read_description(file)
     models = list(_models(description))
     if len({name for name, _ in models}) != 1:
@@ -115,6 +116,7 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
         layer = layers.get(group)
         if dataset.startswith("optimizer") or layer is None:
             continue
+        # Keras numbers a layer's weights in the order in which the layer adds them.
         order = names.weights_of_layer(layer)
         known = number.isdecimal() and int(number) < len(order)
         name = order[int(number)] if known else f"{layer}/{number}"

@@ -79,6 +79,7 @@ def read_config(path: str) -> AlbertConfig:
     if absent:
         raise ValueError(f"{file}: config lacks {', '.join(absent)}")
     ours = {our_key: theirs[key] for key, our_key in _KEYS.items()}
+    # KerasHub has one rate for both dropouts, and no setting for the activation.
     ours |= {"attention_probs_dropout_prob": theirs["dropout"], "hidden_act": "gelu"}
     config = AlbertConfig.from_dict(ours, file)
     _check_expressible(config, file)
@@ -161,6 +162,7 @@ def write(
     # Sort the weights by dataset into the backbone's and the task's file.
     backbone, head = {}, {}
     for name, value in arrays.with_identity(weights, config.hidden_size).items():
+        # A weight that the backbone has no name for belongs to the task's head.
         dataset = _BACKBONE_NAMES.forward(name)
         if dataset:
             dataset = _without_groups(dataset, config.inner_group_num)

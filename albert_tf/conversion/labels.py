@@ -81,6 +81,7 @@ def in_order(
     A classifier without stored names, or with another number of classes, stays as it is. If the
     names differ, that is an error or, with `leave_others`, the classifier is left out.
     """
+    # Matrix and bias of a classifier have a row per class.
     rows = {np.shape(weights.get(name, ()))[:1] for name in CLASSIFIER}
     named = stored(path) if classes and rows == {(len(classes),)} else ()
     if not named:

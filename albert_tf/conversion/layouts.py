@@ -49,6 +49,7 @@ def _missing(path: str) -> str:
             return f"{path} contains several models of Keras ({names}): give one of its files"
         looked_for = "; ".join(layout.LOOKED_FOR for layout in _READERS)
         return f"{path} contains no checkpoint: expected one of {looked_for}"
+    # There is nothing at the path: perhaps it was meant as a name on the Hub.
     named, released = _HUB_NAME.fullmatch(path), _RELEASED.fullmatch(path)
     hint = ""
     if named and not os.path.isdir(os.path.dirname(path)):
@@ -76,6 +77,7 @@ def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
       True
     """
     path = os.fspath(path)
+    # Weights of that name in the working directory come first.
     if path in shipped_models() and not any(layout.matches(path) for layout in _READERS):
         return AlbertConfig.from_json_file(path)
     return read_config(path)

@@ -112,6 +112,7 @@ def load_weights(
       >>> len(report.missing)  # The new head.
       2
     """
+    # All weights are read before any is assigned, so that an error leaves the model as it was.
     path = hub.download(path)
     layout = layouts.find(path)
     return _fill(
@@ -189,6 +190,7 @@ def _fill(
     named = named_weights(model)
     sources: dict[str, str | None] = {}
     for name in named:
+        # With expand_group0 a group that the checkpoint lacks begins as a copy of its first one.
         from_group0 = re.sub(r"/group_\d+/", "/group_0/", name) if expand_group0 else name
         sources[name] = next((each for each in (name, from_group0) if each in values), None)
 
@@ -203,6 +205,7 @@ def _fill(
         _leave_other_heads(path, wrong, sources, values)
     wrong = {name: text for name, text in wrong.items() if sources[name]}
     if wrong:
+        # Suggest what is most likely wrong: another model's config, or a head of another task.
         remedy = "use the albert_config.json that belongs to it"
         if WORD_EMBEDDINGS in wrong:
             remedy += f", whose embedding_size is {values[WORD_EMBEDDINGS].shape[-1]}"
@@ -243,6 +246,7 @@ def _leave_other_heads(
     values: Mapping[str, np.ndarray],
 ) -> None:
     """Clears the sources of each head that has a variable of another shape."""
+    # A head is left out whole: its other weights fit by chance, but belong to the other task.
     heads = [head for head in HEADS if any(name.startswith(head) for name in wrong)]
     own = [name for name in wrong if not name.startswith((ENCODER, *HEADS))]  # A user's own heads.
     others = [

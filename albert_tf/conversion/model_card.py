@@ -97,6 +97,7 @@ def write(
     if labels:
         sections.append("Classes: " + ", ".join(f"`{label}`" for label in labels) + ".")
     sections += ["## Use", f"```python\n{_example(architecture, pipeline)}\n```"]
+    # Whoever finds the model can repeat its training from this command.
     if run and task and run.command:
         start = f"from {initial}" if initial else "from random initialisation"
         sections += ["## Training", f"On {task}, {start}, with albert_tf:"]

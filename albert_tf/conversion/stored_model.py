@@ -167,6 +167,7 @@ def add_pieces(
     A new piece gets the mean of the rows of the pieces that it replaces.
     """
     weights = dict(source.weights)
+    # The masked-LM head shares the table, so only its bias grows as well.
     for name in (WORD_EMBEDDINGS, OUTPUT_BIAS):
         if name in weights:
             rows = [weights[name][list(ids)].mean(axis=0) for ids in replaced]

@@ -26,6 +26,7 @@ def read(path: str) -> dict[str, np.ndarray]:
     tensors: dict[str, np.ndarray] = {}
     datasets, _ = arrays.read_hdf5(path, path)
     for dataset, value in datasets.items():
+        # The layer's group comes first, then perhaps the model's own name; PyTorch has neither.
         *parts, last = dataset.partition("/")[2].partition(":")[0].split("/")
         if parts[:1] and parts[0] not in _ROOTS:
             parts = parts[1:]
