@@ -53,6 +53,7 @@ def in_one_line(*others: type[Exception], flags: Collection[str] = ()) -> Iterat
             text = f"{near!r} has a character that UTF-8 does not have ({error.reason})"
         elif isinstance(error, RuntimeError) and not isinstance(error, others):
             raise  # A mistake of the program: the traceback tells more.
+        # Users read one line; a developer asks for the traceback.
         logging.debug("traceback of the error:", exc_info=True)
         sys.exit(f"error: {printable(with_dashes(text, flags))}")
 

@@ -83,6 +83,7 @@ def setting(
       repeated: Whether a list's flag is given once for each element, instead of with commas.
       rare: Whether --help leaves it out; --helpfull lists it.
     """
+    # The field's metadata keeps everything but the default, for define_flags and --help.
     metadata = {
         "help": help,
         "group": group,
@@ -103,6 +104,7 @@ def with_default(
 
     `changes` are other arguments of `setting`, such as `group`.
     """
+    # The new field inherits interval, choices and alias, so that two commands can't drift apart.
     (found,) = (field for field in base.flags() if field.name == name)
     changes["help"] = f"{found.metadata['help']} {help}".rstrip()
     return dataclasses.field(default=default, metadata={**found.metadata, **changes})
@@ -153,6 +155,7 @@ class Settings:
 
         Settings that are `per_command` stay as they are.
         """
+        # JSON has no tuples: a recorded list becomes one again.
         of_the_run = {f.name for f in self.flags() if not f.metadata["per_command"]}
         taken: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
@@ -173,6 +176,7 @@ def run_script(
     for name, short_name in (("help", "?"), ("helpshort", None)):
         flag = _HelpFlag(name, short_name, lambda: help_text(cls, doc or ""))
         flags.DEFINE_flag(flag, flags.FLAGS, app.__name__)
+    # absl parses before it calls main, so the settings wait here.
     parsed = []
 
     def parse_command_line(argv: Sequence[str]) -> list[str]:
@@ -223,6 +227,7 @@ def parse(
             error = flags.UnrecognizedFlagError(name, suggestions=meant) if meant else error
         text = "; ".join(str(error).splitlines())
         sys.exit(f"error: {errors.printable(text)} (--help lists the flags)")
+    # A boolean flag takes no second word: --do_train false leaves `false` over.
     if len(rest) > 1:
         text = errors.printable(" ".join(rest[1:]))
         if rest[1].lower() in ("true", "false"):
@@ -262,6 +267,7 @@ def define_flags(cls: type[Settings], values: FlagValues) -> None:
         else:
             parser = _parser(value_type, interval)
             flags.DEFINE(parser, *arguments, serializer=flags.ArgumentSerializer(), **more)
+        # An alias is a flag of its own in absl, which sets the other one.
         if field.metadata["alias"]:
             flags.DEFINE_alias(field.metadata["alias"], _flag(field), **more)
 
@@ -305,6 +311,7 @@ class _FloatParser(flags.FloatParser):
         self.syntactic_help = f"a number in {interval}"
 
     def is_outside_bounds(self, val: float) -> bool:
+        # NaN is neither above nor below anything, so it is outside.
         above = self._low < val or (val == self._low and not self._low_is_open)
         below = val < self._high or (val == self._high and not self._high_is_open)
         return not (above and below)

@@ -43,6 +43,7 @@ def import_tensorflow(backend: str | None = None) -> None:
     backend = backend or os.environ.get("KERAS_BACKEND")
     if backend:
         os.environ["KERAS_BACKEND"] = backend
+        # Keras would end with a traceback.
         if not importlib.util.find_spec(backend):
             sys.exit(
                 f"error: Keras can't run on {backend!r}, which is not installed: unset "
@@ -94,12 +95,14 @@ def filtered_stderr() -> Iterator[None]:
         yield
         return
     with tempfile.TemporaryFile() as held:
+        # C++ writes to the descriptor itself, which Python's sys.stderr can't intercept.
         os.dup2(held.fileno(), 2)
         try:
             yield
         finally:
             os.dup2(real, 2)
             os.close(real)
+            # What is no note, such as a crash's message, must reach the user in any case.
             held.seek(0)
             sys.stderr.write(without_notes(held.read()).decode(errors="replace"))
             sys.stderr.flush()

@@ -18,6 +18,7 @@ def hosts() -> dict[str, list[str]]:
     """Returns TF_CONFIG's hosts by job; none if it isn't set or names no cluster."""
     text = os.environ.get("TF_CONFIG") or "{}"
     with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+        # Any mistake in the JSON or its types leads to the one message below.
         config = json.loads(text)
         cluster = config.get("cluster", {})
         if not cluster or _is_complete(cluster, config["task"]):
@@ -63,6 +64,7 @@ def check_first_address() -> None:
     host, _, port = address.rpartition(":")
     if not (port.isdecimal() and int(port) < 65536):
         raise ValueError(f"TF_CONFIG: the first process' address must be host:port, not {address}")
+    # The first process can find out by itself whether its port is free.
     if index() == 0:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
