@@ -92,6 +92,7 @@ def _read(file: BinaryIO, entry: Entry) -> Any:
 
 def _strings(content: bytes, entry: Entry) -> Any:
     """Returns an array of strings, which follow their lengths and a checksum of these."""
+    # Layout: the lengths as varints, 4 bytes of checksum, then the strings without any gap.
     lengths, position = [], 0
     for _ in range(math.prod(entry.shape)):
         length, position = protobuf.varint(content, position)
@@ -228,11 +229,13 @@ def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def _block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     block = content[offset : offset + size]
+    # A block is only read if it is whole, uncompressed and matches its checksum.
     trailer = content[offset + size : offset + size + _TRAILER_BYTES]
     if len(block) != size or size < 4 or trailer[:1] != b"\0":
         raise ValueError("a block of its index is truncated, or compressed")
     if trailer[1:] != protobuf.masked_checksum(block + trailer[:1]):
         raise ValueError("a block of its index does not match its checksum")
+    # After the entries a block lists restart points, 4 bytes each, and their number: skip these.
     end = size - 4 * (1 + int.from_bytes(block[-4:], "little"))
     # A key is stored without the prefix that it shares with the key before it.
     key, position = b"", 0

@@ -54,6 +54,7 @@ def _paths_listed(text: str) -> list[str]:
 
     The last one is model_checkpoint_path, which a user may have set to an older checkpoint.
     """
+    # A checkpoint may be listed twice: as the one to resume from, and among all.
     newest: list[str] = []
     every: list[str] = []
     for line in text.splitlines():
@@ -93,6 +94,7 @@ def resolve(path: str) -> str:
         checkpoint is taken, or else the best.
     """
     path = os.fspath(path)
+    # Users also give a file's whole name, as their shell completes it.
     prefix = path.removesuffix(_INDEX).removesuffix(_DATA).removesuffix(_META)
     # A directory may have the name of a prefix: the checkpoint's files come first.
     if files.exists(prefix + _INDEX):

@@ -98,6 +98,7 @@ def append_text(path: str, lines: Sequence[str]) -> None:
     A last block with the same `global_step` is replaced: a killed run left it.
     """
     before = files.read_bytes(path).decode(errors="replace") if files.is_file(path) else ""
+    # The rule ends a block, so the text after the last one is empty.
     blocks = [block for block in before.split(_RULE) if block]
     steps = {line for line in lines if line.startswith("global_step = ")}
     if blocks and steps & set(blocks[-1].splitlines()):

@@ -257,6 +257,7 @@ def replace(path: str, content: bytes | str, several_writers: bool = False) -> N
       several_writers: Whether several processes may write the file at the same time. If not, the
         temporary file of a process that was killed is overwritten by the next.
     """
+    # Readers don't look for the temporary name, so they never see a part of the content.
     temporary = f"{path}.{uuid.uuid4().hex}.tmp" if several_writers else f"{path}.tmp"
     content = content.encode() if isinstance(content, str) else content
     try:
@@ -269,6 +270,7 @@ def replace(path: str, content: bytes | str, several_writers: bool = False) -> N
                 file.write(content)
             os.replace(temporary, path)
     except BaseException as error:
+        # Any error, even Ctrl-C, takes the temporary file along.
         if exists(temporary):
             (gfile() if is_remote(path) else os).remove(temporary)
         if isinstance(error, OSError):
@@ -307,6 +309,7 @@ def whole_directory(path: str) -> Iterator[str]:
     Yields:
       A local directory to write to.
     """
+    # Find out now, not after the work, that the directory can't be made.
     check_free(path)
     if is_remote(path):
         with tempfile.TemporaryDirectory() as temporary:
@@ -412,6 +415,7 @@ def hold(directory: str, name: str = "run") -> Iterator[None]:
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
+        # The lock is ours, or the file system has none.
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
         file.flush()

@@ -39,6 +39,7 @@ def download(path: str | os.PathLike[str]) -> str:
         return path
     directory = fetch(path)
     logging.info("%s: %s", path, directory)
+    # transformers' TensorFlow weights are a second copy in most repositories: spare their download.
     if not any(file.endswith(".safetensors") for file in os.listdir(directory)):
         directory = fetch(path, (_KERAS_WEIGHTS,))
     if not any(file.endswith((".safetensors", ".h5")) for file in os.listdir(directory)):
@@ -76,6 +77,7 @@ def fetch(path: str, patterns: Sequence[str] = MODEL_FILES, **options: Any) -> A
         for library, level in quiet.items():
             logger = standard_logging.getLogger(library)
             logger.setLevel(logger.level or level)
+        # The cache is shared with other libraries, and files that are there are not fetched again.
         return huggingface_hub.snapshot_download(
             name,
             repo_type=repo_type,

@@ -93,6 +93,7 @@ class ParquetFile:
             raise ValueError(f"{self.path}: not UTF-8 text after row {number}") from error
         except files.errors(self._pyarrow.ArrowException) as error:
             raise self._failed(error, number) from error
+        # A file that was cut short may end without any error of Arrow's.
         if number != self.num_rows:
             raise self._failed(EOFError(f"expected {self.num_rows} rows"), number)
 
@@ -132,6 +133,7 @@ class ParquetFile:
         except UnicodeDecodeError:  # pyarrow doesn't check UTF-8 until here.
             if errors == "strict":
                 raise
+        # Decode the bytes ourselves, without those that are no UTF-8.
         contents = column.cast(self._pyarrow.large_binary()).to_pylist()
         return [content and content.decode("utf-8", errors) for content in contents]
 

@@ -62,6 +62,7 @@ def fields(message: bytes) -> Iterator[tuple[int, Any]]:
     """Yields a message's fields: field numbers, and values as unsigned numbers or bytes."""
     position = 0
     while position < len(message):
+        # A field begins with its number and its wire type, packed into one varint.
         tag, position = varint(message, position)
         number, wire_type = tag >> 3, tag & 7
         if wire_type == _VARINT:
@@ -74,6 +75,7 @@ def fields(message: bytes) -> Iterator[tuple[int, Any]]:
             size = _FIXED_BYTES[wire_type]
         else:
             raise ValueError(f"a field has an unknown wire type ({wire_type})")
+        # Every type but a varint has a known size, so a truncated field is noticed.
         content = message[position : position + size]
         if len(content) < size:
             raise IndexError("a field is truncated")

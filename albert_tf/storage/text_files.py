@@ -85,6 +85,7 @@ def named_cells(
                 )
         elif cells in ([], [""]):
             continue
+        # A row has a cell for each column: in a shorter one nobody knows which is lacking.
         elif len(cells) == len(columns):
             yield number, dict(zip(columns, cells, strict=True))
         elif skips_short_rows and len(cells) < len(columns):
