@@ -60,6 +60,7 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
     started = time.monotonic()
     folder = f"{plan.output_files[0]}.unfinished.beam"
     report_file = os.path.join(folder, "report.json")
+    # Text -> blocks -> parts, by shard -> shards and their reports -> one report.
     with _tidied_up(folder, plan.output_files):
         try:
             with beam.Pipeline(options=options) as pipeline:
@@ -108,6 +109,7 @@ class _MakeParts(beam.DoFn):
         self._plan, self._folder = plan, folder
 
     def setup(self) -> None:
+        # A worker serves many blocks: it stores the tokenizer once.
         self._scratch = tempfile.TemporaryDirectory()
         self._tokenizer_file = workers.save_tokenizer(self._plan.tokenizer, self._scratch.name)
 

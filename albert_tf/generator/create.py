@@ -96,6 +96,7 @@ def make_plan(
     for path in output_files:
         if os.path.realpath(path) in inputs:
             raise ValueError(f"`output_file`: {path} is also an input file: give another name")
+    # How many slots the masks need depends on the vocabulary; a shortage is told before the work.
     vocabulary = find_vocabulary(settings)
     masks = settings.mask_settings(vocabulary.tokenizer)
     if masks and (shortfall := masks.shortfall(settings.max_seq_length)):
@@ -153,6 +154,7 @@ def run_locally(
         made = workers.map_in_order(make_part, text, num_processes or workers.count_cores())
         bar = ProgressBar(input_bytes, shard_run.start.position)
         so_far = shard_run.report
+        # Parts come in the order of the text, so that a shard is complete once the next begins.
         with bar, contextlib.closing(made):
             for number, part in enumerate(made):
                 shard_run.append(part)

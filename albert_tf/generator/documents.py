@@ -164,6 +164,7 @@ def _parse_wikipedia(file: TextFile, split: Splitter, name: str) -> Iterator[Sen
             if paragraph != title:
                 yield Sentences(split(paragraph), False)
             title = None if line else title
+        # Text outside a document or a tag within one: the file is damaged, or of another format.
         elif line:
             expected = "</doc>" if opened_by else "<doc ...>"
             raise ValueError(f"{file.here}: expected {expected}, got {line[:40]!r}")
@@ -308,6 +309,7 @@ def cut_blocks(
     block: list[list[str]] = []
     first_document, chars = start.documents, 0
     is_warned = False
+    # A resumed run reads its first file again, and skips the documents that it has done.
     rest = itertools.islice(read(files[start.file_index :]), start.documents_of_file, None)
     for document in rest:
         # The shard whose region of the bytes has been reached; none is skipped.
@@ -328,6 +330,7 @@ def cut_blocks(
         shard = region
         block.append(document.sentences)
         chars += sum(map(len, document.sentences))
+        # The place after this document: a resumed run begins there.
         file_index = start.file_index + document.file_index
         is_same_file = file_index == place.file_index
         place = Place(

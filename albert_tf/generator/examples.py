@@ -68,6 +68,7 @@ def draw_pairs(
     Source: create_pretraining_data.py, create_instances_from_document.
     """
     bounds = documents[index]
+    # Most chunks aim at a full row; some documents aim lower, so that short texts are seen too.
     max_tokens = settings.max_seq_length - NUM_SPECIALS
     target = max_tokens
     if rng.random() < settings.short_seq_prob:
@@ -97,6 +98,7 @@ def draw_pairs(
         elif not settings.random_next_sentence and rng.random() < 0.5:
             a, b = b, a
             label = 1
+        # A chunk is made of whole sentences, so that it may be longer than a row.
         dropped = max(0, a[1] - a[0] + b[1] - b[0] - max_tokens)
         pairs.append(SegmentPair(*_truncate(a, b, max_tokens, rng), label, int(single), dropped))
     return pairs
@@ -120,6 +122,7 @@ def _draw_word_start(word_starts: np.ndarray, begin: int, end: int, rng: random.
 def _draw_random_run(
     documents: Sequence[Sequence[int]], index: int, target: int, rng: random.Random
 ) -> tuple[int, int]:
+    # The release gives up after as many draws: B may then come from the same document.
     for _ in range(_TRIES_FOR_ANOTHER_DOCUMENT):
         other = rng.randrange(len(documents))
         if other != index:
@@ -176,6 +179,7 @@ def assign_rows(
     rows: np.ndarray = np.empty(len(lengths), np.int64)
     for example in np.argsort(-lengths, kind="stable"):
         need = needs[:, example]
+        # argmax finds the first True; a row that is still empty always has room.
         row = ((free[0] >= need[0]) & (free[1] >= need[1]) & (free[2] >= 1)).argmax()
         free[:, row] -= need
         rows[example] = row
@@ -208,6 +212,7 @@ def pack_rows(
     before = np.cumsum(lengths) - lengths
     starts = (before - before[np.searchsorted(rows, rows)])[:, None]
     positions = examples["masked_lm_positions"] + starts
+    # Ids are padded with the vocabulary's [PAD]; zeros fill all other features.
     packed = {
         "input_ids": _join(examples["input_ids"], lengths, rows, num_tokens, pad_id),
         "masked_lm_positions": _join(positions, predictions, rows, num_predictions),
@@ -216,6 +221,7 @@ def pack_rows(
         packed[name] = _join(examples[name], lengths, rows, num_tokens)
     for name in _PREDICTION_FEATURES:
         packed[name] = _join(examples[name], predictions, rows, num_predictions)
+    # Features of examples get K slots per row; an empty slot has weight 0 and starts at 0.
     for name, values in (
         ("sentence_order_labels", examples["sentence_order_labels"][:, None]),
         ("sentence_order_weights", ones[:, None]),
@@ -274,6 +280,7 @@ def tokenize_documents(
     # All tokens go into one array; sentences and documents are kept as bounds in it.
     tokens, starts, kept, numbers = array.array("i"), bytearray(), [], []
     for number, sentences in enumerate(documents, first_number):
+        # A sentence without tokens adds no bound, a document without sentences only takes a number.
         bounds = [len(tokens)]
         for sentence in sentences:
             if word_separator:
@@ -304,6 +311,7 @@ def draw_instances(block: TokenBlock, settings: GeneratorSettings) -> Instances:
             draw(block.documents, index, rng=random.Random(seed))
             for index, seed in enumerate(pair_seeds)
         ]
+        # Flatten the pairs of all documents; each instance also gets a seed for its masks.
         counts = [len(of_document) for of_document in drawn]
         instance_numbers = np.concatenate([np.arange(count) for count in counts])
         flat = np.array([pair for of_document in drawn for pair in of_document], np.int32)
@@ -346,6 +354,7 @@ def build_compact_examples(
       The features of records.compact_spec, [B, ...]; lists where lengths differ.
     """
     token_ids, lengths, word_starts = _gather_segments(block, instances, row_format.max_seq_length)
+    # Records hold no padding: masking during training lays the rows out again.
     sizes = lengths.sum(1).tolist()
 
     def cut(rows: np.ndarray) -> list[np.ndarray]:

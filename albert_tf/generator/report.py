@@ -93,6 +93,7 @@ class Report:
     def count_input(self, block: TokenBlock, unk_id: int, false_starts: np.ndarray) -> None:
         """Adds a block of documents; `false_starts` <bool>[V] marks such pieces, see above."""
         self.documents += len(block.documents)
+        # A document lists one bound more than it has sentences.
         self.sentences += sum(map(len, block.documents)) - len(block.documents)
         self.input_tokens += len(block.tokens)
         self.words += int(np.count_nonzero(block.word_starts))
@@ -234,6 +235,7 @@ class Report:
 
     def lines(self) -> list[str]:
         """Returns the report in words."""
+        # First the text that was read, then the examples, then files, time and memory.
         shares = self.shares()
         num_bytes = sum(shard["bytes"] for shard in self.shards.values())
         lines = [

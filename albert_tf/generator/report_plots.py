@@ -22,6 +22,7 @@ def write_plots(report: Report, path: str) -> None:
         fontsize=14,
         color=_INK,
     )
+    # The upper plots show the distributions of lengths and n-grams; the lower, shares and files.
     panels = figure.subplots(2, 2)
     _draw_lengths(panels[0, 0], report)
     _draw_ngrams(panels[0, 1], report)

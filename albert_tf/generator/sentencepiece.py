@@ -65,6 +65,7 @@ def train(
     # sentencepiece's own error for an empty text says nothing of files.
     if next(read(), None) is None:
         raise ValueError(f"`input_file`: there is no text in {', '.join(files)}")
+    # An error of the iterator would get lost in C++, so `failures` keeps it.
     model, failures = io.BytesIO(), list[BaseException]()
     sentencepiece.set_random_generator_seed(RANDOM_SEED)
     try:
@@ -94,6 +95,7 @@ def _ctrl_c_at_once() -> Iterator[Callable[[], object]]:
     Python's own handler would wait until sentencepiece has trained, perhaps for an hour. Nothing is
     lost: no file is written in that time.
     """
+    # Only the main thread may set handlers, and a user's own handler stays.
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield lambda: None

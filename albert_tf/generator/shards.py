@@ -131,6 +131,7 @@ class ShardRun:
         os.remove(self._file.name)
         self._report.seconds += time.monotonic() - self._since
         self._report.count_shard(path, size)
+        # A kill before `save` costs this shard only: the next run makes it again.
         self._whole.append((self._end, self._report))
         self.save()
         self._file = None
@@ -219,6 +220,7 @@ def hold_parts_folder(paths: Sequence[str]) -> Iterator[str]:
     The shards' own folders are made. TensorFlow's errors become one that names the shards.
     """
     try:
+        # A folder that can't be written is found out now, not after hours of work.
         for folder in dict.fromkeys(map(os.path.dirname, paths)):
             tf.io.gfile.makedirs(folder or ".")
             files.try_to_write(os.path.join(folder, f"{os.path.basename(paths[0])}.write_test"))
@@ -271,6 +273,7 @@ def record_order(plan: Plan, shard: int, count: int) -> np.ndarray:
     numbers = np.arange(count)
     if plan.settings.keep_order:
         return numbers
+    # The order depends on seed, shard and numbers alone, not on the processes.
     keys = derive_seeds(plan.settings.random_seed, shard, numbers, _SHUFFLING)
     return np.argsort(keys, kind="stable")
 

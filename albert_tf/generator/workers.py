@@ -60,6 +60,7 @@ def map_in_order(
     # Workers wait for the end of a pipe whose other end only this process holds.
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
+    # A killed parent closes the pipe as well, so that no worker outlives it.
     pool = concurrent.futures.ProcessPoolExecutor(
         num_processes, context, initializer=_end_with, initargs=(receiver,)
     )
@@ -164,6 +165,7 @@ def make_part(tokenizer_file: str, settings: GeneratorSettings, block: TextBlock
     tokenizer = _load_tokenizer(tokenizer_file)
     tokens, report = tokenize_block(block, tokenizer, settings)
     folder = os.path.dirname(tokenizer_file)
+    # No two blocks begin with the same document, so that parts can't overwrite each other.
     path = os.path.join(folder, f"{block.first_document}.tfrecord")
     try:
         with open(path, "wb") as file:
@@ -213,6 +215,7 @@ def _make_records(
         else:
             made = examples.build_compact_examples(block, batch, row_format)
         report.count_output(batch, made, masks)
+        # The report counts examples before they are packed, and rows after.
         if most > 1:
             made = pack_rows(made, most, tokenizer.pad_id)
         report.count_rows(len(made["sentence_order_labels"]), length)
