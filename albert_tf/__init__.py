@@ -103,6 +103,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    # A name is imported when it is first used, so that `import albert_tf` is quick.
     if name in _HOMES:
         return getattr(importlib.import_module(f"albert_tf.{_HOMES[name]}"), name)
     if name in _MODULES:

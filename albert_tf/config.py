@@ -148,6 +148,7 @@ class AlbertConfig:
                 f"unknown ALBERT config keys {unknown}: remove them or correct their spelling; "
                 f"known keys are {sorted(known)}"
             )
+        # A legacy key has no effect here: another value would be silently ignored.
         for key, allowed in _LEGACY_KEYS.items():
             value = values.get(key, allowed)
             _require(allowed is ... or value == allowed, key, f"{allowed!r} or left out", value)
@@ -217,6 +218,7 @@ class AlbertConfig:
         return self.parameter_sharing in ("all", part)
 
     def _group(self, layer: int, part: str) -> int:
+        # A part that is not shared has as many groups as there are layers.
         if not self._shares(part):
             return layer
         # The release's own floating-point expression: it rounds down at, say, layer 15 of 22

@@ -89,6 +89,7 @@ def parts(config: AlbertConfig, num_labels: int = 0) -> dict[str, Part]:
             _norm("end_logits/LayerNorm", h),
             _dense("end_logits/dense_1", h, 1),
         ),
+        # The release's last layer of this head has no bias.
         "answerability": _part(
             _dense("answer_class/dense_0", 2 * h, h), {"answer_class/dense_1/kernel": (h, 1)}
         ),

@@ -69,8 +69,8 @@ class Kind(abc.ABC):
     """How the texts of a model are read, and what its outputs mean: one of KINDS.
 
     Its fields are its options. Types and ranges are checked here, wherever the values come from:
-    flags, Python, or JSON in run.json, serving.json and page.json. Numbers that lie in a file are
-    as harmless as those of a flag.
+    flags, Python, or JSON in run.json, serving.json and page.json. So a number in a file can do no
+    more harm than a flag.
 
     Attributes:
       max_seq_length: Maximum number of pieces per sequence, special ones included.

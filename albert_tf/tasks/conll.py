@@ -123,6 +123,7 @@ def read_sentences(path: str, classes: Sequence[str], labelled: bool = True) -> 
                         f"{', '.join(classes)}"
                     )
             labels = tuple(ids[tag] for tag in sentence.tags)
+        # The line of its first word is the sentence's id.
         examples.append(TokenExample(str(sentence.lines[0]), tuple(sentence.words), labels))
     return examples
 

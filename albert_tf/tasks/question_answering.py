@@ -111,6 +111,7 @@ class SquadTask(SupervisedTask[SquadExample, Predictions]):
         Source: the paper, section 4.9, which averages the scores of spans and of "no answer".
         """
         ids, most = [example.qas_id for example in examples], self.kind.n_best_size
+        # Every directory must have predicted these questions, and no others.
         found = [_read_json(path, split, "nbest_predictions", set(ids)) for path in directories]
         nbest = {qas_id: _mean_nbest([each[qas_id] for each in found])[:most] for qas_id in ids}
         null_odds = {}

@@ -82,6 +82,7 @@ class TaskRow:
     def task(self, kind: Kind, *args: Any, classes: Sequence[str]) -> Any:
         """Returns the row's task for a kind; `args` are further arguments of SupervisedTask."""
         module, _, name = self.task_class.partition(".")
+        # A task is imported when it is chosen: the table itself needs no TensorFlow.
         task_class = getattr(importlib.import_module(f"albert_tf.tasks.{module}"), name)
         return task_class(kind, *args, classes=tuple(classes), row=self)
 

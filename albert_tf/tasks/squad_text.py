@@ -222,6 +222,7 @@ def predict(
     """
     # A question whose context has no piece has no windows.
     nothing = _NO_ANSWER if kind.may_be_impossible else entry("empty", 0.0, 0.0)
+    # The windows of a question follow each other.
     of_question = itertools.groupby(rows, key=lambda row: row[0])
     windows = {index: [*group] for index, group in of_question}
     nbest, null_odds = {}, {}

@@ -211,6 +211,7 @@ def write_predictions(
     """
     task.write(directory, split, examples, predictions)
     scores = task.scores(examples, predictions)
+    # A file without labels gives predictions, but no scores.
     if scores:
         lines = evaluation.log_results(source, scores, task.key_metric)
         eval_results.append_text(os.path.join(directory, _SCORES_FILES[split]), lines)

@@ -54,6 +54,7 @@ def text_rows(
             where = f"{path}:{number}: column {name!r}"
             text = _joined if name in of_several else _text
             row[name] = text(record.get(name), where).strip()
+        # An empty list of labels is a value: the text has none of them.
         missing = [
             name for name in wanted if name not in record or not (row[name] or name in of_several)
         ]
@@ -339,6 +340,7 @@ def read_questions(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
         where = f"{path}:{number}"
         answers = None if row.get("answers") is None else _answers(row["answers"], where)
         is_labelled = answers is not None or row.get("is_impossible") is True
+        # The first row decides whether the file has labels.
         first = is_labelled if first is None else first
         if is_labelled != first:
             raise ValueError(

@@ -90,6 +90,7 @@ def _word_piece_file(model: Mapping[str, Any]) -> bytes:
         raise ValueError("the ids of its pieces are not consecutive from 0")
     if model.get("continuing_subword_prefix") != CONTINUATION_MARK:
         raise ValueError(f"its continuing_subword_prefix is not {CONTINUATION_MARK}")
+    # In vocab.txt the number of a line is the id of its piece.
     pieces = sorted(vocab, key=lambda piece: vocab[piece])
     if any(piece.split() != [piece] for piece in pieces):
         raise ValueError("a piece contains a space")
@@ -176,6 +177,7 @@ def _character_table(normalizer: Mapping[str, Any]) -> tuple[bytes, tuple[bool, 
     same += (_HELD_APART, _TOGETHER)
     steps = [step for step in steps if step not in same] if isinstance(steps, list) else [None]
     found = [_type_of(step) for step in steps]
+    # The remaining steps tell the form of the text.
     lower, keeps = "Lowercase" in found, {"NFKD", "StripAccents"}.isdisjoint(found)
     before = [*["NFKD", "StripAccents"] * (not keeps), *["Lowercase"] * lower]
     if found == before:  # A model without a table.

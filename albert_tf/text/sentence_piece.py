@@ -287,6 +287,7 @@ class ExtensibleModel:
         saved = {}
         for i, piece in enumerate(found, start=len(self)):
             ids = self.replaced(piece)
+            # One id replaces these, each time that the piece is used.
             each = len(ids) - 1 + ids.count(self._splitter.unk_id())
             if uses[i] and each:
                 saved[piece] = uses[i] * each

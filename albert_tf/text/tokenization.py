@@ -213,6 +213,7 @@ class Tokenizer:
             begins_next[i] = not is_mark(text[i])
         limits = np.append(np.flatnonzero(begins_next), len(text))
         ends = limits[np.searchsorted(limits, origins, side="right")]
+        # Spans count characters of the normalised text: map them back to the raw one.
         begins, stops = np.transpose(spans)
         starts = origins[np.minimum(begins, len(origins) - 1)]
         return ids, np.transpose([starts, np.where(stops > begins, ends[stops - 1], starts)])

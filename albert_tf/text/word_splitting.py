@@ -82,6 +82,7 @@ def _words_of_stretch(
     """Splits the letters and marks from start to end."""
     letters = [i for i in range(start, end) if classes[i] is CharacterClass.LETTER] or [end - 1]
     first, last = letters[0], letters[-1]
+    # Cut between all marks outside of the letters, but nowhere within these.
     cuts = [*range(start, first + 1), *range(last + 1, end + 1)]
     if first < last - 1 and text[last - 1] in APOSTROPHES and text[last] in "sS":
         cuts = sorted([*cuts, last - 1])
