@@ -65,7 +65,7 @@ def _extend(settings: ExtensionSettings) -> str:
 
     texts = files.list_files(settings.input_file)
     files.check_free(settings.output_dir)
-    # The model as it is stored, heads included, and its vocabulary.
+    # Read the model as it is stored, heads included, and its vocabulary.
     stored = settings.stored(hub.download(settings.init_checkpoint))
     old = stored.vocabulary()
     if old.is_word_piece:

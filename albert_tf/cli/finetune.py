@@ -346,7 +346,7 @@ def train(settings: FinetuningSettings, run: SupervisedRun) -> bool:
 
 def combine(settings: FinetuningSettings) -> None:
     """Averages the predictions of several runs, with the settings of the first."""
-    # Classes are compared by name: predictions are averaged by position.
+    # Predictions are averaged by position, so all runs must have their classes in the same order.
     first, *others = settings.ensemble_dirs
     if run := find_run(first):
         settings = dataclasses.replace(settings, do_train=False).following(run.settings)

@@ -25,7 +25,7 @@ from albert_tf.training import length_buckets
 
 _LOSS, _EVALUATION, _EXPORT = "Loss", "Evaluation and prediction", "Export"
 _RECIPES = config.shipped_recipes("finetuning")
-# The same in other units.
+# Settings that say the same in other units.
 _UNITS = (("num_train_epochs", "train_step"), ("warmup_proportion", "warmup_step"))
 # At most one setting of each pair may be given.
 _EXCLUSIVE = (

@@ -121,7 +121,7 @@ def find_initial_weights(settings: PretrainingSettings) -> str | None:
 
     None stands for random weights or, without training, for the checkpoints of output_dir's run.
     """
-    # That run may be another process's, and have no checkpoint yet.
+    # The run to evaluate may be another process's, and have no checkpoint yet.
     if not settings.do_train and checkpoint.read_list(settings.output_dir):
         return None
     # A branch goes on from a run's checkpoint, with its optimizer state and step.
@@ -132,7 +132,7 @@ def find_initial_weights(settings: PretrainingSettings) -> str | None:
         return hub.download(settings.init_checkpoint)
     if settings.do_train:
         return None
-    # A model that was converted into output_dir, or unpacked there.
+    # output_dir may hold a model that was converted or unpacked into it.
     try:
         layouts.find(settings.output_dir)
     except FileNotFoundError:
@@ -172,7 +172,7 @@ def place_decay(settings: PretrainingSettings, directory: RunDirectory) -> Pretr
             f"`output_dir` {directory.path} contains another run than a branch from "
             f"`decay_from={settings.decay_from}`: give a new directory"
         )
-    # Settled by an earlier start; a new branch; a new timed run; or a run with given steps.
+    # Four cases: settled by an earlier start; a new branch; a new timed run; or given steps.
     if recorded.get("decay_from") or recorded.get("train_minutes"):
         steps, decay_steps = (recorded[name] for name in ("num_train_steps", "decay_steps"))
     elif settings.decay_from:

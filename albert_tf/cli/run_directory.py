@@ -37,7 +37,7 @@ class RunDirectory:
     """The directory of a run, and the weights that a command begins with."""
 
     path: str
-    stored: str | None = None  # The newest checkpoint of the run that it holds.
+    stored: str | None = None  # The newest checkpoint of the run in it.
     initial: str | None = None  # Weights to begin with otherwise; None for random ones.
 
     @classmethod

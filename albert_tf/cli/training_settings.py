@@ -245,7 +245,7 @@ class TrainingSettings(Settings):
         """Returns the devices that the settings name."""
         import keras
 
-        # KERAS_BACKEND may name a third one.
+        # KERAS_BACKEND may name a backend that has no devices here.
         running = keras.config.backend()
         if running == "jax":
             from albert_tf.training import jax_devices

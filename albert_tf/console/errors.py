@@ -14,7 +14,7 @@ from albert_tf.storage import files
 
 # An argument in one of the library's messages, perhaps with a value: `name`, `name=value`.
 _ARGUMENT = re.compile(r"`((\w+)(?:=[^`]*)?)`")
-# RESOURCE_EXHAUSTED would not do: to JAX and TensorFlow a full disk is that, too.
+# RESOURCE_EXHAUSTED is no sign of it: JAX and TensorFlow call a full disk that, too.
 _OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory", re.IGNORECASE)
 # Control characters except tab and newline.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -48,7 +48,7 @@ def in_one_line(*others: type[Exception], flags: Collection[str] = ()) -> Iterat
             text = f"memory ran out ({cause}): lower "
             text += found or "the batch size or `max_seq_length`"
         elif isinstance(error, UnicodeEncodeError):
-            # Half a surrogate pair, or a byte of a file's name.
+            # The text holds half a surrogate pair, or a byte of a file's name that is not UTF-8.
             near = error.object[max(error.start - 60, 0) : error.end + 60]
             text = f"{near!r} has a character that UTF-8 does not have ({error.reason})"
         elif isinstance(error, RuntimeError) and not isinstance(error, others):

@@ -25,7 +25,7 @@ _LABELS = {logging.WARNING: "warning: ", logging.ERROR: "error: ", logging.DEBUG
 def begin(verbosity: int = absl_logging.INFO) -> None:
     """Logs messages of at least this level; on a terminal, in lines for people."""
     absl_logging.set_verbosity(max(verbosity, absl_logging.get_verbosity()))
-    # absl's handler stays where it is piped, and where pytest or a notebook has replaced it.
+    # Lines that are piped stay as absl writes them, and so do those of pytest or a notebook.
     root, handler = logging.getLogger(), absl_logging.get_absl_handler()
     if handler in root.handlers and on_terminal():
         root.removeHandler(handler)

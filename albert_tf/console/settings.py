@@ -196,7 +196,7 @@ def parse(
       argv: The command line, with the script's name first.
       values: absl's flags, among them those of the settings; by default new ones.
     """
-    # A parser that does not depend on this process's flags, for tests and benchmarks.
+    # Tests and benchmarks parse a command line without this process's flags.
     if values is None:
         values = FlagValues()
         define_flags(cls, values)
@@ -332,7 +332,7 @@ class _HelpFlag(flags.BooleanFlag):
 
 def help_text(cls: type[Settings], doc: str) -> str:
     """Returns the text of --help: what the command does, and its flags by group, but rare ones."""
-    # Flags of a parser's own: FLAGS may hold other modules' as well.
+    # Define the flags anew, because FLAGS may hold other modules' as well.
     values = FlagValues()
     define_flags(cls, values)
     fields = [field for field in cls.flags() if not field.metadata["rare"]]

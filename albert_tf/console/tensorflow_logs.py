@@ -26,7 +26,7 @@ _NOTES = (
     rb"To enable the following instructions: .*|"
     rb"INFO: Created TensorFlow Lite .*"
 )
-# Without a GPU it is no error that none can be used; TensorFlow says so at level 2, too.
+# On a machine without a GPU it is no error that none is usable, though TensorFlow logs one.
 _NO_DEVICE = rb"|E\d{4} .*failed call to cuInit.*|\d{4}-.*: E .*failed call to cuInit.*"
 _NVIDIA = ("/dev/nvidia[0-9]*", "/dev/dxg")
 
@@ -62,7 +62,7 @@ def import_tensorflow(backend: str | None = None) -> None:
         gc.freeze()
         gc.enable()
 
-        # Listing devices writes notes as well. It would start a TPU, which the commands configure.
+        # Listing devices writes notes as well. It would start a TPU before a command configures it.
         no_tpu = not importlib.util.find_spec("libtpu")
         computes = os.environ.get("KERAS_BACKEND") != "jax"
         if computes and no_tpu and not tf.config.list_physical_devices("GPU") and _has_gpu():
@@ -102,7 +102,7 @@ def filtered_stderr() -> Iterator[None]:
         finally:
             os.dup2(real, 2)
             os.close(real)
-            # What is no note, such as a crash's message, must reach the user in any case.
+            # Everything but the notes, such as a crash's message, must reach the user in any case.
             held.seek(0)
             sys.stderr.write(without_notes(held.read()).decode(errors="replace"))
             sys.stderr.flush()

@@ -111,7 +111,8 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
         # The Model Garden, TF-Hub's modules and our own models name their variables differently.
         name = name.removesuffix(":0")
         name = _GARDEN_NAMES.backward(name) or names.tf1_name(name)
-        # A variable may belong to several objects; two towers have different ones of the same name.
+        # Several objects may own one variable; different variables of one name belong to two
+        # models.
         if name in named and not np.array_equal(named[name], value):
             raise ValueError(
                 f"{path} contains two variables named {name}: expected a single ALBERT model"

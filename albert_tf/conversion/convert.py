@@ -150,7 +150,7 @@ def _copy_beside(source: StoredModel, directory: str) -> None:
 def _write_hugging_face(
     directory: str, source: StoredModel, architecture: str | None, license: str | None
 ) -> str:
-    # Refuse heads that no class of theirs has.
+    # Refuse heads that no class of Hugging Face has.
     known = huggingface.ARCHITECTURES
     theirs = {kind.heads for kind in KINDS if kind.is_hugging_face}
     for kind in KINDS:

@@ -29,7 +29,7 @@ _COPIES = {
     "predictions.decoder.bias": "predictions.bias",
 }
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
-# Their name -> ours. Their "gelu" is the exact function. We write the first of several names.
+# Hugging Face's name -> ours; its "gelu" is the exact function. The first of several is written.
 _ACTIVATIONS = {
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
@@ -63,7 +63,7 @@ _FIXED = {
 }
 _DEFAULT_LABEL = "LABEL_{}"
 MOST_LABELS = 100_000
-# The release's code has no setting for it.
+# The release's rate, a constant in its code.
 CLASSIFIER_DROPOUT = 0.1
 # Architectures with the names of classes in their config.
 _WITH_LABELS = {kind.model for kind in KINDS if issubclass(kind, Labelled)}
@@ -131,7 +131,7 @@ def _check_schedule(config: AlbertConfig, path: str) -> None:
             "layout, only 'all'"
         )
     layers_of_group = config.num_hidden_layers / config.num_hidden_groups
-    # If groups can't be equal, the release and Hugging Face round a layer's group differently.
+    # Both round a floating-point quotient, so that some layers may get different groups.
     for layer in range(config.num_hidden_layers):
         ours, theirs = config.attention_group(layer), int(layer / layers_of_group)
         if ours != theirs:
@@ -251,7 +251,7 @@ def write(
 ) -> None:
     """Writes config.json, with the tokenizer's special ids, and model.safetensors."""
     _check_schedule(config, "the config")
-    # Their classes always have the projection to hidden states, and transposed kernels.
+    # Hugging Face always maps embeddings to hidden states, if only by the identity.
     weights = arrays.with_identity(weights, config.hidden_size)
     tensors = {}
     # PyTorch stores a dense layer's matrix as [out, in], the release as [in, out].
@@ -264,7 +264,7 @@ def write(
     content = safetensors.numpy.save(tensors, metadata={"format": "pt"})
     files.replace(os.path.join(directory, _WEIGHTS), content)
 
-    # Their config also names the classes, the type of labels, and the special pieces.
+    # The config also names the classes, the type of labels, and the special pieces.
     ours = config.to_dict()
     activation = next(name for name, value in _ACTIVATIONS.items() if value == config.hidden_act)
     theirs: dict[str, Any] = {

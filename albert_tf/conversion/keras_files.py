@@ -40,7 +40,8 @@ def _file(path: str) -> str | None:
 def found_in(directory: str) -> list[str]:
     """Returns a directory's .keras and .weights.h5 files, except those of a KerasHub preset."""
     found = [f for ending in (_ARCHIVE, _WEIGHTS) for f in files.find(directory, f"*{ending}")]
-    is_preset = os.path.isfile(os.path.join(directory, _CONFIG_MEMBER))  # KerasHub's.
+    # A config.json beside them belongs to a KerasHub preset, which has a layout of its own.
+    is_preset = os.path.isfile(os.path.join(directory, _CONFIG_MEMBER))
     others = _OF_PRESETS if is_preset else ()
     return [f for f in found if os.path.isfile(f) and os.path.basename(f) not in others]
 
@@ -126,7 +127,8 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
             )
         weights[name] = value
     pooler = [name for name in weights if name.startswith(names.POOLER)]
-    if not any(weights[name].any() for name in pooler):  # See convert.py: it was not stored.
+    # A pooler of zeros was not stored: convert.py fills it in, because Keras needs all weights.
+    if not any(weights[name].any() for name in pooler):
         weights = {name: value for name, value in weights.items() if name not in pooler}
     return arrays.as_float32(weights, file)
 

@@ -139,8 +139,8 @@ def _check_weights(source: StoredModel) -> None:
     for part in weight_shapes.parts(source.config, source.num_labels).values():
         expected |= part.shapes()
 
-    # The encoder must be complete, and each head of which a weight is stored; no other weight may
-    # be.
+    # The encoder must be complete, and so must each head that has any weight; nothing else may be
+    # stored.
     here = (name for name in expected if name.startswith((ENCODER, *source.heads)))
     needed = {name for name in here if source.has_pooler or not name.startswith(POOLER)}
     # Report the first type of problem with all its weights.

@@ -56,7 +56,7 @@ def create_pretraining_data(settings: GeneratorSettings) -> Report:
             "keep_accents": plan.tokenizer.keep_accents,
             "dupe_factor": settings.passes,
         }
-        # Numbered, since a shard ends at a place in the files in their order.
+        # Files are numbered because their order decides where each shard ends.
         for number, (path, stat) in enumerate(inputs, start=1):
             of = f"{stat.length} bytes of {stat.mtime_nsec // 10**9}"
             shaping[f"input file {number}"] = f"{path}: {of}"

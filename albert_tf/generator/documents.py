@@ -312,7 +312,7 @@ def cut_blocks(
     # A resumed run reads its first file again, and skips the documents that it has done.
     rest = itertools.islice(read(files[start.file_index :]), start.documents_of_file, None)
     for document in rest:
-        # The shard whose region of the bytes has been reached; none is skipped.
+        # A document belongs to the shard in whose region of bytes it begins; no shard is skipped.
         reached = min(place.position * num_shards // total, num_shards - 1)
         region = min(shard + 1, reached)
         if region < reached and not is_warned:

@@ -118,7 +118,7 @@ class TextFile(TextSource):
             # Reads files of `zstd --long=31`; others take no more memory than by default.
             widest = zstd.DecompressionParameter.window_log_max
             raw = zstd.ZstdFile(self._stored, options={widest: widest.bounds()[1]})
-        # Decompressors return small pieces; a buffer makes reading lines fast.
+        # Decompressors are slow to read from line by line, so a buffer stands between.
         self._text = raw if raw is self._stored else io.BufferedReader(raw, _BUFFER_BYTES)
 
     def __exit__(self, *exception: object) -> None:

@@ -32,7 +32,7 @@ from albert_tf.records.example_encoding import find_frames
 from albert_tf.records.masking import derive_seeds
 from albert_tf.storage import files
 
-# The purpose of a seed; part of the hash, as those in examples.py are.
+# The purpose of a seed, which is part of its hash, as in examples.py.
 _SHUFFLING = 2
 _RECORDS_AT_ONCE = 128
 
@@ -280,7 +280,7 @@ def record_order(plan: Plan, shard: int, count: int) -> np.ndarray:
 
 def _shuffled(file: int, plan: Plan, shard: int) -> Iterator[bytes]:
     """Yields the framed records of an open file in their new order, some at a time."""
-    # Mapped, not read: a shard of any size takes little memory.
+    # The file is mapped, not read, so that a shard of any size takes little memory.
     with mmap.mmap(file, 0, access=mmap.ACCESS_READ) as content:
         bounds = find_frames(content)
         order = record_order(plan, shard, len(bounds) - 1)

@@ -116,8 +116,8 @@ class Encoder(layers.AlbertLayer):
         def apply(block: Block, x: Array, number: Array, only_at: Array = None) -> Array:
             """Attends, then transforms each position; `number` blocks were applied before."""
             attention, ffn = self.attention[block.attention], self.ffn[block.ffn]
-            # Shared weights don't share masks: each application of a block drops out by its own
-            # number.
+            # Blocks share weights but no dropout masks: the number of the application enters the
+            # seed.
             own_seed = dropout.fold_in(seed, 1 + dropout.SITES_PER_BLOCK * number)
 
             # keras.remat takes differentiable arguments only: not the seed, nor the positions.
@@ -210,14 +210,14 @@ def loop(
     # Interleave them again, into the order in which the blocks were applied.
     by_block = [ops.unstack(results, times) for results in by_block]
     results = [result for turn in zip(*by_block, strict=True) for result in turn]
-    # Not the equal results[-1]: its gradient would run through the outputs of all iterations.
+    # results[-1] equals `last`, but its gradient would run through the outputs of all iterations.
     return [*results[:-1], last]
 
 
 def _scan_tensorflow(
     turn: Callable[[Array, Array], tuple[Array, list[Array]]], x: Array, times: int, width: int
 ) -> tuple[Array, list[Array]]:
-    # Not keras.ops.scan, which sets no bound on the loop: XLA needs one for the gradient.
+    # keras.ops.scan sets no bound on the loop, and XLA needs one for the gradient.
     import tensorflow as tf
 
     def body(number: Array, x: Array, arrays: list[Any]) -> tuple[Array, Array, list[Any]]:

@@ -252,8 +252,8 @@ class SelfAttention(Sublayer):
         if positions is None:
             query, key, value = project(x, kernel, bias, heads)
         else:
-            # Gather the inputs: queries would be more work, and libtpu 0.0.42.1 can't compile that
-            # for 16 heads on a v7x.
+            # Gather the inputs rather than the queries, which would be more work, and which libtpu
+            # 0.0.42.1 can't compile for 16 heads on a v7x.
             asking = gather_positions(x, positions)
             (query,) = project(asking, kernel[:, :width], bias[:width], heads)
             key, value = project(x, kernel[:, width:], bias[width:], heads)
@@ -437,7 +437,7 @@ def gather_positions(sequence: Array, positions: Array) -> Array:
     """Returns the vectors `<float>[B, P, H]` at positions `<int32>[B, P]` of each sequence."""
     batch, length, width = ops.shape(sequence)
     first_rows = ops.expand_dims(ops.arange(batch, dtype=positions.dtype) * length, 1)
-    # Not take_along_axis, which on TensorFlow gathers, and scatters, single numbers.
+    # On TensorFlow take_along_axis would gather, and in the gradient scatter, single numbers.
     vectors = ops.take(ops.reshape(sequence, (-1, width)), first_rows + positions, axis=0)
     # JAX drops an axis when there are no rows.
     return ops.reshape(vectors, (*ops.shape(positions), width))

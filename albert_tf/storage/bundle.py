@@ -85,7 +85,7 @@ def _read(file: BinaryIO, entry: Entry) -> Any:
     if entry.dtype == _STRING:
         return _strings(content, entry)
     _check(content, entry)
-    # A copy: an array over bytes is read-only.
+    # An array over bytes is read-only, so it is copied.
     dtype = _dtype(entry.dtype).newbyteorder("<")
     return np.frombuffer(content, dtype).reshape(entry.shape).copy()
 

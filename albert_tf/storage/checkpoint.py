@@ -279,7 +279,7 @@ def remove_unfinished(directory: str) -> None:
         )
     for prefix in later:
         _delete(prefix)
-    # Temporary files of TensorFlow's op.
+    # TensorFlow's op leaves temporary files when it is killed.
     for path in files.find(directory, f"{BASENAME}-*.tempstate*"):
         files.gfile().remove(path)
 

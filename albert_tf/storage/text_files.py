@@ -165,7 +165,7 @@ def class_of(label: str) -> str:
 def json_member(value: Any, key: str, where: str, *types: type) -> Any:
     """Returns a member of a JSON object at `where`, which must have one of these types."""
     member = value.get(key) if isinstance(value, dict) else None
-    # Not isinstance, by which a bool is an int.
+    # isinstance would take a bool for an int.
     if type(member) in types:
         return member
     expected = " or ".join(_TYPE_NAMES[each] for each in types)
