@@ -54,9 +54,9 @@ def draw_pairs(
     what follows A, or both are swapped (sentence-order prediction, for the inter-sentence coherence
     loss); with `random_next_sentence` it is what follows A, or comes from a random document.
 
-    A chunk of one sentence is, by `single_segment`, "random": paired with a B from a random
-    document, with label 1, though nothing is out of order; "split": split at the start of one of
-    its words, into a pair like any other; a single word is dropped.
+    `single_segment` decides on a chunk of one sentence. With "random" it gets a B from a random
+    document, and label 1, though nothing is out of order. With "split" it is split at the start of
+    one of its words, into a pair like any other; a single word is dropped.
 
     Args:
       documents: For each document, where its sentences begin, ascending, then where the last ends.

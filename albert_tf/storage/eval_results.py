@@ -73,8 +73,8 @@ class Trial:
 def add(directory: str, evaluation: Evaluation, lines: Sequence[str]) -> None:
     """Adds an evaluation to a directory's files.
 
-    The line in eval_results.jsonl is written last and in one rename: a run that is killed before it
-    evaluates the checkpoint again, one that is killed after it does not.
+    The line in eval_results.jsonl is written last and in one rename, and it decides: a run that was
+    killed before that evaluates the checkpoint again; one that was killed after it does not.
 
     Args:
       directory: The run's.
