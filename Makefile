@@ -65,9 +65,10 @@ findings:
 	  else echo "$$script: changed"; failed=1; fi; done; test -z "$$failed"
 
 # The studies, benchmarks and comparisons of research/, which the library doesn't need: after changes
-# there, and before a release.
+# there, and before a release, then also TESTS=research/tests/test_gpu.py: a file runs with what is
+# slow, here ten minutes in which all lines of the GPU's benchmark are lowered.
 test-research: $(PEERS)
-	$(BIN)/python -m pytest -n 2 --dist loadfile research/tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(or $(TESTS),research/tests)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
