@@ -116,7 +116,6 @@ def test_the_end_is_two_rows_of_readmes_table(printed):
 
 
 @pytest.mark.slow  # Some fifty processes, ten seconds each.
-@pytest.mark.peers
 def test_each_line_of_ours_lowers_for_cuda(tmp_path):
     pytest.importorskip("jax")
     rng = np.random.default_rng(3)
