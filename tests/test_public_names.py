@@ -91,6 +91,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_models_are_loaded_in_a_new_process(tmp_path):
     """A compiled classifier, and a functional model with an encoder inside."""
     config = goldens.config("base", num_hidden_layers=1)

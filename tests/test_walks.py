@@ -105,6 +105,7 @@ def fine_tuned(tmp_path_factory) -> pathlib.Path:
     return tmp_path_factory.mktemp("fine_tuned")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.split("**")[0])
 def test_a_walk_runs_the_files_that_it_names_and_few_others(walk, fine_tuned, tmp_path):
     title, most = TITLE.match(walk).groups()

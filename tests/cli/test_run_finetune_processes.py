@@ -47,6 +47,7 @@ def test_two_workers_change_nothing(tmp_path):
     np.testing.assert_allclose(together, alone, rtol=0, atol=tolerances.TRAJECTORY_LOSS)
 
 
+@pytest.mark.slow
 def test_workers_that_see_different_examples(tmp_path):
     """Each with a table and a seed of its own: no collective operation would notice."""
     workers = []

@@ -80,6 +80,7 @@ def test_it_learns_in_bfloat16_saves_float32_and_warns_of_few_predictions(folder
     assert {value.dtype for value in values.values()} == {np.dtype("float32")}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("counted")
 def test_resumed_and_shared_runs_see_the_same_masks(folder, tmp_path):
     """Ten updates over more than one epoch, resumed at four; an evaluation on two replicas."""

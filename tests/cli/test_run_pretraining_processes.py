@@ -61,6 +61,7 @@ def assert_same_as_one(folder: pathlib.Path, out: pathlib.Path) -> None:
     assert stats[10]["loss"] < stats[1]["loss"] - 0.1
 
 
+@pytest.mark.slow
 def test_two_replicas_change_nothing(folder, tmp_path):
     """With all that splits a batch or recomputes."""
     parts = {"gradient_accumulation_steps": 3, "jit_compile": True, "recompute": True}

@@ -48,6 +48,7 @@ def capitals(load):
     return load("restore_capitals")
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(tmp_path, golden, monkeypatch, capsys):
     pytest.importorskip("pandas")
     config = tiny.config(num_hidden_layers=1, vocab_size=6000, max_position_embeddings=128)

@@ -140,6 +140,7 @@ def test_text_that_is_mostly_cut_off_gives_one_warning(
     assert caplog.text.count("are longer than max_seq_length=64; give one sentence per") == warns
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_text(run, short_text, tmp_path, monkeypatch):
     peaks = []
 

@@ -134,6 +134,7 @@ def stats(golden):
     return json.loads((golden / "pretrain_data" / "stats.json").read_text())
 
 
+@pytest.mark.slow
 @MASKED_BY
 def test_small_vocabulary_gives_the_statistics_of_the_release(make, tmp_path, stats):
     _assert_all_agree(make, tmp_path, runs.MODEL, stats["en_small"]["runs"])

@@ -106,6 +106,7 @@ def test_golden_strings(name, golden, vocabulary, request):
         assert ids == row["ids"] if "ids" in row else names(ids) == row["tokens"]
 
 
+@pytest.mark.slow
 def test_generated_strings(vocabulary, tmp_path):
     texts = generated_strings()
     assert len(set(texts)) > 0.95 * NUM_STRINGS

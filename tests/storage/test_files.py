@@ -195,6 +195,7 @@ def fine_tune(root: str, vocabulary: str, folder: pathlib.Path) -> None:
     runs.main([*command, "--do_train", "--do_eval", "--do_predict"])
 
 
+@pytest.mark.slow
 def test_all_paths_may_have_a_scheme(tmp_path, monkeypatch, capsys, eager):
     found, answers = {}, {}
     for root in (str(tmp_path / "local"), "ram://everything"):

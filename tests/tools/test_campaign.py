@@ -104,6 +104,7 @@ FILE_TYPES = {
 }
 
 
+@pytest.mark.slow
 def test_hangs_and_crashes_are_outcomes_and_do_not_end_it(tmp_path, monkeypatch):
     watched = mutations.Watched(tmp_path, 1, module=__name__)
     try:

@@ -181,6 +181,7 @@ def _train_on_two_replicas(directory: pathlib.Path):
     return stats, trainer.evaluate(*evaluation_inputs(LENGTHS[-1:])), predict(trainer)
 
 
+@pytest.mark.slow
 def test_two_replicas_change_nothing(one, tmp_path):
     with concurrent.futures.ProcessPoolExecutor(1, runs.FORK_SERVER) as executor:
         two = executor.submit(_train_on_two_replicas, tmp_path)
