@@ -47,7 +47,7 @@ class ConversionSettings(StoredSettings):
     )
     license: str | None = _conversion(
         None,
-        "Licence that the model card of to=huggingface names, as apache-2.0. By default that of "
+        "Licence that the model card of --to=huggingface names, as apache-2.0. By default that of "
         "ALBERT's released weights if the model began with them, else none.",
     )
 

@@ -366,10 +366,9 @@ def combine(settings: FinetuningSettings) -> None:
     }
     run_directory.make_output_dir(settings.output_dir)
     to = task, settings.output_dir, f"the ensemble of {', '.join(settings.ensemble_dirs)}"
-    # The development set comes first: its scores hold the tuned thresholds.
     scores: dict[str, float] = {}
     for split, predictions in averages.items():
-        # The test set is predicted with thresholds that were tuned on the development set.
+        # The development set comes first: the test set is predicted with its tuned thresholds.
         if scores and examples[split] != examples["dev"]:
             predictions = task.tuned(predictions, scores)
         scores = write_predictions(*to, split, examples[split], predictions)

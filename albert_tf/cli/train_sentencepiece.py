@@ -1,8 +1,8 @@
 """Trains a SentencePiece vocabulary on your own text, with the options of ALBERT's release.
 
-albert-train-sentencepiece --input_file='text/*.txt' --model_prefix=vocab/30k-clean
+    albert-train-sentencepiece --input_file='text/*.txt' --model_prefix=vocab/30k-clean
 
-writes vocab/30k-clean.model, which --spm_model_file of every other script takes, and
+writes vocab/30k-clean.model, which --spm_model_file of every other command takes, and
 vocab/30k-clean.vocab, a readable list of its pieces and scores. --keep_accents and --do_lower_case
 are given here once: tokenizer_config.json beside the model keeps them. Pieces 0 to 4 are <pad>,
 <unk>, [CLS], [SEP] and [MASK]. The same text gives the same files. Sentences of more than

@@ -70,7 +70,6 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
 
 def predictions(found: list[dict[str, Any]]) -> dict[str, Any]:
     """Writes outputs by row."""
-    # As in JSON of protocol buffers, 64-bit integers are strings; -1 is any size.
     return {"predictions": rest_parsing.rows_of(rest_parsing.columns_of(found))}
 
 
@@ -80,6 +79,7 @@ def _outputs(found: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _described(tensors: Mapping[str, rest_parsing.Tensor]) -> dict[str, Any]:
+    # As in JSON of protocol buffers, 64-bit integers are strings; -1 is any size.
     return {
         name: {
             "dtype": _DTYPES[code],

@@ -45,7 +45,6 @@ def write(directory: str) -> str:
     multiple choice). If all `token_type_ids` of a row are 0, as transformers.js sends them even for
     pairs, they are set to 1 after the first [SEP].
     """
-    # Load the model; one of masked words scores every position.
     architecture, *_ = huggingface.read_task(directory)
     model_class, renamed = _OTHERS.get(architecture) or (getattr(finetuning, architecture), {})
     model = model_class.from_weights(directory)
@@ -53,6 +52,7 @@ def write(directory: str) -> str:
     sep_id = vocabulary.need(directory).tokenizer.sep_id
 
     def numbers(features: Features) -> Features:
+        # Their masked LM scores every position, not some that are named.
         if "masked_lm_logits" in renamed:
             ids = features["input_ids"]
             positions = tf.range(tf.shape(ids)[1])[None] * tf.ones_like(ids)

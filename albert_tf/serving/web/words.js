@@ -1,4 +1,4 @@
-/** White space, marks, and the words of a text; see albert_tf's text/characters.py and words.py. */
+/** White space, marks, and the words of a text; see characters.py and word_splitting.py. */
 
 // --- characters --------------------------------------------------------------------------------
 
@@ -58,10 +58,10 @@ const classOf = cached((char) => {
   return /[\0-\x7f\u2019\u2010\u2011\u2013\u00b7]/.test(char) ? MARK : ALONE;
 });
 
-/** Splits a raw text into words: the start and the end of each. See words.py, split_words. */
+/** Splits a raw text into words: the start and the end of each. See word_splitting.py. */
 export function splitWords(text) {
   const words = [];
-  let stretch = []; // Of letters and marks: the start, the end and the type of each.
+  let stretch = []; // Letters and marks: the start, the end and the type of each.
   const endStretch = () => {
     if (stretch.length) words.push(...wordsOfStretch(text, stretch));
     stretch = [];
