@@ -106,33 +106,33 @@ class Tag(Labelled):
         chosen, best = shares.argmax(axis=1).tolist(), shares.max(axis=1).tolist()
 
         # Merge the words of each entity; plain tags leave one span per word.
-        spans: list[tuple[str, int, int, list[float]]] = []  # Kind, start, end, of each word.
-        prefix = kind = ""
+        spans: list[tuple[str, int, int, list[float]]] = []  # Type, start, end, probabilities.
+        prefix = of_type = ""
         for (start, end), tag, share in zip(words, chosen, best, strict=True):
-            before = prefix, kind
-            prefix, kind = self._parts[tag]
+            before = prefix, of_type
+            prefix, of_type = self._parts[tag]
             # An entity goes on by seqeval's default rules.
-            if prefix in ("I", "E") and before in (("B", kind), ("I", kind)):
+            if prefix in ("I", "E") and before in (("B", of_type), ("I", of_type)):
                 _, start, _, earlier = spans.pop()
-                spans.append((kind, start, end, [*earlier, share]))
+                spans.append((of_type, start, end, [*earlier, share]))
             elif prefix != OUTSIDE:
-                spans.append((kind, start, end, [share]))
+                spans.append((of_type, start, end, [share]))
         # Columns of all spans; a text may have none.
-        kinds, starts, ends, each = zip(*spans, strict=True) if spans else ((), (), (), ())
+        types, starts, ends, each = zip(*spans, strict=True) if spans else ((), (), (), ())
         strings_of = [text[start:end] for start, end in zip(starts, ends, strict=True)]
         return {
             self._names[0]: strings(strings_of),
-            self._names[1]: strings(kinds),
+            self._names[1]: strings(types),
             "starts": np.array(starts, np.int32),
             "ends": np.array(ends, np.int32),
             "probabilities": np.array([np.mean(shares) for shares in each], np.float32),
         }
 
     def answer(self, found: Mapping[str, Any]) -> dict[str, Any]:
-        texts, kinds = self._names
-        names = ("text", kinds.removesuffix("s"), "start", "end", "probability")
+        texts, types = self._names
+        names = ("text", types.removesuffix("s"), "start", "end", "probability")
         columns = [
-            found[name].tolist() for name in (texts, kinds, "starts", "ends", "probabilities")
+            found[name].tolist() for name in (texts, types, "starts", "ends", "probabilities")
         ]
         # A SavedModel pads texts with fewer spans than others of the batch.
         rows = (row for row in zip(*columns, strict=True) if row[0])
