@@ -126,18 +126,18 @@ def test_softmax_and_sigmoid_of_any_size():
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("given", "noun"),
     [
-        {0: "bad", 1: "good"},
-        {"bad": 0, "good": 1},
-        ["bad", None],
-        ["bad", "\ud83d"],
-        [1.0, NAN],
-        [1, "1"],
-        ["a", ""],
-        ["a", "b", "c"],
+        ({0: "bad", 1: "good"}, "dictionary"),
+        ({"bad": 0, "good": 1}, "dictionary"),
+        (["bad", None], "missing"),
+        (["bad", "\ud83d"], "surrogate"),
+        ([1.0, NAN], "missing"),
+        ([1, "1"], "distinct.* '1', '1'"),
+        (["a", ""], "distinct.* ''"),
+        (["a", "b", "c"], "2 labels.* 3"),
     ],
 )
-def test_labels_are_a_list_of_names(given):
-    with pytest.raises(ValueError, match="label|surrogate"):
+def test_labels_are_a_list_of_names(given, noun):
+    with pytest.raises(ValueError, match=noun):
         kind.class_names(given, 2)
