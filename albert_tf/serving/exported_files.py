@@ -172,7 +172,7 @@ def load(path: str) -> ExportedFile:
     found.check(config)
     runner = _runner(path)
     # A description copied from another export would give wrong names to the outputs.
-    _check_numbers(path, kind, runner)
+    _check_tensors(path, kind, runner)
     return ExportedFile(kind, found, runner._replace(depends_on_batch=is_quantized))
 
 
@@ -191,7 +191,7 @@ def _runner(path: str) -> Runner:
         ) from error
 
 
-def _check_numbers(path: str, kind: Kind, runner: Runner) -> None:
+def _check_tensors(path: str, kind: Kind, runner: Runner) -> None:
     """Checks that inputs and outputs are those of the kind in a file's description."""
     outputs = runner.outputs
     are_there = (

@@ -26,7 +26,7 @@ _DRAIN_SECONDS = 2
 _KEEP_ALIVE_SECONDS = 75
 # A longer header is refused.
 _HEADER_BYTES = 16_384
-# Others get status 503. A process may often have 1,024 files open, of which each connection is one.
+# More get status 503. A process may often have 1,024 files open, of which each connection is one.
 _MOST_CONNECTIONS = 1000
 
 
