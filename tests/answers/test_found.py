@@ -117,6 +117,8 @@ def test_words_are_merged_to_entities(length, tokenizer):
     ]
     assert kind.answer(found) == approx({"entities": entities})
     assert kind.said(kind.answer(found)).startswith("Anna Bell (PER 0.750), Otto (PER 0.750), ")
+    padding = {**found, "entities": np.full_like(found["entities"], "")}
+    assert kind.said(kind.answer(padding)) == "no entities"
 
 
 def test_plain_tags_stay_apart(tokenizer):

@@ -78,7 +78,6 @@ def test_node(exported, tmp_path):
     ("title", "package", "file_format"),
     [("LiteRT", "ai_edge_litert", "tflite"), ("OpenVINO", "openvino", "onnx")],
 )
-@pytest.mark.peers
 def test_python(exported, title, package, file_format):
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed: make test-peers installs it")
