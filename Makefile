@@ -20,7 +20,6 @@ PIP_INSTALL := install --quiet --use-pep517
 
 # Two workers that take tests from each other.
 PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
-OF_PYTHON := $(addprefix tests/,model training records storage answers console test_scripts.py)
 
 # TensorFlow's start-up messages say nothing about this project.
 export TF_CPP_MIN_LOG_LEVEL ?= 3
@@ -39,34 +38,36 @@ demo: $(INSTALLED)
 test: $(if $(TF),$(INSTALLED),lint)
 	$(PYTEST) -m 'not peers and not slow'
 
-# With those that take longest: more runs on JAX and in several processes, kernels, the wheel.
+# Also the tests that take longest: more runs on JAX and in several processes, kernels, the wheel.
 test-all: $(if $(TF),$(INSTALLED),lint)
 	$(PYTEST) -m 'not peers'
 
-# What may differ between Pythons, or releases of NumPy and JAX: `make test-python PYTHON=python3.13
-# VENV=.venv-3.13`, after `make test-all` with another one.
+# The tests whose results may differ between Pythons, or releases of NumPy and JAX: `make test-python
+# PYTHON=python3.13 VENV=.venv-3.13`, after `make test-all` with another Python.
 test-python: $(INSTALLED)
-	$(PYTEST) -m 'not peers' $(OF_PYTHON)
+	$(PYTEST) -m 'not peers' \
+	  $(addprefix tests/,model training records storage answers console test_scripts.py)
 
 # The tests that need the real transformers, torch, KerasHub, onnxruntime or Beam: 1 GB if pip finds
-# torch's CPU build, several GB otherwise. Those of JavaScript (another 0.5 GB) are
-# skipped without Debian's nodejs, npm and chromium.
+# torch's CPU build, several GB otherwise. Those of JavaScript (another 0.5 GB) are skipped without
+# Debian's nodejs, npm and chromium.
 test-peers: $(PEERS) $(if $(shell command -v npm),$(NODE_PACKAGES))
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m peers
 
-# How many of COUNT random changes of the library its tests notice: a minute or less for each.
+# Makes COUNT random changes of the library, one at a time, and counts how many its tests notice: a
+# minute or less for each.
 mutants: $(INSTALLED)
 	$(BIN)/python -m tools.mutants --count $(or $(COUNT),200) $(ARGS)
 
-# Whether what findings says of other libraries still holds: downloads 600 MB.
+# Tells which findings about other libraries still hold: downloads 600 MB.
 findings:
 	@failed=; for script in findings/*.sh; do \
 	  if sh $$script; then echo "$$script: unchanged"; \
 	  else echo "$$script: changed"; failed=1; fi; done; test -z "$$failed"
 
-# The studies, benchmarks and comparisons of research/, which the library doesn't need: after changes
-# there, and before a release, then also TESTS=research/tests/test_gpu.py: a file runs with what is
-# slow, here ten minutes in which all lines of the GPU's benchmark are lowered.
+# The tests of research/: after changes there, and before a release. A release also needs `make
+# test-research TESTS=research/tests/test_gpu.py`: a file that is named runs with its slow tests, here
+# ten minutes in which all lines of the GPU's benchmark are lowered.
 test-research: $(PEERS)
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(or $(TESTS),research/tests)
 
@@ -98,7 +99,7 @@ bench-serving: $(PEERS)
 bench-serving-table: $(PEERS) $(if $(shell command -v npm),$(NODE_PACKAGES))
 	$(BIN)/python research/benchmarks/serving_table.py $(ARGS)
 
-# albert-serve with ONNX files and a SavedModel, under load, and beside clients that harm it.
+# albert-serve with ONNX files and a SavedModel, under load and restarted.
 bench-server: $(PEERS)
 	$(BIN)/python research/benchmarks/server.py $(ARGS)
 
