@@ -16,7 +16,7 @@ import pytest
 if TYPE_CHECKING:
     from albert_tf.text.tokenization import Tokenizer
     from albert_tf.text.vocabulary import Vocabulary
-    from tests.museum import Museum
+    from tests.kit.museum import Museum
 
 # Tests run their programs for milliseconds: without optimising them, XLA compiles in half the time.
 # Only flags that every XLA knows: one that it does not know ends the process.
@@ -62,8 +62,8 @@ def pytest_collection_finish() -> None:
 
 def pytest_sessionfinish() -> None:
     """Waits for the server of processes on JAX: its time is that of the tests."""
-    if "tests.jax_process" in sys.modules:
-        sys.modules["tests.jax_process"].close()
+    if "tests.kit.jax_process" in sys.modules:
+        sys.modules["tests.kit.jax_process"].close()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -110,7 +110,7 @@ def spm_30k() -> pathlib.Path:
 @pytest.fixture(scope="session")
 def museum(tmp_path_factory) -> Iterator[Museum]:
     """Runs and files that all tests share: museum("mrpc") is the folder of one."""
-    from tests.museum import Museum
+    from tests.kit.museum import Museum
 
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:

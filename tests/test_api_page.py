@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from tests import other_libraries
+from tests.kit import other_libraries
 
 TEXT = pathlib.Path(__file__).parents[1].joinpath("docs/api.md").read_text()
 

@@ -13,7 +13,7 @@ from albert_tf.console import settings
 from albert_tf.conversion import load_config
 from albert_tf.inspection import costs
 from albert_tf.model.albert import AlbertModel
-from tests import goldens, tiny
+from tests.kit import goldens, tiny
 
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
 FILES = sorted(CONFIGS.glob("*.json"))

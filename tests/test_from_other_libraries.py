@@ -10,7 +10,7 @@ import pytest
 
 import albert_tf
 from albert_tf.cli.finetune_settings import FinetuningSettings
-from tests import other_libraries, tiny
+from tests.kit import other_libraries, tiny
 
 
 @pytest.fixture(scope="module")

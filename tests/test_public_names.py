@@ -12,7 +12,7 @@ import pytest
 
 import albert_tf
 from albert_tf.cli import commands
-from tests import goldens
+from tests.kit import goldens
 
 ROOT = pathlib.Path(__file__).parents[1]
 

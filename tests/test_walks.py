@@ -16,7 +16,7 @@ from albert_tf.cli import create_pretraining_data, export
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.serving import predict
 from albert_tf.serving.settings import ExportSettings
-from tests import finetune_runs, made_up_models, pretraining_runs, tiny
+from tests.kit import finetune_runs, made_up_models, pretraining_runs, tiny
 
 testclient = pytest.importorskip("starlette.testclient")
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import bundle, checkpoint
-from tests import goldens, jax_process, tolerances
+from tests.kit import goldens, jax_process, tolerances
 from tests.model.test_backends import run
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from sentencepiece import sentencepiece_model_pb2
 
-from tests import jax_process
+from tests.kit import jax_process
 
 FOLDER = jax_process.ROOT / "research/benchmarks"
 # JAX writes this after an error.

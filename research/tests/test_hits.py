@@ -16,8 +16,8 @@ from research.experiments import hits, outcomes, run, study
 from research.experiments.plan import Plan
 from research.experiments.steps import Step
 from research.tests.study_runs import keep, kept_in, plan_of, read, report_of, run_all
-from tests import finetune_runs as runs
-from tests.tiny import parse
+from tests.kit import finetune_runs as runs
+from tests.kit.tiny import parse
 
 STUDY = """
 question = "?"

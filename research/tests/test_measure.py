@@ -12,8 +12,8 @@ from albert_tf.records.input_files import untuned
 from albert_tf.records.spec import compact_spec
 from albert_tf.storage import eval_results
 from research.experiments import claims, corpus, measure
-from tests import pretraining_runs as runs
-from tests.tiny import parse
+from tests.kit import pretraining_runs as runs
+from tests.kit.tiny import parse
 
 # There are 37 records; an evaluation of three batches of 12 sees 36 of them.
 DOCUMENTS = np.arange(37) % 5

@@ -11,7 +11,7 @@ from research.experiments.plan import Plan
 from research.experiments.steps import Step
 from research.tests.study_runs import FAKE, keep, kept_in, plan_of, read, report_of, run_all
 from research.tests.test_intervals import row
-from tests.tiny import parse
+from tests.kit.tiny import parse
 
 ADDRESSES = [
     {"id": f"{year}", "year": year, "split": split, "text": [f"Words of {year}.", "More."]}

@@ -19,7 +19,7 @@ from albert_tf.tasks.glue import GLUE_TASKS, read_glue
 from albert_tf.tasks.race import LEVELS, read_race
 from research.reproduce import __main__ as program
 from research.reproduce import data
-from tests import finetune_runs, tiny
+from tests.kit import finetune_runs, tiny
 from tests.kit.hub import serve
 from tests.storage import test_hub
 

@@ -25,7 +25,7 @@ from research.tests.study_runs import (
     results,
     run_all,
 )
-from tests import pretraining_runs as runs
+from tests.kit import pretraining_runs as runs
 
 
 @pytest.fixture(scope="module")

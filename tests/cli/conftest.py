@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import pretraining_runs
+from tests.kit import pretraining_runs
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from albert_tf.tasks.losses import Distillation, classification_loss
 from albert_tf.tasks.supervised import ModelOptions
 from albert_tf.training.length_buckets import evaluation_batches
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
-from tests import finetune_runs as runs
-from tests import tiny
+from tests.kit import finetune_runs as runs
+from tests.kit import tiny
 from tests.kit.files import refused
 
 pytestmark = pytest.mark.usefixtures("counted")

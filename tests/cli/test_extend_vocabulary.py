@@ -12,9 +12,9 @@ from albert_tf.conversion import bundles
 from albert_tf.serving.graphs import tokenizer as graph_tokenizer
 from albert_tf.storage import checkpoint
 from albert_tf.text import vocabulary
-from tests import goldens, tiny
+from tests.kit import goldens, tiny
 from tests.kit.files import refused
-from tests.tiny import parse, randomise
+from tests.kit.tiny import parse, randomise
 
 COUNT = 3
 WORDS = ("myocardial", "zeppelins", "harbours", "µscope")

@@ -15,9 +15,9 @@ from albert_tf.conversion.convert import convert
 from albert_tf.storage import eval_results
 from albert_tf.storage.run_record import find_run
 from albert_tf.training.progress import four_digits
-from tests import finetune_runs as runs
+from tests.kit import finetune_runs as runs
 from tests.kit.files import refused
-from tests.tiny import run_main
+from tests.kit.tiny import run_main
 
 pytestmark = pytest.mark.usefixtures("counted")
 

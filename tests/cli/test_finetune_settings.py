@@ -16,8 +16,9 @@ from albert_tf.storage import checkpoint
 from albert_tf.storage.run_record import find_run
 from albert_tf.tasks.supervised_run import SupervisedRun
 from albert_tf.training import optimizers, trainer
-from tests import finetune_runs as runs
-from tests import passed_on, tiny
+from tests.cli import passed_on
+from tests.kit import finetune_runs as runs
+from tests.kit import tiny
 
 pytestmark = pytest.mark.usefixtures("counted")
 

@@ -26,7 +26,7 @@ from albert_tf.serving import exported_files, served_tasks
 from albert_tf.storage import checkpoint
 from albert_tf.tasks.registry import TASKS
 from albert_tf.training.evaluation import Trial
-from tests import finetune_runs, pretraining_runs, tiny
+from tests.kit import finetune_runs, pretraining_runs, tiny
 
 pytestmark = pytest.mark.usefixtures("counted")
 

@@ -24,8 +24,8 @@ from albert_tf.tasks.glue import TextExample, read_glue
 from albert_tf.training.evaluation import Trial
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.trainer import Trainer
-from tests import finetune_runs as runs
-from tests import pretraining_runs, tiny, tolerances
+from tests.kit import finetune_runs as runs
+from tests.kit import pretraining_runs, tiny, tolerances
 from tests.kit.files import refused
 
 # --- GLUE -----------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ import pytest
 from albert_tf.storage import checkpoint
 from albert_tf.training.evaluation import RowOutputs
 from albert_tf.training.trainer import Trainer
-from tests import finetune_runs as runs
-from tests import goldens, tiny
+from tests.kit import finetune_runs as runs
+from tests.kit import goldens, tiny
 from tests.kit.files import refused
 
 VOCABULARY = ("spiece.model", "tokenizer_config.json")

@@ -14,10 +14,10 @@ from albert_tf.conversion import labels as labels_file
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import checkpoint
 from albert_tf.tasks.glue import GLUE_TASKS, read_glue
-from tests import finetune_runs as runs
-from tests import tiny, tolerances
+from tests.kit import finetune_runs as runs
+from tests.kit import tiny, tolerances
 from tests.kit.files import refused
-from tests.tiny import randomise
+from tests.kit.tiny import randomise
 
 CLASSES = GLUE_TASKS["mnli"].labels
 # The index in CLASSES of each row's class.

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from albert_tf.storage import checkpoint, eval_results
-from tests import finetune_runs as runs
-from tests import jax_process, pretraining_runs, tolerances
 from tests.cli import test_run_finetune_tokens as tokens
+from tests.kit import finetune_runs as runs
+from tests.kit import jax_process, pretraining_runs, tolerances
 
 pytest.importorskip("jax")
 

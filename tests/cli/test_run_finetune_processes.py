@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from albert_tf.cli import finetune
-from tests import finetune_runs as runs
-from tests import pretraining_runs, tolerances, two_workers
+from tests.kit import finetune_runs as runs
+from tests.kit import pretraining_runs, tolerances, two_workers
 
 
 def flags(folder: pathlib.Path) -> list[str]:

@@ -14,10 +14,10 @@ from albert_tf.conversion.stored_model import ModelLocation
 from albert_tf.serving import served_tasks
 from albert_tf.storage import checkpoint, eval_results
 from albert_tf.tasks.squad_text import read_squad
-from tests import finetune_runs as runs
-from tests import tolerances
+from tests.kit import finetune_runs as runs
+from tests.kit import tolerances
 from tests.kit.files import refused
-from tests.served_tasks import in_tensorflow
+from tests.kit.served_tasks import in_tensorflow
 
 
 def flat(version: str, split: str) -> list[dict]:

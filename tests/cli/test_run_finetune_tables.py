@@ -18,8 +18,8 @@ from albert_tf.tasks.squad_text import Answer, SquadExample
 from albert_tf.training.evaluation import Trial
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import Trainer
-from tests import finetune_runs as runs
-from tests import tiny, tolerances
+from tests.kit import finetune_runs as runs
+from tests.kit import tiny, tolerances
 from tests.kit.files import refused
 
 TEXTS = ("the cat sat on the mat", "a dog", "no text is like another", "the end of it, at last")

@@ -17,7 +17,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from albert_tf.conversion import labels as labels_file
 from albert_tf.training.evaluation import Trial
-from tests import finetune_runs as runs
+from tests.kit import finetune_runs as runs
 from tests.kit.files import refused
 
 CLASSES = ("O", "B-LOC", "B-PER", "I-LOC", "I-PER")

@@ -24,8 +24,9 @@ from albert_tf.storage import checkpoint, eval_results, hub
 from albert_tf.storage.run_record import find_run
 from albert_tf.training import optimizers, trainer
 from albert_tf.training.progress import four_digits
-from tests import passed_on, tiny, tolerances
-from tests import pretraining_runs as runs
+from tests.cli import passed_on
+from tests.kit import pretraining_runs as runs
+from tests.kit import tiny, tolerances
 from tests.kit.files import contents, refused
 
 RATES = {"examples_per_second", "tokens_per_second"}

@@ -10,8 +10,8 @@ import pytest
 
 from albert_tf.cli import pretrain
 from albert_tf.storage import checkpoint, files
-from tests import goldens, two_workers
-from tests import pretraining_runs as runs
+from tests.kit import goldens, two_workers
+from tests.kit import pretraining_runs as runs
 from tests.kit.files import refused
 
 ANOTHER_MODEL = goldens.checkpoint("base")

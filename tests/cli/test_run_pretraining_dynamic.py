@@ -15,8 +15,8 @@ from albert_tf.records.spec import RowFormat
 from albert_tf.storage import checkpoint, eval_results
 from albert_tf.text import vocabulary
 from albert_tf.text.vocabulary import Vocabulary
-from tests import pretraining_runs as runs
-from tests import tolerances
+from tests.kit import pretraining_runs as runs
+from tests.kit import tolerances
 
 
 @pytest.fixture(scope="module")

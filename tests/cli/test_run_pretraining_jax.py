@@ -20,10 +20,10 @@ from albert_tf.cli import pretrain
 from albert_tf.console import tf_config
 from albert_tf.storage import checkpoint
 from albert_tf.training.progress import ProgressLog
-from tests import jax_process, tiny, tolerances, two_workers
-from tests import pretraining_runs as runs
 from tests.cli import test_run_pretraining_packed as packed
-from tests.museum import Museum, exhibit
+from tests.kit import jax_process, tiny, tolerances, two_workers
+from tests.kit import pretraining_runs as runs
+from tests.kit.museum import Museum, exhibit
 
 pytest.importorskip("jax")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from albert_tf.storage import eval_results
-from tests import pretraining_runs as runs
+from tests.kit import pretraining_runs as runs
 
 COUNT, WIDTH, PREDICTIONS, SLOTS = 16, 31, 11, 3
 

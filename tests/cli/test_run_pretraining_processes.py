@@ -15,9 +15,9 @@ import tensorflow as tf
 from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.spec import pretraining_spec
 from albert_tf.storage import checkpoint
-from tests import pretraining_runs as runs
-from tests import two_workers
-from tests.museum import Museum, exhibit
+from tests.kit import pretraining_runs as runs
+from tests.kit import two_workers
+from tests.kit.museum import Museum, exhibit
 
 KILLED = -signal.SIGKILL
 REPORT = "albert_tf.training.progress.ProgressLog.report"

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from albert_tf.conversion.convert import convert
-from tests import goldens
+from tests.kit import goldens
 
 
 @pytest.fixture(scope="session")

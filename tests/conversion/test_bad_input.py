@@ -14,9 +14,9 @@ from albert_tf.cli import convert as command
 from albert_tf.conversion import huggingface, layouts
 from albert_tf.conversion.convert import _WRITERS, convert
 from albert_tf.conversion.stored_model import ModelLocation, read
-from tests import goldens
 from tests.conversion.untrusted import CONFIGS, assert_refused, change_config, encoder
-from tests.tiny import run_main
+from tests.kit import goldens
+from tests.kit.tiny import run_main
 
 WEIGHTS = {
     "tf1": "model.ckpt-best.data-00000-of-00001",

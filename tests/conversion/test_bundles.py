@@ -15,7 +15,7 @@ from albert_tf import conversion
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import checkpoint
 from albert_tf.text import vocabulary
-from tests import goldens, tolerances
+from tests.kit import goldens, tolerances
 
 CONFIG = goldens.config("base")
 QUERY_KEY_VALUE = ("query", "key", "value")

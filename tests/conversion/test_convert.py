@@ -18,7 +18,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.conversion import huggingface, layouts
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import checkpoint, files
-from tests import goldens
+from tests.kit import goldens
 
 FOLDER = goldens.FOLDER.parent
 HEADS = ("classifier", "cola", "race", "squad_v1", "squad_v2", "stsb")

@@ -14,7 +14,7 @@ from albert_tf import conversion
 from albert_tf.answers.classify import Classify
 from albert_tf.conversion import kinds, labels, layouts
 from albert_tf.conversion.convert import convert
-from tests import goldens, tiny
+from tests.kit import goldens, tiny
 
 HEADS = goldens.FOLDER.parent / "heads"
 TAGGER, CLASSIFIER = "AlbertForTokenClassification", "AlbertForSequenceClassification"

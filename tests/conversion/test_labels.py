@@ -7,7 +7,7 @@ import pytest
 
 from albert_tf.conversion import labels, layouts
 from albert_tf.conversion.convert import convert
-from tests import goldens
+from tests.kit import goldens
 
 NAMES = ("no", "ja", "ä\n\u2028b")
 CLASSIFIER = goldens.FOLDER.parent / "heads/classifier"

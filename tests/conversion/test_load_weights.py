@@ -16,8 +16,8 @@ from albert_tf.cli import pretrain
 from albert_tf.conversion import keras_files, names
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import checkpoint
-from tests import goldens, tiny
-from tests import pretraining_runs as runs
+from tests.kit import goldens, tiny
+from tests.kit import pretraining_runs as runs
 
 
 def encoder(variant: str = "base", **changes) -> albert_tf.AlbertModel:

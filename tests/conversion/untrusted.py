@@ -8,7 +8,7 @@ import pytest
 
 import albert_tf
 from albert_tf.conversion.convert import convert
-from tests import goldens
+from tests.kit import goldens
 
 CONFIGS = {"tf1": "albert_config.json", "huggingface": "config.json", "kerashub": "config.json"}
 

@@ -19,8 +19,8 @@ from albert_tf.cli import predict as predict_command
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import eval_results
 from albert_tf.text.word_splitting import split_words
-from tests import tiny
-from tests.tiny import run_main
+from tests.kit import tiny
+from tests.kit.tiny import run_main
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples"
 NOTEBOOK = FOLDER / "finetune_keras.ipynb"

@@ -5,7 +5,7 @@ from typing import Any
 
 from albert_tf.cli import create_pretraining_data
 from albert_tf.generator.settings import GeneratorSettings
-from tests.tiny import parse
+from tests.kit.tiny import parse
 
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 TEXT = GOLDEN / "pretrain_data" / "text.txt"

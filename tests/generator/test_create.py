@@ -9,10 +9,10 @@ import pytest
 
 from albert_tf.generator import create, workers
 from albert_tf.generator.settings import GeneratorSettings
-from tests import tiny
 from tests.generator import runs
 from tests.generator.record_statistics import read_records
-from tests.tiny import parse
+from tests.kit import tiny
+from tests.kit.tiny import parse
 
 # Flag -> a value that is no default -> the names of what receives it in the plan, or its masks.
 PASSED_ON = {

@@ -18,8 +18,8 @@ from albert_tf.records.input_files import untuned
 from albert_tf.records.spec import compact_spec
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import find_beside_records
-from tests import tiny
 from tests.generator.record_statistics import read_compact, read_records, restore_text
+from tests.kit import tiny
 
 SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = PieceTrainingSettings(input_file="", character_coverage=1.0, input_sentence_size=1000)

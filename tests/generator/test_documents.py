@@ -11,7 +11,7 @@ import pytest
 
 from albert_tf.generator import documents, lines
 from albert_tf.generator.documents import Document
-from tests import tiny
+from tests.kit import tiny
 
 
 def _settings(**settings):

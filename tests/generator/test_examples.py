@@ -10,7 +10,7 @@ from albert_tf.generator import examples
 from albert_tf.generator.examples import _truncate, assign_rows, draw_pairs, pack_rows
 from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.records.spec import pretraining_spec
-from tests.statistics_of_samples import assert_distribution
+from tests.kit.statistics_of_samples import assert_distribution
 
 
 def _document(*lengths: int, begin: int = 0) -> list[int]:

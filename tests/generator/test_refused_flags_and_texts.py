@@ -12,8 +12,8 @@ from albert_tf import generator
 from albert_tf.cli import train_sentencepiece
 from albert_tf.generator import documents, sentencepiece, workers
 from albert_tf.generator.settings import GeneratorSettings, SentencePieceSettings
-from tests import tiny
 from tests.generator import runs
+from tests.kit import tiny
 from tests.kit.files import refused
 
 LETTERS = "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])

@@ -29,7 +29,7 @@ from tests.generator.record_statistics import (
     read_compact,
     read_records,
 )
-from tests.statistics_of_samples import assert_same_distribution
+from tests.kit.statistics_of_samples import assert_same_distribution
 
 CLS_ID, SEP_ID, MASK_ID = 2, 3, 4
 PASSES = 5

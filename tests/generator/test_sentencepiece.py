@@ -16,7 +16,7 @@ from albert_tf.text.sentence_piece import (
     read_model,
 )
 from albert_tf.text.tokenization import Tokenizer
-from tests.tiny import parse
+from tests.kit.tiny import parse
 
 WORDS = [*("sea", "ship", "storm", "sailor", "harbour"), "lantern", "anchor", "whale"]
 WORDS += ["Captain", "island"]

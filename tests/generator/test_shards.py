@@ -21,7 +21,7 @@ from albert_tf.generator.settings import GeneratorSettings
 from albert_tf.storage import files
 from tests.generator import runs
 from tests.generator.record_statistics import read_records
-from tests.tiny import parse
+from tests.kit.tiny import parse
 
 NUM_SHARDS = 5
 # Five shards of about two blocks each.

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import albert_tf
+from tests.kit.tiny import randomise
 from tests.peers import models as peer_models
-from tests.tiny import randomise
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ import albert_tf
 from albert_tf.cli import inspect as commands
 from albert_tf.inspection import agreement
 from albert_tf.text.tokenization import Tokenizer
-from tests import tolerances
-from tests.tiny import randomise, run_main
+from tests.kit import tolerances
+from tests.kit.tiny import randomise, run_main
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import numpy as np
 import albert_tf
 from albert_tf.cli import inspect as commands
 from albert_tf.inspection import attention
-from tests import tolerances
 from tests.inspection import numpy_albert
-from tests.tiny import randomise, run_main
+from tests.kit import tolerances
+from tests.kit.tiny import randomise, run_main
 
 
 def test_probabilities_are_the_formula(encoder, features):

@@ -12,10 +12,10 @@ from albert_tf.cli import commands as cli_commands
 from albert_tf.cli import inspect as commands
 from albert_tf.cli.inspect import agreement, attention, probes, similarity, sizes
 from albert_tf.inspection import models
-from tests import pretraining_runs as runs
+from tests.kit import pretraining_runs as runs
 from tests.kit.files import refused
+from tests.kit.tiny import run_main
 from tests.peers import models as peer_models
-from tests.tiny import run_main
 
 
 @pytest.fixture(scope="module")

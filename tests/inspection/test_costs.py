@@ -14,7 +14,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.inspection import costs
 from albert_tf.inspection.costs import Shape
 from albert_tf.model.heads import AlbertForPreTraining
-from tests.tiny import parse
+from tests.kit.tiny import parse
 
 SMALL = AlbertConfig(
     vocab_size=53,

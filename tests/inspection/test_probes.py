@@ -12,11 +12,11 @@ import pytest
 from albert_tf.cli import inspect as commands
 from albert_tf.inspection import probes
 from albert_tf.tasks.table import TableSettings
-from tests import pretraining_runs as runs
-from tests import tolerances
 from tests.inspection import numpy_albert
+from tests.kit import pretraining_runs as runs
+from tests.kit import tolerances
+from tests.kit.tiny import run_main, write
 from tests.tasks.test_conll import CONLLU
-from tests.tiny import run_main, write
 
 FEATURES = {"VERB\t_\t_": "VERB\t_\tTense=Past", "NOUN\t_\t_": "NOUN\t_\tNumber=Plur"}
 

@@ -13,9 +13,9 @@ import pytest
 import albert_tf
 from albert_tf.cli import inspect as commands
 from albert_tf.inspection import models, similarity
-from tests import tolerances
 from tests.inspection import numpy_albert
-from tests.tiny import randomise, run_main, write
+from tests.kit import tolerances
+from tests.kit.tiny import randomise, run_main, write
 
 LINES = ("The quick brown fox is here.", "One, two.", "It was a long day for the small village.")
 

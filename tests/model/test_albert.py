@@ -6,8 +6,8 @@ from keras import ops
 
 import albert_tf
 from albert_tf import conversion
-from tests import goldens, tiny, tolerances
-from tests.tolerances import assert_close
+from tests.kit import goldens, tiny, tolerances
+from tests.kit.tolerances import assert_close
 
 ENCODER_INPUTS = ("input_ids", "input_mask", "segment_ids")
 DROPOUT = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import albert_tf
-from tests import goldens, jax_process, tolerances
+from tests.kit import goldens, jax_process, tolerances
 
 ROOT = jax_process.ROOT
 SQUAD = goldens.FOLDER.parent / "heads" / "squad_v2"

@@ -12,7 +12,7 @@ import albert_tf
 from albert_tf import conversion
 from albert_tf.model import finetuning
 from albert_tf.tasks import losses
-from tests import goldens, tolerances
+from tests.kit import goldens, tolerances
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden" / "heads"
 # Variants of the release's models, and what ours take.

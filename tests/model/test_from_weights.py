@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import albert_tf
-from tests import goldens, tiny, tolerances
+from tests.kit import goldens, tiny, tolerances
 
 MODELS = {
     albert_tf.AlbertModel: {},

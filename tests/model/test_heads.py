@@ -4,7 +4,7 @@ import pytest
 from keras import ops
 
 import albert_tf
-from tests import goldens, tolerances
+from tests.kit import goldens, tolerances
 
 LOSSES = {
     name: keras.losses.SparseCategoricalCrossentropy(from_logits=True)

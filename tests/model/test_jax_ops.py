@@ -17,7 +17,7 @@ import pytest
 
 import albert_tf
 from albert_tf.model import dropout, layers
-from tests import jax_process, tolerances
+from tests.kit import jax_process, tolerances
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")

@@ -19,8 +19,8 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.model import finetuning
 from albert_tf.training.optimizers import create_optimizer
-from tests import goldens, tiny, tolerances
-from tests import pretraining_runs as runs
+from tests.kit import goldens, tiny, tolerances
+from tests.kit import pretraining_runs as runs
 from tests.model.test_finetuning import without_start
 
 B, S, C = 12, 11, 3

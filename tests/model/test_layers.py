@@ -9,8 +9,8 @@ from keras import ops
 from albert_tf.config import HIDDEN_ACTS, AlbertConfig
 from albert_tf.model import dropout, layers
 from albert_tf.model.albert import AlbertModel
-from tests import tiny, tolerances
-from tests.tolerances import assert_close
+from tests.kit import tiny, tolerances
+from tests.kit.tolerances import assert_close
 
 BATCH, LENGTH = 2, 11
 CONFIG = tiny.config()

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from albert_tf import conversion
 from albert_tf.tasks.pretraining import PretrainingTask
-from tests import goldens, tolerances
-from tests.tolerances import assert_close
+from tests.kit import goldens, tolerances
+from tests.kit.tolerances import assert_close
 
 pytestmark = pytest.mark.usefixtures("every_chain_fused")
 

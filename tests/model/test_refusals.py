@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import albert_tf
-from tests import tiny
+from tests.kit import tiny
 
 MASK = np.ones((2, 8), "int32")
 

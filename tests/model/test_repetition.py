@@ -12,7 +12,7 @@ from keras import ops
 
 import albert_tf
 from albert_tf.model.encoder import loop
-from tests import tiny, tolerances
+from tests.kit import tiny, tolerances
 
 X = np.random.default_rng(31).normal(size=(2, 3)).astype("float32")
 W = np.random.default_rng(37).normal(size=(3, 3)).astype("float32")

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 import albert_tf
-from tests import tiny, tolerances
+from tests.kit import tiny, tolerances
 
 # Distinct primes, so that no axis can pass for another.
 _BASE = albert_tf.AlbertConfig(

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from albert_tf.serving import other_formats, predict
-from tests.node import show_page
-from tests.served_tasks import LONG, TASKS, assert_same_outputs, make
+from tests.kit.node import show_page
+from tests.kit.served_tasks import LONG, TASKS, assert_same_outputs, make
 
 pytestmark = pytest.mark.peers
 

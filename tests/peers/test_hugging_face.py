@@ -24,13 +24,13 @@ from albert_tf.inspection import models as inspection_models
 from albert_tf.text import vocabulary
 from albert_tf.text.sentence_piece import ModelProto
 from albert_tf.text.word_splitting import split_words
-from tests import finetune_runs, goldens, tolerances
 from tests.cli.test_run_finetune_tokens import write
 from tests.inspection.test_similarity import expected_of, rows_of
+from tests.kit import finetune_runs, goldens, tolerances
+from tests.kit.tiny import parse, randomise
 from tests.peers import models
 from tests.peers.models import assert_close
 from tests.text.test_keep_accents import TEXTS, decomposed, train_keeping
-from tests.tiny import parse, randomise
 
 CONFIGS = {**models.CONFIGS, "relu": models.RELU, "uneven": models.UNEVEN}
 LOADED_WHOLE = {"missing_keys": [], "unexpected_keys": [], "mismatched_keys": []}

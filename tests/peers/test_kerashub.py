@@ -6,10 +6,10 @@ import pytest
 import albert_tf
 from albert_tf.conversion import arrays
 from albert_tf.conversion.convert import convert
-from tests import goldens, tolerances
+from tests.kit import goldens, tolerances
+from tests.kit.tiny import randomise
 from tests.peers import models
 from tests.peers.models import assert_close
-from tests.tiny import randomise
 
 SENTENCE_ORDER = ["cls/seq_relationship/"]
 

@@ -8,7 +8,7 @@ import albert_tf
 from albert_tf.conversion import huggingface
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import eval_results
-from tests import tiny
+from tests.kit import tiny
 
 pytestmark = pytest.mark.peers
 POOLERLESS = ("TokenClassification", "QuestionAnswering")

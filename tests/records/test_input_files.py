@@ -15,8 +15,8 @@ import tensorflow as tf
 from albert_tf.records import input_files
 from albert_tf.records.input_files import untuned
 from albert_tf.records.spec import pretraining_spec
-from tests import pretraining_runs as runs
-from tests import tiny
+from tests.kit import pretraining_runs as runs
+from tests.kit import tiny
 
 SPEC = pretraining_spec(runs.LENGTH, runs.PREDICTIONS, vocab_size=tiny.CONFIG["vocab_size"])
 COUNTS = (13, 5, 11)

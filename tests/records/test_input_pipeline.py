@@ -14,8 +14,8 @@ import tensorflow as tf
 from albert_tf.records import input_files, input_pipeline, masking, spec
 from albert_tf.records.input_files import untuned
 from albert_tf.records.spec import pretraining_spec
-from tests import pretraining_runs as runs
-from tests import tiny
+from tests.kit import pretraining_runs as runs
+from tests.kit import tiny
 
 SPEC = pretraining_spec(runs.LENGTH, runs.PREDICTIONS)
 # By file; together 29. Example i has i as its second piece, so that it can be told apart.

@@ -12,7 +12,7 @@ import pytest
 from albert_tf.records import masking
 from albert_tf.records.masking import Rows
 from albert_tf.records.spec import RowFormat
-from tests.statistics_of_samples import assert_distribution
+from tests.kit.statistics_of_samples import assert_distribution
 
 MASK_ID = 4
 VOCAB_SIZE = 307

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from albert_tf.records import example_encoding, input_files, masking
 from albert_tf.records.spec import RowFormat, pretraining_spec
-from tests import pretraining_runs as runs
-from tests import tiny
+from tests.kit import pretraining_runs as runs
+from tests.kit import tiny
 from tests.kit.files import refused
 
 SPEC = pretraining_spec(runs.LENGTH, runs.PREDICTIONS, vocab_size=tiny.CONFIG["vocab_size"])

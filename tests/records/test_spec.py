@@ -17,8 +17,8 @@ from albert_tf.records import example_encoding, input_files, input_pipeline, spe
 from albert_tf.records.input_files import untuned
 from albert_tf.records.spec import RowFormat, compact_spec, pretraining_spec
 from albert_tf.text.tokenization import Tokenizer
-from tests import pretraining_runs as runs
-from tests import tiny
+from tests.kit import pretraining_runs as runs
+from tests.kit import tiny
 
 S, P = 13, 5
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 from albert_tf import export
 from albert_tf.records.input_files import untuned
 from albert_tf.serving import predict, saved_model
-from tests.served_tasks import TASKS, assert_alike, make
+from tests.kit.served_tasks import TASKS, assert_alike, make
 
 # Until the server has loaded all models.
 SECONDS = 180

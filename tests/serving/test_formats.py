@@ -26,9 +26,8 @@ from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 from albert_tf.tasks.squad_text import SquadExample
 from albert_tf.text.vocabulary import Vocabulary
-from tests import tolerances
-from tests.model.test_backends import ROOT
-from tests.served_tasks import (
+from tests.kit import tolerances
+from tests.kit.served_tasks import (
     KINDS,
     TASKS,
     assert_alike,
@@ -40,6 +39,7 @@ from tests.served_tasks import (
     model,
     rows_of,
 )
+from tests.model.test_backends import ROOT
 
 pytestmark = pytest.mark.usefixtures("eager")
 

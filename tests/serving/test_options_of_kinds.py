@@ -11,8 +11,8 @@ from albert_tf.conversion import labels
 from albert_tf.serving import web_page
 from albert_tf.serving.settings import ExportSettings, PredictionSettings
 from albert_tf.text import vocabulary as vocabularies
-from tests import served_tasks, tiny
-from tests.served_tasks import KINDS
+from tests.kit import served_tasks, tiny
+from tests.kit.served_tasks import KINDS
 
 # A kind as its run stored it -> other values for all of its options, many of them false or 0.
 CHANGES = {

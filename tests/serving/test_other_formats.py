@@ -14,10 +14,10 @@ from albert_tf.answers.span import BeamSpan
 from albert_tf.cli import predict as predict_command
 from albert_tf.model import encoder
 from albert_tf.serving import exported_files, other_formats, predict, vectors
-from tests import tolerances
+from tests.kit import tolerances
 from tests.kit.files import refused
-from tests.served_tasks import KINDS, assert_alike, features, make
-from tests.tiny import run_main
+from tests.kit.served_tasks import KINDS, assert_alike, features, make
+from tests.kit.tiny import run_main
 
 
 @pytest.fixture(scope="module")

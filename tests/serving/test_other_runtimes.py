@@ -12,10 +12,10 @@ import pytest
 
 from albert_tf import export
 from albert_tf.serving import other_formats, vectors
-from tests import tolerances
+from tests.kit import tolerances
+from tests.kit.node import PACKAGES, run_node
+from tests.kit.served_tasks import make
 from tests.model.test_backends import ROOT
-from tests.node import PACKAGES, run_node
-from tests.served_tasks import make
 
 TEXT = (ROOT / "docs" / "serving.md").read_text()
 

@@ -21,10 +21,10 @@ from albert_tf.cli import predict as predict_command
 from albert_tf.serving import predict, saved_model
 from albert_tf.serving.settings import PredictionSettings
 from albert_tf.storage import checkpoint
-from tests import tiny
+from tests.kit import tiny
 from tests.kit.files import refused
-from tests.served_tasks import KINDS, TASKS, assert_alike, make, store
-from tests.tiny import run_main
+from tests.kit.served_tasks import KINDS, TASKS, assert_alike, make, store
+from tests.kit.tiny import run_main
 
 pytestmark = pytest.mark.usefixtures("eager")
 DATA = "variables.data-00000-of-00001"

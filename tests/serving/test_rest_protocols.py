@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from albert_tf.serving.predict import Predictor
-from tests import made_up_models as made_up
-from tests.made_up_models import ANNA, CAPITALS, ENDINGS, SCORE
+from tests.kit import made_up_models as made_up
+from tests.kit.made_up_models import ANNA, CAPITALS, ENDINGS, SCORE
 
 testclient = pytest.importorskip("starlette.testclient")
 

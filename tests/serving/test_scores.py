@@ -12,8 +12,8 @@ from albert_tf.cli import export as export_command
 from albert_tf.serving import predict
 from albert_tf.serving.scores import Evaluation
 from albert_tf.serving.settings import ExportSettings
-from tests.served_tasks import KINDS, LONG, make, store
-from tests.tiny import run_main
+from tests.kit.served_tasks import KINDS, LONG, make, store
+from tests.kit.tiny import run_main
 
 pytestmark = pytest.mark.usefixtures("eager")
 # Their order is not that of their lengths, and one can't be typed into a line.

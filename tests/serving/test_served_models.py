@@ -16,8 +16,8 @@ from albert_tf.serving import predict, served_tasks
 from albert_tf.serving.graphs import base, classify
 from albert_tf.serving.graphs import span as graph_span
 from albert_tf.serving.graphs import tokenizer as graph_tokenizer
-from tests import goldens, tolerances
-from tests.served_tasks import KINDS, config_for, in_tensorflow, make, model
+from tests.kit import goldens, tolerances
+from tests.kit.served_tasks import KINDS, config_for, in_tensorflow, make, model
 
 pytestmark = pytest.mark.usefixtures("eager")  # SavedModels of test_formats.py have graphs.
 LENGTHS = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}

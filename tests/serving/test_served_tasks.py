@@ -19,8 +19,8 @@ from albert_tf.conversion.stored_model import ModelLocation
 from albert_tf.serving import served_tasks
 from albert_tf.serving.settings import ExportSettings
 from albert_tf.storage.run_record import RUN_FILE, RunRecord, TaskRecord
-from tests import tiny
-from tests.served_tasks import KINDS, config_for, model, store
+from tests.kit import tiny
+from tests.kit.served_tasks import KINDS, config_for, model, store
 
 THREE = KINDS["labels"]
 

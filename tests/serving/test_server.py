@@ -19,9 +19,9 @@ from albert_tf.console import settings
 from albert_tf.serving import server
 from albert_tf.serving.predict import Predictor
 from albert_tf.serving.settings import ServerSettings
-from tests import tiny
-from tests.made_up_models import CAPITALS, SCORE, capitals, settings_of
-from tests.served_tasks import assert_same_outputs
+from tests.kit import tiny
+from tests.kit.made_up_models import CAPITALS, SCORE, capitals, settings_of
+from tests.kit.served_tasks import assert_same_outputs
 
 # Main's environment may be older than the lock.
 pytest.importorskip("starlette")

@@ -14,7 +14,7 @@ from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.token_classification import TokenClassificationTask
 from albert_tf.text.word_splitting import split_words
-from tests.served_tasks import assert_same_outputs, in_tensorflow, make
+from tests.kit.served_tasks import assert_same_outputs, in_tensorflow, make
 from tests.serving import test_graph_tokenizer
 
 pytestmark = pytest.mark.usefixtures("eager")  # SavedModels of test_formats.py have graphs.

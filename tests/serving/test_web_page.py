@@ -20,8 +20,8 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.word_splitting import split_words
 from tests.kit.files import refused
-from tests.node import FOLDER, run_node, show_page
-from tests.served_tasks import KINDS, ODD, assert_alike, make, model, rows_of
+from tests.kit.node import FOLDER, run_node, show_page
+from tests.kit.served_tasks import KINDS, ODD, assert_alike, make, model, rows_of
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = ROOT / "albert_tf/serving/web"

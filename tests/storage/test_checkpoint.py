@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.storage import checkpoint
-from tests import goldens
+from tests.kit import goldens
 
 DATA, INDEX, META = ".data-00000-of-00001", ".index", ".meta"
 

@@ -17,9 +17,9 @@ from albert_tf.records import input_files
 from albert_tf.storage import files, text_files
 from albert_tf.tasks import race, squad_text, table
 from albert_tf.text.tokenization import Tokenizer
-from tests import finetune_runs as runs
-from tests import tiny
-from tests.tiny import parse, run_main
+from tests.kit import finetune_runs as runs
+from tests.kit import tiny
+from tests.kit.tiny import parse, run_main
 
 READERS = {
     "config": AlbertConfig.from_json_file,

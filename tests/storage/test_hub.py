@@ -11,7 +11,7 @@ import pytest
 
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import hub
-from tests import goldens, tiny
+from tests.kit import goldens, tiny
 from tests.kit.hub import COMMIT, serve
 
 ROOT = pathlib.Path(__file__).parents[2]

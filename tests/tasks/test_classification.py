@@ -16,7 +16,7 @@ from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 from albert_tf.training import length_buckets
-from tests import goldens, tiny, tolerances
+from tests.kit import goldens, tiny, tolerances
 
 GLUE_NAME = {"classifier": "mnli", "cola": "cola", "stsb": "sts-b"}
 

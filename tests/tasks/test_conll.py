@@ -3,7 +3,7 @@ import json
 import pytest
 
 from albert_tf.tasks import conll
-from tests import tiny
+from tests.kit import tiny
 
 COLUMNS = """\
 -DOCSTART- -X- -X- O

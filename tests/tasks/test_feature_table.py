@@ -17,7 +17,7 @@ from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 from albert_tf.tasks.squad_text import Answer, SquadExample
 from albert_tf.training import length_buckets
-from tests import tiny
+from tests.kit import tiny
 
 LENGTHS = (11, 17, 23)
 COUNT = 29

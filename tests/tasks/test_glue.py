@@ -4,7 +4,7 @@ import pytest
 
 from albert_tf.tasks import glue
 from albert_tf.text.sentence_piece import preprocess_text
-from tests import tiny
+from tests.kit import tiny
 
 LABELLED_TASKS = [name for name in glue.GLUE_TASKS if name != "ax"]
 

@@ -23,7 +23,7 @@ from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 from albert_tf.tasks.squad_text import SquadExample
 from albert_tf.text.vocabulary import Vocabulary
-from tests import tiny
+from tests.kit import tiny
 
 TEXTS = ["In the beginning God created the heaven", "and the earth", "", "the earth was void " * 9]
 PAIRS = ["And the earth was without form", "", "void", "and darkness was upon the face"]

@@ -11,8 +11,8 @@ from albert_tf import conversion
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TrainStep
-from tests import goldens, tiny, tolerances
-from tests.tolerances import assert_close
+from tests.kit import goldens, tiny, tolerances
+from tests.kit.tolerances import assert_close
 
 
 def losses(task: PretrainingTask, outputs: dict, features: dict) -> dict:

@@ -10,7 +10,7 @@ from albert_tf.tasks import metrics, question_answering, squad_text
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.question_answering import Predictions, answer_texts, rows_of
 from albert_tf.tasks.squad_text import Answer, SquadExample
-from tests import goldens, tiny, tolerances
+from tests.kit import goldens, tiny, tolerances
 
 EXAMPLES = [
     SquadExample("x", "Who?", "The cat sat.", (Answer("cat", 4),), False),

@@ -12,7 +12,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.tasks import classification, conll, glue, race, squad_text, table
 from albert_tf.tasks.table import TableSettings
-from tests import tiny
+from tests.kit import tiny
 from tests.kit.files import refused
 
 TEXT = TableSettings(text_column="review", label_column="mood")

@@ -11,7 +11,7 @@ from albert_tf.answers.span import BeamSpan, Span, SpanOrNone
 from albert_tf.tasks import glue, registry
 from albert_tf.tasks.registry import TASKS
 from albert_tf.tasks.settings import TaskSettings
-from tests import tiny
+from tests.kit import tiny
 
 
 def test_a_regression_is_clipped_to_the_range_of_its_own_row():

@@ -10,7 +10,7 @@ from albert_tf.answers.span import Span
 from albert_tf.tasks import squad_text
 from albert_tf.text.sentence_piece import SentencePiece, preprocess_text
 from albert_tf.text.tokenization import Tokenizer
-from tests import goldens
+from tests.kit import goldens
 
 PLACES = ("char_starts", "char_ends", "is_max_context")
 KINDS = [(version, split) for version in ("v1", "v2") for split in ("train", "dev")]

@@ -11,7 +11,7 @@ from albert_tf.tasks import table
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 from albert_tf.tasks.table import TableSettings
-from tests import tiny
+from tests.kit import tiny
 
 TEXT = TableSettings(text_column="review", label_column="mood")
 

@@ -8,7 +8,7 @@ import pytest
 from albert_tf.tasks import token_classification
 from albert_tf.tasks.conll import TokenExample
 from albert_tf.tasks.feature_table import FeatureTable
-from tests import tiny, tolerances
+from tests.kit import tiny, tolerances
 
 CLASSES = ("O", "B-a", "I-a")
 LENGTH = 11

@@ -5,7 +5,7 @@ import sentencepiece
 
 from albert_tf.text.sentence_piece import ExtensibleModel, Piece, is_unigram, read_model
 from albert_tf.text.tokenization import Tokenizer
-from tests import tiny
+from tests.kit import tiny
 from tests.text.vocabularies import trained
 
 # In "myocardial" and "cardial" one contains the other; "qzjx" is of rare letters, so its split has

@@ -10,7 +10,7 @@ import pytest
 
 from albert_tf.text import vocabulary
 from albert_tf.text.vocabulary import Vocabulary
-from tests import tiny
+from tests.kit import tiny
 from tests.text.vocabularies import PIECES, trained, word_piece, written
 
 TOKENS = ["[unused1]", "[unused1]x", "中"]

@@ -12,7 +12,7 @@ from albert_tf.text import fast_tokenizer, vocabulary
 from albert_tf.text.sentence_piece import Piece, read_model, without_digit_commas
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
-from tests import tiny
+from tests.kit import tiny
 from tests.text.vocabularies import PIECES, their_tokenizer, trained, word_piece, written
 
 

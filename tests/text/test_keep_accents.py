@@ -13,8 +13,8 @@ from albert_tf.cli import train_sentencepiece
 from albert_tf.generator import settings
 from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer, describe_fit, describe_lack
+from tests.kit.tiny import parse
 from tests.text.vocabularies import word_pieces
-from tests.tiny import parse
 
 TEXTS = [
     "Con mèo má mà mả mã mạ ngồi trên chiếc ghế gỗ của bà tôi.",

@@ -10,7 +10,7 @@ from albert_tf.serving.graphs import tokenizer as graph_tokenizer
 from albert_tf.text import vocabulary
 from albert_tf.text.sentence_piece import ExtensibleModel
 from albert_tf.text.tokenization import Tokenizer
-from tests import tiny
+from tests.kit import tiny
 from tests.kit.files import refused
 from tests.text.test_added_tokens import PIECES_WITH, token
 from tests.text.vocabularies import SPECIAL, replace, steps_of, their_tokenizer, trained, word_piece

@@ -15,7 +15,7 @@ import pytest
 from albert_tf.text import tokenization
 from albert_tf.text.sentence_piece import preprocess_text
 from albert_tf.text.tokenization import Tokenizer
-from tests import tiny
+from tests.kit import tiny
 from tests.text.vocabularies import SPECIAL, trained, word_pieces
 
 SENTENCES = ["we saw the sea and the ship we ate"] * 5

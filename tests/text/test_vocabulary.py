@@ -9,7 +9,7 @@ import albert_tf
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import files
 from albert_tf.text import vocabulary
-from tests import goldens, tiny
+from tests.kit import goldens, tiny
 from tests.text.vocabularies import SPECIAL, word_pieces
 
 # Where each layout keeps a SentencePiece model.

@@ -8,7 +8,7 @@ import re
 import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-from tests import tiny
+from tests.kit import tiny
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [*SPECIAL, "b", "a", "##b", "中", "A"]

@@ -16,7 +16,7 @@ from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.interfaces import stat_names
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TrainStep
-from tests import goldens
+from tests.kit import goldens
 from tools.tpu_check import reports
 from tools.tpu_check.pure import without_variables
 from tools.tpu_check.steps import TASKS, features, make_parts

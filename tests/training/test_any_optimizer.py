@@ -25,8 +25,8 @@ from albert_tf.training.interfaces import StepSettings
 from albert_tf.training.optimizers import OPTIMIZERS, create_optimizer
 from albert_tf.training.schedules import WarmupPolynomialDecay
 from albert_tf.training.trainer import Trainer
-from tests import jax_process, tiny
-from tests import pretraining_runs as runs
+from tests.kit import jax_process, tiny
+from tests.kit import pretraining_runs as runs
 from tests.training.toys import eagerly, one_device
 
 STEPS, STOPPED_AT = 5, 2

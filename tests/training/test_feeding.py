@@ -23,8 +23,8 @@ from albert_tf.training.interfaces import InputFn, StepSettings
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import Trainer
-from tests import pretraining_runs as runs
-from tests import tiny, tolerances
+from tests.kit import pretraining_runs as runs
+from tests.kit import tiny, tolerances
 from tests.training.toys import eagerly, one_device
 
 LENGTHS = (13, 23)

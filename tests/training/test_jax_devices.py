@@ -22,7 +22,7 @@ from albert_tf.tasks import losses
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.interfaces import StepSettings
 from albert_tf.training.optimizers import create_optimizer
-from tests import goldens, jax_process, tiny, tolerances, two_workers
+from tests.kit import goldens, jax_process, tiny, tolerances, two_workers
 from tests.training.toys import PARTS, SEED, SeedTask
 
 pytest.importorskip("jax")

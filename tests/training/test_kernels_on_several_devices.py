@@ -14,7 +14,7 @@ from albert_tf import AlbertConfig
 from albert_tf.tasks.supervised import ModelOptions
 from albert_tf.training.interfaces import StepSettings
 from albert_tf.training.optimizers import create_optimizer
-from tests import jax_process, two_workers
+from tests.kit import jax_process, two_workers
 
 pytest.importorskip("jax")
 pytestmark = pytest.mark.peers  # It takes 40 s.

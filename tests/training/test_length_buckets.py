@@ -7,7 +7,7 @@ import pytest
 
 from albert_tf.config import AlbertConfig
 from albert_tf.training import length_buckets
-from tests.statistics_of_samples import assert_distribution
+from tests.kit.statistics_of_samples import assert_distribution
 
 LENGTHS = (8, 16, 24, 47)
 

@@ -15,7 +15,7 @@ import pytest
 from albert_tf import AlbertConfig
 from albert_tf.training import length_buckets
 from albert_tf.training.interfaces import StepSettings
-from tests import jax_process, tolerances
+from tests.kit import jax_process, tolerances
 
 pytest.importorskip("jax")
 

@@ -21,8 +21,8 @@ from albert_tf.training.adamw import AdamW, Lamb
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.schedules import WarmupPolynomialDecay
 from albert_tf.training.tensorflow_devices import TrainStep
-from tests import goldens, tiny, tolerances
-from tests import pretraining_runs as runs
+from tests.kit import goldens, tiny, tolerances
+from tests.kit import pretraining_runs as runs
 from tests.training.toys import SlopeTask
 
 

@@ -13,7 +13,7 @@ from albert_tf.training.progress import (
     four_digits,
     write_metrics,
 )
-from tests import pretraining_runs as runs
+from tests.kit import pretraining_runs as runs
 
 STATS = {"loss": 9.0, "masked_lm_loss": 8.25, "sentence_order_loss": 0.75}
 STATS |= {"learning_rate": 0.00176, "grad_norm": 1.5}

@@ -20,9 +20,9 @@ from albert_tf.training.interfaces import StepSettings
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from albert_tf.training.trainer import Trainer
-from tests import pretraining_runs as runs
-from tests import tiny, tolerances, two_workers
-from tests.pretraining_runs import Progress
+from tests.kit import pretraining_runs as runs
+from tests.kit import tiny, tolerances, two_workers
+from tests.kit.pretraining_runs import Progress
 from tests.training.toys import eagerly
 
 BATCH, STEPS, SLOTS, LENGTH = 12, 3, 2, 24

@@ -15,8 +15,8 @@ from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.interfaces import StepSettings, Task, stat_names
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TrainStep
-from tests import goldens, tiny, tolerances
-from tests import pretraining_runs as runs
+from tests.kit import goldens, tiny, tolerances
+from tests.kit import pretraining_runs as runs
 from tests.training.toys import PARTS, SEED, SeedTask, Slope, SlopeTask, eagerly
 
 X = np.array([1.0, 2.0, -3.0, 5.0, 7.0, -11.0], "float32")

@@ -23,8 +23,8 @@ from albert_tf.training import stop_signals
 from albert_tf.training.interfaces import Task
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
-from tests import tiny
-from tests.pretraining_runs import Progress
+from tests.kit import tiny
+from tests.kit.pretraining_runs import Progress
 from tests.training.toys import one_device
 
 

@@ -18,8 +18,8 @@ from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.interfaces import StepSettings
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.trainer import Trainer
-from tests import goldens, tiny, tolerances
-from tests import pretraining_runs as runs
+from tests.kit import goldens, tiny, tolerances
+from tests.kit import pretraining_runs as runs
 from tests.training.toys import one_device
 
 

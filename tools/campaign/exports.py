@@ -12,8 +12,8 @@ from albert_tf.answers.classify import Classify
 from albert_tf.cli.predict import main as predict_main
 from albert_tf.serving import predict, saved_model
 from albert_tf.text.vocabulary import Vocabulary
-from tests import goldens, served_tasks
-from tests.tiny import run_main
+from tests.kit import goldens, served_tasks
+from tests.kit.tiny import run_main
 from tools.campaign import file_types, mutators, outcomes
 from tools.campaign.file_types import Evidence, FileType
 from tools.campaign.outcomes import Outcome, Tally

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent import futures
 
-from tests import two_workers
+from tests.kit import two_workers
 from tools.campaign import outcomes, processes, programs
 from tools.campaign.outcomes import Outcome, Tally
 from tools.campaign.processes import Program, Running

@@ -17,7 +17,7 @@ from albert_tf import conversion
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion.convert import convert
 from albert_tf.text.tokenization import Tokenizer
-from tests import goldens
+from tests.kit import goldens
 from tools.campaign import file_types, mutators
 from tools.campaign.file_types import Evidence, FileType
 

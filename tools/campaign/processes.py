@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from tests import pretraining_runs as runs
+from tests.kit import pretraining_runs as runs
 from tools.campaign import outcomes
 from tools.campaign.outcomes import Outcome
 

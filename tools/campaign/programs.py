@@ -13,8 +13,8 @@ from unittest import mock
 
 from albert_tf.cli import create_pretraining_data, export
 from albert_tf.training.progress import ProgressLog
-from tests import finetune_runs, tiny
-from tests import pretraining_runs as runs
+from tests.kit import finetune_runs, tiny
+from tests.kit import pretraining_runs as runs
 from tools.campaign.processes import CONTEXT, Program
 
 # --- pre-training -----------------------------------------------------------------------------

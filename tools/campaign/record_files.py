@@ -13,8 +13,8 @@ import tensorflow as tf
 from albert_tf.cli import pretrain
 from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.example_encoding import frame_records
-from tests import pretraining_runs as runs
-from tests import tiny
+from tests.kit import pretraining_runs as runs
+from tests.kit import tiny
 from tools.campaign import mutators
 from tools.campaign.file_types import Evidence, FileType
 

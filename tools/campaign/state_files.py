@@ -18,8 +18,8 @@ from albert_tf.records import input_files
 from albert_tf.storage import checkpoint, eval_results
 from albert_tf.tasks import feature_table
 from albert_tf.training import evaluation
-from tests import finetune_runs
-from tests import pretraining_runs as runs
+from tests.kit import finetune_runs
+from tests.kit import pretraining_runs as runs
 from tools.campaign import file_types, mutators
 from tools.campaign.file_types import Evidence, FileType
 

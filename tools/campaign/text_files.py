@@ -17,7 +17,7 @@ from albert_tf.generator import documents
 from albert_tf.generator.documents import TextSettings
 from albert_tf.storage import files
 from albert_tf.tasks import conll, glue, race, squad_text, table
-from tests import goldens
+from tests.kit import goldens
 from tools.campaign import mutators
 from tools.campaign.file_types import Evidence, FileType
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-FOLDER = pathlib.Path(__file__).parent / "peers"
+FOLDER = pathlib.Path(__file__).parents[1] / "peers"
 # A module is imported from here by its package's folder, as by name from a script in FOLDER.
 PACKAGES = FOLDER / "node_modules"
 _HOW = "install Debian's nodejs, npm and chromium, then run make test-peers"

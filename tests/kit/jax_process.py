@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = pathlib.Path(__file__).parents[2]
 # Far more than any takes: what hangs fails.
 _TIMEOUT_SECONDS = 600
 # Bytes of a request: the socket passes it on in one piece.
@@ -126,7 +126,7 @@ def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     here, there = socket.socketpair()
     with there:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.jax_process", str(there.fileno())],
+            [sys.executable, "-m", "tests.kit.jax_process", str(there.fileno())],
             env=base_environment(),
             pass_fds=[there.fileno()],
         )
@@ -190,7 +190,7 @@ if __name__ == "__main__":
     import jax  # noqa: F401
     import keras  # noqa: F401
 
-    from tests import finetune_runs, frozen, pretraining_runs  # noqa: F401
+    from tests.kit import finetune_runs, frozen, pretraining_runs  # noqa: F401
 
     _request = _serve(socket.socket(fileno=int(sys.argv[1])))
     os.environ.clear()

@@ -32,7 +32,7 @@ from albert_tf.storage import eval_results
 from albert_tf.training import trainer
 from albert_tf.training.interfaces import RunSteps, StepSettings, Task, stat_names
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
-from tests import tiny, tolerances
+from tests.kit import tiny, tolerances
 
 LENGTH, PREDICTIONS = 23, 5
 STATS = {"loss", "masked_lm_loss", "sentence_order_loss", "learning_rate", "grad_norm"}
@@ -46,9 +46,9 @@ FORK_SERVER.set_forkserver_preload(
         "tensorflow",
         "keras",
         "tensorboard",
-        "tests.pretraining_runs",
-        "tests.finetune_runs",
-        "tests.frozen",
+        "tests.kit.pretraining_runs",
+        "tests.kit.finetune_runs",
+        "tests.kit.frozen",
     ]
 )
 

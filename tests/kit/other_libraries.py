@@ -9,9 +9,9 @@ import numpy as np
 
 import albert_tf
 from albert_tf.conversion.convert import convert
-from tests import tiny
+from tests.kit import tiny
 
-TEXT = pathlib.Path(__file__).parents[1].joinpath("docs/from_other_libraries.md").read_text()
+TEXT = pathlib.Path(__file__).parents[2].joinpath("docs/from_other_libraries.md").read_text()
 _BLOCKS = re.findall("```python\n(.*?)```", TEXT, re.DOTALL)
 NAMES = ("fine_tune", "fill_mask", "tf_albert", "kerashub", "garden")
 WITH_FLAGS = ("run_glue.py and run_classification.py", "TrainingArguments", "The Model Garden")

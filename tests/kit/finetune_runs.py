@@ -8,9 +8,9 @@ from typing import Any
 from albert_tf.cli import commands, finetune
 from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.tasks.squad_text import read_squad
-from tests import tiny
+from tests.kit import tiny
 
-GOLDEN = pathlib.Path(__file__).parent / "golden"
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 # For the small SentencePiece model, and texts of some length.
 CONFIG = {
     "vocab_size": 6000,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests import finetune_runs, pretraining_runs
+from tests.kit import finetune_runs, pretraining_runs
 
 _EXHIBITS: dict[str, Callable[[pathlib.Path, "Museum"], None]] = {}
 

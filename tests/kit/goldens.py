@@ -11,9 +11,9 @@ import numpy as np
 
 import albert_tf
 from albert_tf.training.optimizers import create_optimizer
-from tests import tolerances
+from tests.kit import tolerances
 
-FOLDER = pathlib.Path(__file__).parent / "golden" / "encoder"
+FOLDER = pathlib.Path(__file__).parents[1] / "golden" / "encoder"
 OPTIM = FOLDER.parent / "optim"
 VARIANTS = ("base", "groups2", "groups2_inner2", "groups3", "inner2", "same_width_relu")
 

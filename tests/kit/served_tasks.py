@@ -14,8 +14,8 @@ from albert_tf.answers.tag import Tag
 from albert_tf.conversion.stored_model import model_class
 from albert_tf.serving import predict, served_tasks
 from albert_tf.storage.run_record import RunRecord, TaskRecord
-from tests import goldens, tiny, tolerances
-from tests.tiny import randomise
+from tests.kit import goldens, tiny, tolerances
+from tests.kit.tiny import randomise
 
 # It spans several windows, and the random models find answers in it.
 LONG = " ".join(
