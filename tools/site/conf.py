@@ -5,8 +5,8 @@ from importlib import metadata
 project, release = "albert_tf", metadata.version("albert_tf")
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/*.md", "findings/*.md", "research/**.md"]
-exclude_patterns = [".*", "build", "demo", "exported"]
+include_patterns = ["*.md", ".github/SECURITY.md", "docs/*.md", "findings/*.md", "research/**.md"]
+exclude_patterns = [".venv*", "build", "demo", "exported"]
 
 # Links to headings are GitHub's.
 myst_heading_anchors = 4
