@@ -99,8 +99,8 @@ def pretrained(variant: str, recompute: bool = False, dtype: str = "float32", **
 
 def trajectory(case: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Returns settings and losses of the release's ten steps, and its weights after some."""
-    stored = json.loads((OPTIM / f"{case}.json").read_text())
-    return stored, arrays(OPTIM / f"{case}_params.npz")
+    stored = json.loads((OPTIM / "trajectories.json").read_text())
+    return stored[case], arrays(OPTIM / f"{case}_params.npz")
 
 
 def batches() -> list[dict[str, np.ndarray]]:
@@ -158,5 +158,5 @@ def _window(row: dict) -> dict[str, Any]:
 
 
 def squad_answers(golden: pathlib.Path, name: str) -> Any:
-    """Returns one of the files of answers and scores."""
-    return json.loads((golden / f"squad_eval/{name}.json").read_text())
+    """Returns the content of one of the files of answers and scores."""
+    return json.loads((golden / "squad_eval/answers.json").read_text())[name]

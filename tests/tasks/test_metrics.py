@@ -1,13 +1,8 @@
-import json
-
 import numpy as np
 import pytest
 
 from albert_tf.tasks import metrics
-
-
-def results(golden) -> dict:
-    return json.loads((golden / "squad_eval/results.json").read_text())
+from tests.kit import goldens
 
 
 def test_two_classes_by_hand():
@@ -69,12 +64,12 @@ def test_what_is_computed_of_nan_is_nan(name, row):
 
 
 def test_answers_are_normalised_as_the_evaluators_do(golden):
-    for unit in results(golden)["units"]["normalize"]:
+    for unit in goldens.squad_answers(golden, "results")["units"]["normalize"]:
         assert metrics.normalize_answer(unit["text"]) == unit["v1"] == unit["v2"]
 
 
 def test_pairs_score_as_in_both_evaluators(golden):
-    for unit in results(golden)["units"]["pairs"]:
+    for unit in goldens.squad_answers(golden, "results")["units"]["pairs"]:
         pair = unit["prediction"], unit["gold"]
         assert metrics.answer_exact_match(*pair) == unit["em_v1"] == unit["em_v2"]
         assert metrics.answer_f1(*pair) == pytest.approx(unit["f1_v2"])

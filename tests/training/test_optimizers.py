@@ -114,9 +114,9 @@ def test_toy_problem_goes_the_releases_way(golden, optimizer, clipped):
 
     The release's norm counts unsummed sparse rows, so the stored norm clips, not ours.
     """
-    prefix = golden / f"optim/toy_{optimizer}_{clipped}"
-    settings = json.loads(prefix.with_suffix(".json").read_text())
-    stored = goldens.arrays(prefix.with_suffix(".npz"))
+    toy = f"{optimizer}_{clipped}"
+    settings = json.loads((golden / "optim/toys.json").read_text())[toy]
+    stored = goldens.arrays(golden / f"optim/toy_{toy}.npz")
     names = [key.removeprefix("init/") for key in stored if key.startswith("init/")]
     variables = [_variable(name, stored[f"init/{name}"]) for name in names]
     assert [variable.path for variable in variables] == names
