@@ -78,13 +78,11 @@ def pytest_runtest_setup() -> None:
 
 @pytest.fixture(scope="session")
 def golden() -> pathlib.Path:
-    """Folder of the numbers that the original release produced."""
     return pathlib.Path(__file__).parent / "golden"
 
 
 @pytest.fixture(scope="session")
 def vocabulary(golden: pathlib.Path) -> Vocabulary:
-    """The small SentencePiece model."""
     from albert_tf.text.vocabulary import Vocabulary
 
     return Vocabulary.read(str(golden / "spm" / "en_small.model"), is_word_piece=False)
@@ -92,7 +90,6 @@ def vocabulary(golden: pathlib.Path) -> Vocabulary:
 
 @pytest.fixture(scope="session")
 def tokenizer(golden: pathlib.Path) -> Tokenizer:
-    """The tokenizer of the same."""
     from albert_tf.text.tokenization import Tokenizer
 
     return Tokenizer(golden / "spm" / "en_small.model")

@@ -152,7 +152,6 @@ def test_json_round_trip(tmp_path, sharing):
 
 
 def parsed(script: str, *arguments: str) -> settings.Settings:
-    """Returns the settings of pretraining or finetuning, as the script reads them."""
     cls = PretrainingSettings if script == "pretraining" else FinetuningSettings
     return settings.parse(cls, ["script", "--output_dir=out", *arguments])
 

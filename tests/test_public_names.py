@@ -49,7 +49,6 @@ def test_the_import_is_quick():
 
 
 def run_python(code: str, *arguments: str) -> str:
-    """Returns what a new process prints."""
     ended = subprocess.run(
         [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True
     )

@@ -102,7 +102,6 @@ def test_a_wheel_holds_the_package_and_nothing_else(wheel):
 
 @pytest.fixture
 def run(commands, tmp_path):
-    """Runs a command as in a user's shell; returns what it printed."""
     own = ("PYTHON", "TF_", "XLA_", "KERAS_", "VIRTUAL_ENV")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(own)}
 

@@ -30,7 +30,6 @@ def run(**given):
 
 @pytest.fixture(scope="module")
 def old(golden, tmp_path_factory):
-    """Returns a directory with a pretrained model, random, and its vocabulary."""
     folder = tmp_path_factory.mktemp("old")
     shutil.copy(golden / "spm/en_small.model", folder / "spm.model")
     size = albert_tf.Tokenizer(str(folder / "spm.model")).vocab_size

@@ -59,7 +59,6 @@ PASSED_ON = {
 
 @pytest.fixture
 def received(monkeypatch, tmp_path):
-    """Returns what each part of a run gets, by name."""
     real, real_optimizer = trainer.Trainer, optimizers.create_optimizer
     real_teacher = finetune.Teacher
     config = str(runs.write_config(tmp_path))
@@ -158,9 +157,6 @@ SETTINGS = [
 def test_a_task_has_defaults_which_flags_replace(arguments, expected):
     mine = runs.parse(["--output_dir=x", *arguments.split()])
     assert {name: getattr(mine, name) for name in expected} == expected
-
-
-# --- run.json -------------------------------------------------------------------------------
 
 
 def test_a_run_goes_on_with_the_settings_in_its_record(tmp_path):

@@ -91,7 +91,6 @@ SMALL = {"static_lengths": 1, "train_batch_size": 3}
 
 
 def glue_commands(row: str, handle: str = MODULE, init_checkpoint: str = "") -> list[list[str]]:
-    """Returns the two commands of run_glue.sh's run_task."""
     task, warm_up, rate, steps, save, batch = row.split()
     common = f"""
         --output_dir=out/{task} --data_dir=root/glue --vocab_file=root/vocab.txt

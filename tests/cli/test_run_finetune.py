@@ -267,9 +267,6 @@ def test_an_ensemble_averages_probabilities_and_takes_the_classes_of_its_runs(tm
         runs.main(command)
 
 
-# --- the other kinds ------------------------------------------------------------------------
-
-
 def test_fine_tuned_weights_of_squad_v1_predict_without_training(tmp_path):
     config = albert_tf.AlbertConfig.from_json_file(runs.write_config(tmp_path))
     model = albert_tf.AlbertForQuestionAnswering(config)

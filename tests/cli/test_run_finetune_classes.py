@@ -147,11 +147,7 @@ def test_training_starts_from_the_head_of_these_classes(labels, tmp_path, caplog
     assert (said in caplog.text) == (labels == OTHERS)
 
 
-# --- tasks whose classes are those of a file ------------------------------------------------
-
-
 def write_files(task: str, folder: pathlib.Path) -> dict[str, pathlib.Path | None]:
-    """Writes what a task trains on and predicts; returns the flags."""
     files = {name: folder / f"{name}.csv" for name in ("train", "test")}
     if task == "token_classification":
         files = {name: folder / f"{name}.conll" for name in files}

@@ -101,9 +101,7 @@ def test_all_questions_have_answers_or_none(tmp_path, changes, message):
         assert len(read_squad(path)) == len(rows)
 
 
-def test_a_linear_head_learns_that_there_is_no_answer_and_goes_to_hugging_face_and_back(
-    saved, tmp_path
-):
+def test_a_linear_head_learns_of_no_answer_and_goes_to_hugging_face_and_back(saved, tmp_path):
     changes = {"train_step": 2, "warmup_step": None, "span_head": "linear", "do_train": True}
     changes |= {"do_predict": True, "export_dir": tmp_path / "1", "threshold_to_export": 0.5}
     runs.main(runs.command("squad_v2", tmp_path, **changes))

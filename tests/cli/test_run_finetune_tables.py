@@ -26,7 +26,6 @@ TEXTS = ("the cat sat on the mat", "a dog", "no text is like another", "the end 
 
 
 def write_table(folder: pathlib.Path, labels: tuple[str, ...]) -> dict[str, pathlib.Path]:
-    """Writes a table of texts and labels, and one to predict; returns their flags."""
     rows = [f'"{text}",{label}' for text, label in zip(TEXTS, labels, strict=True)]
     (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     (folder / "test.csv").write_text("\n".join(["text", *(f'"{text}"' for text in TEXTS)]) + "\n")
@@ -83,9 +82,6 @@ def test_choices_are_as_many_as_their_columns_and_cut_anew(tmp_path):
     # Features that are stored for another length are of no use.
     runs.main([*command, "--do_predict", "--max_qa_length=3"])
     assert np.abs(np.loadtxt(out / "test_results.tsv") - before).max() > 10 * tolerances.OUTPUT
-
-
-# --- weights of classes, the key metric, early stopping -----------------------------------------
 
 
 @pytest.mark.usefixtures("counted")

@@ -60,7 +60,6 @@ def trained(tmp_path_factory) -> pathlib.Path:
 
 
 def columns(path: pathlib.Path) -> list[list[list[str]]]:
-    """Reads a file of predictions, or a table: sentences of words of cells."""
     return [
         [line.split("\t") for line in block.splitlines()]
         for block in path.read_text().rstrip("\n").split("\n\n")

@@ -35,7 +35,6 @@ SCALARS = RATES | {"loss", "masked_lm_loss", "sentence_order_loss", "learning_ra
 
 @pytest.fixture(scope="module")
 def trained(museum) -> pathlib.Path:
-    """The output_dir of three updates and an evaluation."""
     return museum("pretrained") / "out"
 
 
@@ -43,8 +42,6 @@ def trained(museum) -> pathlib.Path:
 def copy(trained, tmp_path) -> pathlib.Path:
     return shutil.copytree(trained, tmp_path / "copy")
 
-
-# --- settings -------------------------------------------------------------------------------
 
 # Flag -> a value that is no default -> what receives it, and as what.
 PASSED_ON = {
@@ -87,7 +84,6 @@ PASSED_ON = {
 
 @pytest.fixture
 def received(monkeypatch):
-    """Returns what each part of a run gets, by name."""
     train = functools.partial(tiny.arguments, functools.partial(trainer.Trainer.train, None))
     for module, name in ((trainer, "Trainer"), (optimizers, "create_optimizer")):
         recorded = functools.partial(tiny.arguments, getattr(module, name))
@@ -139,9 +135,6 @@ def test_every_flag_of_training_is_in_the_table():
         *("master", "num_tpu_cores"),
     }
     assert {*PASSED_ON, *elsewhere} == set(PretrainingSettings.names())
-
-
-# --- what a run writes and shows ------------------------------------------------------------
 
 
 def test_what_a_run_leaves_behind(trained):
@@ -258,9 +251,6 @@ def test_weights_without_a_masked_lm_head_are_not_evaluated(folder, copy):
         runs.main(runs.command(folder, **changes))
 
 
-# --- where it goes on -----------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("counted")
 def test_relative_moved_with_a_slash_and_other_dropout(folder, copy, monkeypatch, caplog):
     """A moved output goes on under its new name, given in another way, and downloads nothing."""
@@ -320,9 +310,7 @@ class Killed(Exception):
     pass
 
 
-def test_a_timed_run_is_one_of_the_steps_that_its_clock_settles(
-    folder, tmp_path, monkeypatch, counted
-):
+def test_a_timed_run_is_one_of_the_steps_its_clock_settles(folder, tmp_path, monkeypatch, counted):
     """Once: after a kill it goes on with what is left of the time or, from its decay on, of steps.
 
     It has half a minute, two seconds a step, and one step's time for compiling the decay.
@@ -392,9 +380,6 @@ def test_a_fresh_run_forgets_the_best_of_another(folder, trained, copy):
     for name in ("best_trial.txt", "eval_results.jsonl", "eval_results.txt"):
         assert not (copy / name).exists()
     assert runs.scalars(copy)[1]["loss"] == runs.scalars(trained)[1]["loss"]
-
-
-# --- what stops it --------------------------------------------------------------------------
 
 
 def test_a_loss_that_is_not_finite_after_a_resume(folder, copy):

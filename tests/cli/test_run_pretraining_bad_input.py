@@ -93,9 +93,7 @@ def bad_inputs(folder, tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD)
-def test_bad_input_is_one_line_before_any_work(
-    folder, bad_inputs, tmp_path, changes, message, monkeypatch
-):
+def test_bad_input_is_one_line_at_once(folder, bad_inputs, tmp_path, changes, message, monkeypatch):
     monkeypatch.setattr(pretrain, "train", lambda *_: pytest.fail("it trains"))
     filled = {name: str(value).format(tmp=bad_inputs) for name, value in changes.items()}
     with refused(message, bad_inputs):

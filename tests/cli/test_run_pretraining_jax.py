@@ -61,9 +61,6 @@ SHARDED = {**SAME["static"], "shard_optimizer_state": True}
 EIGHT = {**SHARDED, "gradient_accumulation_steps": 3}
 
 
-# --- in processes ---------------------------------------------------------------------------
-
-
 def as_script(command: str, step: str = "0", number: str = "0") -> None:
     """Runs the script, which sends itself a signal when that step is reported."""
     report = ProgressLog.report
@@ -89,7 +86,6 @@ def without_records(command: str) -> None:
 
 
 def read_and_save(command: str) -> None:
-    """Writes a run's checkpoint as it was read."""
     with contextlib.ExitStack() as held:
         _, trainer, *_ = pretrain.prepare(runs.parse(json.loads(command)), held)
         trainer.save(0)
@@ -104,9 +100,6 @@ def unknown_platform() -> None:
     os.environ["JAX_PLATFORMS"] = "nowhere"
     jax.config.update("jax_platforms", "nowhere")
     jax_devices.connect()
-
-
-# --- runs -----------------------------------------------------------------------------------
 
 
 @exhibit
@@ -156,12 +149,8 @@ def run_on_both(folder: pathlib.Path, out: pathlib.Path, name: str) -> None:
 
 
 def copy(prefix: pathlib.Path, folder: pathlib.Path) -> None:
-    """Makes a folder whose only checkpoint is a copy."""
     folder.mkdir()
     checkpoint.save(str(folder), int(prefix.name[-1]), checkpoint.read(str(prefix)), 1)
-
-
-# --- tests ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,6 @@ def folder(museum) -> pathlib.Path:
     return museum("beside_replicas")
 
 
-# --- replicas and workers -------------------------------------------------------------------
-
-
 def test_replicas_share_the_masked_pieces_unevenly(folder):
     """Else the tests below would see no difference between a mean and a mean of means."""
     files = [str(folder / "a.tfrecord"), str(folder / "b.tfrecord")]
@@ -85,9 +82,6 @@ def test_two_workers_change_nothing(folder, tmp_path):
     assert "CollectiveAllReduceStrategy with 2 replica(s)" in workers[1].log
     assert "saved" in workers[0].log and "saved" not in workers[1].log
     assert_same_as_one(folder, out)
-
-
-# --- a run that nothing stops, and an evaluation beside it ----------------------------------
 
 
 def flags_of(folder: pathlib.Path, out: pathlib.Path, **changes) -> list[str]:
@@ -136,9 +130,6 @@ def test_evaluation_follows_a_training_run(straight):
     assert {path.stem for path in straight.glob("*.index")} == {"model.ckpt-12", "model.ckpt-best"}
 
 
-# --- kills ----------------------------------------------------------------------------------
-
-
 def kill(run: runs.Run) -> None:
     run.process.kill()
     assert run.wait() == KILLED
@@ -165,7 +156,6 @@ def kill_three_times(flags: list[str], out: pathlib.Path, logs: pathlib.Path) ->
 
 
 def stop(flags: list[str], out: pathlib.Path, log: pathlib.Path) -> int:
-    """Sends SIGTERM; returns the step at which the run stopped."""
     run = start([*flags, "--do_eval", "--iterations_per_loop=1"], log, hold=(REPORT, 2))
     run.wait_until_held()
     os.kill(run.process.pid, signal.SIGTERM)
@@ -194,9 +184,6 @@ def test_a_killed_run_ends_with_the_same_bits(folder, straight, tmp_path):
     for path in listed:
         runs.tensors(path)
     assert not list(out.glob("*.tempstate*"))
-
-
-# --- the command line itself ----------------------------------------------------------------
 
 
 def test_no_tpu_here(folder, tmp_path):

@@ -16,8 +16,6 @@ from albert_tf.serving.settings import ExportSettings, PredictionSettings
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Example(Settings):
-    """A field for each way to declare one."""
-
     headings = ("Numbers", "Texts")
 
     name: str = setting(REQUIRED, "A name.", group="Texts")
@@ -128,8 +126,6 @@ def test_a_flag_file_is_read_and_the_command_line_wins(tmp_path):
 def test_a_base_class_gets_another_default_and_the_reason_for_it():
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class More(Example):
-        """With another default."""
-
         size: int = settings.with_default(Example, "size", 9, "9 is more.", group="Texts")
 
     values = flags.FlagValues()

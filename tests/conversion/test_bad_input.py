@@ -168,9 +168,6 @@ def test_weights_of_a_type_that_is_not_read(kind, tmp_path):
         huggingface.read_safetensors(str(path))
 
 
-# --- paths to no model, and to two -------------------------------------------------------------
-
-
 def test_a_directory_of_something_else_says_what_was_looked_for(tmp_path):
     (tmp_path / "weights.pt").write_bytes(b"x")
     (tmp_path / "config.json").write_text('{"model": "albert"}')
@@ -213,8 +210,6 @@ def test_a_path_to_no_model_says_what_to_give(path, message, tmp_path, monkeypat
     with pytest.raises(FileNotFoundError, match=message):
         layouts.find(path)
 
-
-# --- the command ---------------------------------------------------------------------------------
 
 THEIRS, AS = "--to=huggingface", "--architecture=AlbertFor"
 

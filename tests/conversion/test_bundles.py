@@ -119,7 +119,6 @@ def folder() -> pathlib.Path:
 
 @pytest.fixture
 def copy(folder, tmp_path) -> pathlib.Path:
-    """A copy of the checkpoint that the test may change."""
     return pathlib.Path(shutil.copytree(folder, tmp_path / "albert_zh"))
 
 

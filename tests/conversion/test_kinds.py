@@ -29,7 +29,6 @@ ONE_LAYER = goldens.config("base", num_hidden_layers=1)
 
 
 def config_of(folder: pathlib.Path, **changes) -> dict:
-    """Returns the values in a config.json, after changes."""
     values = {**json.loads((folder / "config.json").read_text()), **changes}
     (folder / "config.json").write_text(json.dumps(values))
     return values
@@ -151,9 +150,6 @@ def test_a_tagger_goes_to_hugging_face_without_a_pooler_and_comes_back(tmp_path)
     inputs = {"input_ids": np.array([[2, 7, 8, 3]])}
     np.testing.assert_array_equal(model(inputs), tagger(inputs))
     assert labels.find(str(there), 3) == ("O", "B-PER", "I-PER")
-
-
-# --- dropout of the head -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layout", layouts.LAYOUTS)

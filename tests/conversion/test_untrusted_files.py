@@ -39,9 +39,6 @@ def test_a_header_longer_than_allowed_or_than_its_file(length, copy_of):
     assert_refused(folder, "model.safetensors is damaged")
 
 
-# --- configs, lists of checkpoints, vocabularies ----------------------------------------------
-
-
 @pytest.mark.parametrize("layout", CONFIGS)
 def test_deep_or_broken_json(layout, copy_of):
     folder, deep = copy_of(layout), "[" * 5000 + "]" * 5000
@@ -57,9 +54,7 @@ KEYS |= {"num_hidden_layers": "num_layers", "inner_group_num": "num_inner_repeti
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("layout", CONFIGS)
-def test_a_config_of_a_giant_asks_for_no_memory_and_that_of_a_tower_takes_no_time(
-    layout, key, copy_of
-):
+def test_a_giants_config_asks_for_no_memory_and_a_towers_takes_no_time(layout, key, copy_of):
     folder = copy_of(layout)
     change_config(folder, layout, **{KEYS[key] if layout == "kerashub" else key: 10**9})
     message = f"{key} must be at most 4096, not 1000000000"
@@ -164,9 +159,6 @@ def test_another_layers_weights_are_no_way_in(copy_of):
         convert(str(folder), "kerashub", str(folder.with_name("target")))
 
 
-# --- Keras -----------------------------------------------------------------------------------
-
-
 def test_a_lambda_layer_of_a_keras_file_is_not_run(trap, tmp_path):
     inputs = keras.Input((None,), dtype="int32", name="input_ids")
     outputs = encoder()({"input_ids": inputs})["pooled_output"]
@@ -204,8 +196,6 @@ def test_an_archive_that_declares_more_than_it_holds(copy_of):
     file.write_bytes(file.read_bytes().replace(size.to_bytes(4, "little"), declared))
     assert_refused(folder, "model.keras has 3,221,225,472 bytes, too many")
 
-
-# --- HDF5 ------------------------------------------------------------------------------------
 
 POOLER = "layers/dense_1/vars/0"
 

@@ -14,7 +14,6 @@ CONFIGS = {"tf1": "albert_config.json", "huggingface": "config.json", "kerashub"
 
 
 def change_config(folder: pathlib.Path, layout: str, **changes) -> None:
-    """Changes values of the model's config in a directory."""
     file = folder / CONFIGS[layout]
     values = json.loads(file.read_text())
     (values["config"] if layout == "kerashub" else values).update(changes)

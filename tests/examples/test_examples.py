@@ -31,7 +31,6 @@ MOST_LINES = 15
 
 @pytest.fixture
 def load(monkeypatch):
-    """Imports an example by its name."""
     monkeypatch.syspath_prepend(FOLDER)
     yield importlib.import_module
     for name in ("phonemes", "restore_capitals", "demo"):

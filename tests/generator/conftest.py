@@ -13,7 +13,6 @@ def run(tmp_path):
 
 @pytest.fixture
 def short_text(tmp_path):
-    """The first nine documents of the golden text."""
     path = tmp_path / "short.txt"
     whole = runs.TEXT.read_text(encoding="utf-8")
     path.write_text("\n\n".join(whole.split("\n\n")[:9]), encoding="utf-8")

@@ -33,7 +33,6 @@ def read_compact(path: object) -> tuple[dict[str, np.ndarray], RowFormat, Rows]:
 
 
 def restore_text(records: dict[str, np.ndarray]) -> np.ndarray:
-    """`input_ids` before masking."""
     ids = records["input_ids"].copy()
     rows, slots = np.nonzero(records["masked_lm_weights"])
     ids[rows, records["masked_lm_positions"][rows, slots]] = records["masked_lm_ids"][rows, slots]
@@ -41,7 +40,6 @@ def restore_text(records: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def measure(records: dict[str, np.ndarray], max_predictions: int) -> dict[str, float]:
-    """The scalar measures of stats.json."""
     size = records["input_ids"].shape[1]
     lengths = records["input_mask"].sum(1)
     masked = records["masked_lm_weights"].sum(1)
@@ -67,7 +65,6 @@ def measure(records: dict[str, np.ndarray], max_predictions: int) -> dict[str, f
 
 
 def count_replacements(records: dict[str, np.ndarray], mask_id: int) -> dict[str, int]:
-    """How many labelled pieces are [MASK], unchanged, or another piece."""
     rows, slots = np.nonzero(records["masked_lm_weights"])
     now = records["input_ids"][rows, records["masked_lm_positions"][rows, slots]]
     before = records["masked_lm_ids"][rows, slots]

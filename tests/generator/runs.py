@@ -26,6 +26,5 @@ def flags(folder: pathlib.Path, **changes: Any) -> list[str]:
 
 
 def make(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
-    """Runs the script; returns its output file."""
     create_pretraining_data.main(parse(GeneratorSettings, *flags(folder, **changes)))
     return changes.get("output_file", folder / "out.tfrecord")

@@ -90,9 +90,7 @@ def test_same_flags_give_the_same_bytes_and_another_seed_others(run, short_text,
         *((512, 20, 16, True), (512, 0, 16, False)),
     ],
 )
-def test_fewer_predictions_than_masked_lm_prob_asks_for_give_a_warning(
-    caplog, length, predictions, most, warns
-):
+def test_fewer_predictions_than_asked_for_give_a_warning(caplog, length, predictions, most, warns):
     given = {"max_seq_length": length, "max_predictions_per_seq": predictions}
     plan(max_examples_per_row=most, **given)
     assert (f"max_predictions_per_seq={predictions} masks" in caplog.text) == warns
@@ -106,9 +104,7 @@ def test_fewer_predictions_than_masked_lm_prob_asks_for_give_a_warning(
 @pytest.mark.parametrize(
     ("length", "prob", "slots"), [(512, 0.15, 77), (128, 0.15, 20), (128, 0.25, 32), (64, 0, 1)]
 )
-def test_no_limit_of_predictions_is_what_masked_lm_prob_asks_for(
-    run, short_text, caplog, length, prob, slots
-):
+def test_no_limit_of_predictions_is_masked_lm_probs(run, short_text, caplog, length, prob, slots):
     given = {"max_seq_length": length, "masked_lm_prob": prob, "max_predictions_per_seq": 0}
     records = read_records([run(input_file=short_text, **given)])
     assert records["masked_lm_ids"].shape[1] == slots
@@ -130,7 +126,7 @@ def test_failure_keeps_the_old_file(run, tmp_path):
     ("after_document", "after_sentence", "warns"),
     [("\n\n", "\n", False), ("\n\n", " ", True), ("\r\r", "\r", True)],
 )
-def test_text_that_is_mostly_cut_off_gives_one_warning(
+def test_text_mostly_cut_off_gives_one_warning(
     run, short_text, caplog, after_document, after_sentence, warns
 ):
     documents = short_text.read_text(encoding="utf-8").split("\n\n")

@@ -94,9 +94,7 @@ def test_passes_differ_and_come_mixed(run, short_text):
     assert np.diff(np.flatnonzero(is_of_first_pass)).max() > 1
 
 
-def test_wordpiece_vocabulary_serves_where_there_is_no_sentencepiece_model(
-    run, short_text, tmp_path
-):
+def test_wordpiece_vocabulary_serves_without_a_sentencepiece_model(run, short_text, tmp_path):
     letters = "abcdefghijklmnopqrstuvwxyz"
     pieces = [*SPECIALS, *".,:;?", *letters]
     text = "\n".join([*pieces, *(f"##{letter}" for letter in letters)])
@@ -161,7 +159,6 @@ def years_files(run, tmp_path):
 
 @pytest.fixture
 def years(years_files, monkeypatch):
-    """Returns the years of two epochs of examples."""
     # As small beside the records as it is beside those of a long text.
     monkeypatch.setattr(input_pipeline, "_SHUFFLE_BUFFER", 64)
     files = years_files(masking="dynamic", keep_order=True)

@@ -45,7 +45,6 @@ def _run_generator(tmp_path, text, model, seed, **changes):
 
 
 def _generate(*args, **changes):
-    """Records with masks."""
     return read_records([_run_generator(*args, **{"dupe_factor": PASSES, **changes})])
 
 
@@ -91,7 +90,6 @@ def _assert_shares_agree(counts, runs, key, totals):
 
 
 def _number_of_runs(run, key):
-    """How many runs of masked tokens the release counted."""
     mean_length = sum(int(length) * share for length, share in run[key].items())
     return run["instances"] * run["masked_per_instance_mean"] / mean_length
 

@@ -77,9 +77,7 @@ def test_text_is_normalised_as_the_tokenizer_does(run, text_file, tmp_path, is_c
     assert ("C" in pieces.replace("[CLS]", "")) == is_cased
 
 
-def test_text_may_be_stored_in_several_files_and_the_formats_of_the_generator(
-    run, text_file, tmp_path
-):
+def test_text_may_be_in_several_files_and_the_generators_formats(run, text_file, tmp_path):
     expected = run("one").read_bytes()
     lines = text_file.read_text(encoding="utf-8").splitlines(keepends=True)
     for i, part in enumerate((lines[:211], lines[211:401], lines[401:])):
@@ -138,9 +136,7 @@ class Panic(BaseException):
     ("stop", "ends", "match"),
     [(Panic, Panic, None), (KeyboardInterrupt, SystemExit, "^error: interrupted$")],
 )
-def test_what_is_no_exception_ends_the_reading(
-    run, text_file, tmp_path, monkeypatch, stop, ends, match
-):
+def test_no_exception_ends_the_reading(run, text_file, tmp_path, monkeypatch, stop, ends, match):
     """Ctrl-C in one line, a library's panic as it is."""
     normalised = []
 
@@ -165,9 +161,7 @@ def python_sigint():
     signal.signal(signal.SIGINT, before)
 
 
-def test_ctrl_c_while_sentencepiece_trains_ends_the_process(
-    run, text_file, tmp_path, monkeypatch, python_sigint
-):
+def test_ctrl_c_in_sentencepiece_ends_it(run, text_file, tmp_path, monkeypatch, python_sigint):
     handlers = []
 
     def train(sentence_iterator, model_writer, **_):

@@ -52,14 +52,12 @@ def counts(folder):
 
 
 def run_in(folder, patch, **changes):
-    """Runs the script in a folder, and returns what is there."""
     patch.chdir(folder)
     runs.make(folder, **{"output_file": "out.tfrecord", **FLAGS, **changes})
     return contents(folder)
 
 
 def before_parts(patch, action):
-    """Calls `action` with each block before its part is made."""
     make_part = workers.make_part
 
     def act_and_make(tokenizer_file, recipe, block):
@@ -117,7 +115,6 @@ def folder(tmp_path):
 
 @pytest.fixture
 def unfinished(stopped, tmp_path):
-    """A copy of the stopped run's."""
     return shutil.copytree(stopped, tmp_path / "unfinished")
 
 
@@ -162,7 +159,7 @@ def test_names_may_be_listed_and_processes_make_no_difference(run, folder, tmp_p
         (9, None),
     ],
 )
-def test_a_stopped_run_goes_on_to_the_same_bytes_and_report(
+def test_a_stopped_run_goes_on_to_the_same_bytes(
     run, whole, expected, folder, monkeypatch, caplog, number, error
 ):
     caplog.set_level("INFO", logger="absl")

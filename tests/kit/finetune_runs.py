@@ -34,7 +34,6 @@ SQUAD = {
 
 
 def write_config(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
-    """Writes the tiny model's config; returns its path."""
     path, text = folder / "tiny.json", tiny.config(**{**CONFIG, **changes}).to_json()
     if not path.exists() or path.read_text() != text:
         path.write_text(text)
@@ -79,12 +78,10 @@ def _files(task_name: str) -> dict[str, Any]:
 
 
 def parse(arguments: list[str]) -> FinetuningSettings:
-    """Returns the settings of a command line."""
     return tiny.parse(FinetuningSettings, *arguments)
 
 
 def main(arguments: list[str]) -> None:
-    """Runs run_finetune.py's main here."""
     finetune.main(parse(arguments))
 
 

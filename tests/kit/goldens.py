@@ -114,7 +114,6 @@ def batches() -> list[dict[str, np.ndarray]]:
 
 
 def optimizer(settings: dict[str, Any], **changes: Any):
-    """Returns the optimizer of a trajectory."""
     names = ("init_lr", "num_train_steps", "num_warmup_steps", "optimizer", "poly_power")
     names += ("start_warmup_step",)
     return create_optimizer(**{name: settings[name] for name in names}, **changes)

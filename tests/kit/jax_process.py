@@ -38,7 +38,6 @@ class Process:
         self.pid = int(_read(status, 20, time.monotonic() + _TIMEOUT_SECONDS, until=b"\n"))
 
     def kill(self) -> None:
-        """Kills it, if it has not ended."""
         os.kill(self.pid, signal.SIGKILL)
 
     def communicate(self, timeout: float) -> tuple[str, None]:

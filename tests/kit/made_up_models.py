@@ -15,7 +15,6 @@ def kind(*names, takes_many=False):
 
 
 def capitals(inputs):
-    """Finds words in title case."""
     if ["bad"] in inputs:
         raise ValueError("this text is bad")
     found = [[word for word in text.split() if word.istitle()] for (text,) in inputs]

@@ -68,9 +68,6 @@ def exhibit(make: Callable[[pathlib.Path, Museum], None]) -> Callable[[pathlib.P
     return make
 
 
-# --- exhibits -------------------------------------------------------------------------------
-
-
 @exhibit
 def records(folder: pathlib.Path, museum: Museum) -> None:
     """A file of 31 pre-training records, a.tfrecord, and a config of one layer."""

@@ -15,7 +15,6 @@ _HOW = "install Debian's nodejs, npm and chromium, then run make test-peers"
 
 
 def run_node(script: str | os.PathLike[str], *arguments: object, given: str = "") -> str:
-    """Returns what a script prints; skips the test where there is no Node."""
     if not shutil.which("node") or not PACKAGES.is_dir():
         pytest.skip(f"Node or its packages are not installed: {_HOW}")
     command = ["node", os.fspath(script), *map(str, arguments)]

@@ -86,7 +86,6 @@ def examples(count: int, seed: int = 0, length: int = LENGTH) -> list[dict[str, 
 
 
 def packed(rows: list[dict[str, np.ndarray]], max_examples_per_row: int) -> list[dict]:
-    """Packs examples into rows of their length."""
     batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
     batch = pack_rows(batch, max_examples_per_row, pad_id=0)
     return [
@@ -95,7 +94,6 @@ def packed(rows: list[dict[str, np.ndarray]], max_examples_per_row: int) -> list
 
 
 def serialized(rows: Sequence[Mapping[str, np.ndarray]], spec: FeatureSpec) -> list[bytes]:
-    """Returns the records of examples."""
     return spec.serialize({name: [row[name] for row in rows] for name in rows[0]})
 
 
@@ -134,7 +132,6 @@ def compact_examples(count: int, seed: int = 0) -> list[dict[str, np.ndarray]]:
 
 
 def write_config(path: pathlib.Path, **changes: Any) -> pathlib.Path:
-    """Writes the tiny model's albert_config.json."""
     path.write_text(tiny.config(**changes).to_json())
     return path
 
@@ -159,12 +156,10 @@ def command(folder: pathlib.Path, **changes: Any) -> list[str]:
 
 
 def parse(command: list[str]) -> PretrainingSettings:
-    """Returns the settings that a command line gives."""
     return settings.parse(PretrainingSettings, ["run_pretraining.py", *command])
 
 
 def main(command: list[str]) -> None:
-    """Runs run_pretraining.py's main here."""
     pretrain.main(parse(command))
 
 
@@ -183,7 +178,6 @@ class Progress:
 
     @property
     def steps(self) -> list[int]:
-        """The last step of each loop."""
         return list(self.stats)
 
     def report(
@@ -359,13 +353,11 @@ def _release_file(log_file: pathlib.Path) -> pathlib.Path:
 
 
 def tensors(checkpoint: pathlib.Path) -> dict[str, np.ndarray]:
-    """Reads every tensor of a checkpoint, by name."""
     reader = tf.train.load_checkpoint(str(checkpoint))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def assert_same_bits(actual: pathlib.Path, expected: pathlib.Path) -> None:
-    """Compares checkpoints."""
     found, theirs = tensors(actual), tensors(expected)
     assert set(found) == set(theirs)
     for name, value in theirs.items():

@@ -106,13 +106,11 @@ def write(path: pathlib.Path, content: str | bytes) -> str:
 
 
 def parse(cls: type[settings.Settings], *arguments: str, **given: Any) -> Any:
-    """Returns a script's settings with the values of arguments, and those given unless None."""
     more = [f"--{name}={value}" for name, value in given.items() if value is not None]
     return settings.parse(cls, ["script.py", *arguments, *more])
 
 
 def run_main(main: Callable[[Any], None], argv: Sequence[Any]) -> None:
-    """Runs a script's `main` on a command line."""
     (cls,) = (kind for name, kind in get_type_hints(main).items() if name != "return")
     main(settings.parse(cls, ["script.py", *map(str, argv)]))
 

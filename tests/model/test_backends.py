@@ -88,7 +88,6 @@ def run(code: str, *arguments: object, folder: pathlib.Path = ROOT, **environmen
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> pathlib.Path:
-    """The release's models: configs, weights by the paths of ours, and inputs."""
     folder = tmp_path_factory.mktemp("models")
     squad = albert_tf.AlbertForQuestionAnsweringV2(SQUAD / "albert_config.json")
     albert_tf.load_weights(squad, str(SQUAD / "model.ckpt-best"))

@@ -109,7 +109,6 @@ def test_symbolic_outputs_are_as_computed(model_class, more):
 
 
 def assert_same_outputs(found, expected):
-    """Compares a signature's outputs, which has no lists, with those of a call."""
     expected = expected if isinstance(expected, dict) else {"output_0": expected}
     assert set(found) == set(expected) - {"all_encoder_layers"}
     for name, value in found.items():
@@ -129,8 +128,6 @@ def test_export_needs_no_call_before(tmp_path):
 
 
 class Around(keras.Model):
-    """A model of one's own around one of ours."""
-
     def __init__(self, model):
         super().__init__()
         self.inner, self.dense = model, keras.layers.Dense(2)

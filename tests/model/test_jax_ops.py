@@ -49,9 +49,7 @@ def test_attention_by_several_blocks_and_to_few_keys(platform, length):
         ("cpu", None, None),
     ],
 )
-def test_kernels_are_for_ampere_for_tpu_v4_and_for_what_came_later(
-    kind, capability, platform, monkeypatch
-):
+def test_kernels_are_for_ampere_tpu_v4_and_what_came_later(kind, capability, platform, monkeypatch):
     device = SimpleNamespace(device_kind=kind, compute_capability=capability)
     monkeypatch.setattr(jax, "devices", lambda: [device])
     assert jax_ops._found.__wrapped__() == platform
@@ -90,9 +88,6 @@ def assert_right(function, inputs, upstream, reference, dtype, given=(), masked=
             assert errors[masked].max() <= max(limit, tolerances.ALL_MASKED_ROW)
             errors = np.delete(errors, masked, axis=0)
         assert errors.max() <= limit, (str(function)[:80], dtype, wanted.shape, errors.max())
-
-
-# --- attention ------------------------------------------------------------------------------
 
 
 def attention_in_float64(allowed, query, key, value, upstream):
@@ -157,9 +152,6 @@ def compare_attention(platform: str, length) -> None:
         cast = [jnp.asarray(x) for x in inputs]
         found = value_and_gradients(by_kernel, given, cast, jnp.asarray(upstream))
         assert all(np.isfinite(each).all() for each in found)
-
-
-# --- chains of elementwise operations -------------------------------------------------------
 
 
 def add_and_norm_in_float64(factors, x, y, bias, gamma, beta, upstream):

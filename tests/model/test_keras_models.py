@@ -28,7 +28,6 @@ MODELS = ("classes", "regression", "tokens", "choices", "answers", "answers_v2")
 
 
 def features(*shape: int) -> dict[str, np.ndarray]:
-    """Returns inputs of rows of 5 to S positions."""
     rng = np.random.default_rng(5)
     mask = np.arange(shape[-1]) < rng.integers(5, shape[-1] + 1, shape[:-1])[..., None]
     return {

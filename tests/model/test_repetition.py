@@ -80,7 +80,6 @@ INPUT_IDS = np.random.default_rng(41).integers(53, size=(2, 7)).astype("int32")
 
 
 def _encode(model, input_ids, seed):
-    """Returns the outputs of all layers, and the gradients of the last one's cube."""
     with tf.GradientTape() as tape:
         outputs = model({"input_ids": input_ids}, training=True, dropout_seed=seed)
         loss = tf.reduce_sum(outputs["sequence_output"] ** 3)

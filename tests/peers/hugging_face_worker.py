@@ -15,7 +15,6 @@ import transformers
 
 
 def save(architecture, config, directory, seed, shard_size):
-    """Saves a model with random weights, those of normalisations too."""
     model = getattr(transformers, architecture)(transformers.AlbertConfig(**config))
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -109,7 +108,6 @@ def look(directory, inputs, outputs):
 
 
 def tokenize(directory, texts, name="AutoTokenizer", added=()):
-    """Returns the ids of texts, special pieces included, and the offsets of each."""
     tokenizer = getattr(transformers, name).from_pretrained(directory)
     if added:
         tokenizer.add_special_tokens({"additional_special_tokens": added})
@@ -120,7 +118,6 @@ def tokenize(directory, texts, name="AutoTokenizer", added=()):
 
 
 def tag(directory, texts):
-    """Returns the entities of texts, where a word has the tag of its first piece."""
     pipeline = transformers.pipeline(
         "token-classification", model=directory, aggregation_strategy="first"
     )
@@ -130,14 +127,12 @@ def tag(directory, texts):
 
 
 def embed(directory, texts):
-    """Returns the vectors of texts, as sentence-transformers makes them."""
     import sentence_transformers
 
     return {"vectors": sentence_transformers.SentenceTransformer(directory).encode(texts).tolist()}
 
 
 def execute(code):
-    """Runs a program; returns what it prints."""
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(code, "program", "exec"), {"__name__": "program"})
     return {"printed": printed.getvalue()}

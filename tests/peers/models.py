@@ -51,7 +51,6 @@ def assert_close(actual, expected, name) -> None:
 
 
 def assert_same_weights(actual, expected) -> None:
-    """Equal to the bit, and of the same names."""
     actual, expected = tiny.weights(actual), tiny.weights(expected)
     assert set(actual) == set(expected)
     for name, value in expected.items():

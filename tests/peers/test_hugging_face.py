@@ -76,7 +76,6 @@ def assert_same_outputs(ours, theirs):
 
 
 def log_probs(logits, features):
-    """Returns `<float32>[B * M, V]`, those of the masked positions."""
     logits = np.take_along_axis(logits, features["masked_lm_positions"][..., None], axis=1)
     logits = logits.reshape(-1, logits.shape[-1]).astype(np.float64)
     return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))

@@ -16,8 +16,6 @@ POOLERLESS = ("TokenClassification", "QuestionAnswering")
 
 @pytest.fixture
 def stored(golden, tmp_path):
-    """Writes a model with its vocabulary in the release's layout."""
-
     def write(architecture):
         labels = {"num_labels": 2} if "Classification" in architecture else {}
         config = tiny.config(num_hidden_layers=1, vocab_size=6000, max_position_embeddings=64)

@@ -67,7 +67,6 @@ def kokoro():
 
 @pytest.fixture(scope="module")
 def directory(kokoro, hugging_face, tmp_path_factory):
-    """The encoder as transformers saves it."""
     folder = tmp_path_factory.mktemp("kokoro")
     np.savez(folder / "weights.npz", **_weights(kokoro))
     files = {"weights": folder / "weights.npz", "directory": folder / "theirs"}
@@ -77,7 +76,6 @@ def directory(kokoro, hugging_face, tmp_path_factory):
 
 
 def _weights(content):
-    """Returns the encoder's weights in float32, by transformers' names."""
     import onnx
 
     graph = onnx.load_from_string(content).graph

@@ -51,7 +51,6 @@ ASKED = [
 
 @pytest.fixture(scope="module")
 def models(vocabulary, tmp_path_factory):
-    """Converts a model of each kind; returns where, and the models in memory."""
     for package in ("onnxruntime", "tf2onnx"):
         pytest.importorskip(package)
     folder, made = tmp_path_factory.mktemp("models"), {}
@@ -74,7 +73,6 @@ def models(vocabulary, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def answers(models):
-    """All pipelines' answers, by directory, task and type of the weights."""
     folder, _ = models
     asked = [(*each, "fp32") for each in ASKED] + [(*ASKED[0], "q8")]
     requests = [

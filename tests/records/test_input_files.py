@@ -35,9 +35,6 @@ def count(files: list[str], cache: str | None = None) -> list[int]:
     return [index.records for index in input_files.index_records(files, cache)]
 
 
-# --- files ----------------------------------------------------------------------------------
-
-
 def test_files_are_found_in_order_and_once(files):
     folder = os.path.dirname(files[0])
     patterns = f" {files[2]}, {folder}/*.tfrecord,,{files[0]}"
@@ -129,11 +126,7 @@ def test_a_damaged_memory_of_counts_is_no_harm(files, tmp_path, text):
     assert set(json.loads(cache.read_text())) == set(files)
 
 
-# --- damage ---------------------------------------------------------------------------------
-
-
 def boundaries(path: str) -> list[int]:
-    """Returns the offset of each record, and the file's size."""
     offsets = [0]
     for record in untuned(tf.data.TFRecordDataset(path)):
         offsets.append(offsets[-1] + len(record.numpy()) + 16)

@@ -42,7 +42,6 @@ def files(tmp_path_factory) -> list[str]:
 def draw(
     files, steps, *, spec=SPEC, finish=None, hosts=1, replicas=1, seed=7, first=0, size=6
 ) -> list[dict[str, np.ndarray]]:
-    """Returns the features of each step's global batch, put together from hosts and replicas."""
     parts: list[list[dict]] = [[] for _ in range(steps)]
     for host in range(hosts):
         context = tf.distribute.InputContext(hosts, host, replicas)
@@ -61,7 +60,6 @@ def draw(
 
 
 def batches(files, steps, **how) -> list[list[int]]:
-    """Returns the example numbers of each step."""
     return [batch["input_ids"][:, 1].tolist() for batch in draw(files, steps, **how)]
 
 
@@ -98,9 +96,7 @@ def test_seeds_that_tensorflow_takes_for_0(files, order, seed):
 
 @pytest.mark.parametrize(("hosts", "replicas"), [(1, 1), (1, 2), (2, 2)])
 @pytest.mark.parametrize(("max_steps", "expected"), [(100, 29), (3, 18)])
-def test_evaluation_sees_each_example_once_and_in_order(
-    files, hosts, replicas, max_steps, expected
-):
+def test_evaluation_sees_each_example_once_in_order(files, hosts, replicas, max_steps, expected):
     steps = collections.defaultdict(list)
     for host in range(hosts):
         context = tf.distribute.InputContext(hosts, host, replicas)
@@ -190,7 +186,6 @@ def assert_same(actual: list[dict], expected: list[dict]) -> None:
 
 
 def original(batch: dict[str, np.ndarray]) -> np.ndarray:
-    """`input_ids` before masking."""
     ids = batch["input_ids"].copy()
     at, slots = np.nonzero(batch["masked_lm_weights"])
     ids[at, batch["masked_lm_positions"][at, slots]] = batch["masked_lm_ids"][at, slots]

@@ -45,7 +45,6 @@ def _mask(batch: dict, settings: masking.MaskingSettings) -> dict[str, np.ndarra
 
 
 def _labelled(masked: dict[str, np.ndarray], size: int) -> np.ndarray:
-    """<bool>[B, S] of labelled positions."""
     flags = np.zeros((len(masked["input_ids"]), size), bool)
     rows, slots = np.nonzero(masked["masked_lm_weights"])
     flags[rows, masked["masked_lm_positions"][rows, slots]] = True

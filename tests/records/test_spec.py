@@ -72,9 +72,6 @@ def test_golden_records_parse_to_the_instances_of_the_release(golden):
         assert parsed["sentence_order_labels"][row] == int(instance["is_random_next"])
 
 
-# --- compact records ------------------------------------------------------------------------
-
-
 COMPACT = {
     "token_ids": np.arange(10),
     "segment_lengths": np.array([3, 7]),
@@ -97,9 +94,6 @@ def test_contradictions_of_a_compact_record_are_named(name, value, message):
     spec = compact_spec()
     assert spec.contradiction(COMPACT) is None
     assert re.fullmatch(message, spec.contradiction({**COMPACT, name: np.array(value)}))
-
-
-# --- a bad record ---------------------------------------------------------------------------
 
 
 # The early look ends before the bad record. It is neither the first nor the last of its batch.

@@ -105,7 +105,6 @@ def test_what_takes_too_long_is_sent_elsewhere(bounds, status, message):
 
 
 def number(port, name):
-    """Returns what /metrics says."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
         samples = [line.split() for line in answer.read().decode().splitlines()]
     return sum(float(each[1]) for each in samples if each[0].partition("{")[0] == name)

@@ -63,9 +63,6 @@ def served(vocabulary):
     return of
 
 
-# --- evaluation = NumPy ------------------------------------------------------------------------
-
-
 def example_of(kind, number, row):
     if isinstance(kind, Span):
         return SquadExample(str(number), *row, (), False)
@@ -106,9 +103,6 @@ def test_an_evaluation_finds_what_is_served(name, vocabulary, served):
             assert each["answer"] == (texts[0] if odds < kind.null_threshold else "")
 
 
-# --- NumPy = graph -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", KINDS)
 def test_the_graph_finds_the_same(name, served):
     """Eagerly; the SavedModels below have graphs."""
@@ -116,11 +110,7 @@ def test_the_graph_finds_the_same(name, served):
     assert_same_outputs(in_tensorflow(model).outputs(rows_of(model.kind)), expected)
 
 
-# --- files -------------------------------------------------------------------------------------
-
-
 def save(model, directory, file_format):
-    """Exports a model, whose graph is made."""
     if file_format.startswith("onnx"):
         pytest.importorskip("onnxruntime")
         pytest.importorskip("tf2onnx")
@@ -134,7 +124,6 @@ def save(model, directory, file_format):
 
 @pytest.fixture(scope="module")
 def exported(served, tmp_path_factory):
-    """Exports a kind in a format, once."""
     folder = tmp_path_factory.mktemp("exported")
 
     @functools.cache
@@ -219,8 +208,6 @@ def test_features_and_examples_are_answered_as_texts(task, served, vocabulary, e
     assert_same_outputs(rows, found)
 
 
-# --- fresh processes ---------------------------------------------------------------------------
-
 WITH_TENSORFLOW_ALONE = """
 import json, sys
 # Others, whose import takes half of the time, are not needed either.
@@ -267,7 +254,6 @@ for line in sys.stdin:
 
 
 def lines_of(given, *command):
-    """Returns the lines of JSON that a program prints."""
     more = {"capture_output": True, "text": True, "timeout": 300}
     ended = subprocess.run([sys.executable, *command], cwd=ROOT, input=given, **more)
     assert ended.returncode == 0, ended.stderr[-3000:]

@@ -234,9 +234,7 @@ def test_a_vocabulary_without_a_comma_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "limited"), [("SentencePiece", []), ("WordPiece", [5])])
-def test_of_long_texts_the_first_pieces_alone_are_looked_for(
-    kind, limited, vocabulary, tmp_path, monkeypatch
-):
+def test_long_texts_are_read_from_the_start_only(kind, limited, vocabulary, tmp_path, monkeypatch):
     """In one batch: each text is read as far as it needs. Limits are small, so that texts are."""
     for module in (tokenization, graph_tokenizer):
         monkeypatch.setattr(module, "CHARACTERS_PER_PIECE", 1)

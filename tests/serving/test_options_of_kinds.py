@@ -29,7 +29,6 @@ CHANGES = {
 
 
 def store(name, folder, vocabulary):
-    """Writes a cased model as its run does."""
     kind = KINDS[name]
     kind = kind.replace(without=()) if name == "fill_mask" else kind  # The weights tell.
     served_tasks.store(folder, kind, vocabulary)

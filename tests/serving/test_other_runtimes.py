@@ -27,7 +27,6 @@ def served(vocabulary):
 
 @pytest.fixture(scope="module")
 def exported(served, tmp_path_factory):
-    """Exports in a format, once."""
     folder, done = tmp_path_factory.mktemp("exports"), {}
 
     def make(file_format):

@@ -188,9 +188,7 @@ def without(prefix, *parts):
     return target
 
 
-def test_a_model_of_masked_words_alone_fills_and_compares(
-    vocabulary, monkeypatch, capsys, caplog, tmp_path
-):
+def test_a_masked_lm_fills_and_compares(vocabulary, monkeypatch, capsys, caplog, tmp_path):
     """Hugging Face's has neither a pooler nor the sentence-order head."""
     whole = store(tmp_path, Fill(top_k=2, max_seq_length=64), vocabulary)
     text, task = "the [MASK].\na cat\ta dog\n", ("--task", "fill_mask")

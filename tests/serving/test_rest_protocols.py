@@ -66,8 +66,6 @@ INFER, EMBED = "/v2/models/capitals/infer", "/v1/embeddings"
 LENGTH = "inference_header_content_length"
 
 
-# --- TensorFlow Serving ------------------------------------------------------------------------
-
 ROME = {**ANNA, "length": 13}
 NOBODY = {"entities": ["", ""], "probabilities": [0, 0], "length": 0}
 ALONE = {**NOBODY, "entities": [], "probabilities": []}
@@ -126,9 +124,6 @@ def test_status_and_metadata(client):
     answer = client.get("/v1/models").json()
     assert answer["models"] == ["capitals", "endings", "embedder", "score", "two"]
     assert [each["id"] for each in answer["data"]] == answer["models"]
-
-
-# --- Open Inference Protocol -------------------------------------------------------------------
 
 
 def found(answer):
@@ -193,9 +188,6 @@ def test_kserve_2_answers_rows_of_many_texts(client, binary):
     assert found(answer["outputs"])["ending"] == ("BYTES", [2], ["yy", "zzzé"])
 
 
-# --- SageMaker, MLflow, Vertex AI --------------------------------------------------------------
-
-
 @pytest.mark.parametrize("path", [ASK, VERTEX["AIP_PREDICT_ROUTE"]])
 @pytest.mark.parametrize(
     "body",
@@ -250,9 +242,6 @@ def test_a_server_that_ends_is_not_ready(client):
     assert [client.get(path).status_code for path in paths] == [200] * 4
 
 
-# --- OpenAI ------------------------------------------------------------------------------------
-
-
 def test_embeddings(client):
     asked = {"model": "embedder", "input": ["four", "a"]}
     status, answer = post(client, EMBED, asked)
@@ -263,9 +252,6 @@ def test_embeddings(client):
     body = {**asked, "input": "four", "encoding_format": "base64"}
     (one,) = post(client, EMBED, body)[1]["data"]
     assert np.frombuffer(base64.b64decode(one["embedding"]), "<f4").tolist() == rows[0]
-
-
-# --- what is refused ---------------------------------------------------------------------------
 
 
 def of_one(text):

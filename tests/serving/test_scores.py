@@ -39,7 +39,6 @@ def evaluation(kind, path, **columns):
 
 
 def scored(asked, inputs, labels, path, *names, **columns):
-    """Returns the scores on a file with columns of these names and of labels."""
     rows = [[*each, label] for each, label in zip(inputs, labels, strict=True)]
     label_column = columns.get("label_column", "label")
     return evaluation(asked.kind, write_csv(path, [*names, label_column], rows), **columns)(

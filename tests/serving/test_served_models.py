@@ -78,8 +78,6 @@ def test_a_long_context_is_read_in_parts(vocabulary, monkeypatch):
             np.testing.assert_allclose(parts[name], expected, atol=tolerances.OUTPUT)
 
 
-# --- at a threshold ----------------------------------------------------------------------------
-
 SPANS = {"max_seq_length": 16, "max_query_length": 4, "n_best_size": 16}
 NAMES = ("no", "yes")
 
@@ -104,9 +102,6 @@ def test_what_equals_a_threshold_has_reached_it(kind, name, answer, vocabulary):
         assert found[name] == answer
         if name == "answer":
             assert (found["answers"][0], found["null_odds"]) == ("a", 0)
-
-
-# --- SavedModels -------------------------------------------------------------------------------
 
 
 def test_examples_whose_features_differ_in_length_are_refused(vocabulary):

@@ -111,9 +111,6 @@ def test_each_option_has_a_flag():
     assert settings.options() == {**given, "windows": None}
 
 
-# --- a model in memory -------------------------------------------------------------------------
-
-
 class Own(albert_tf.AlbertForSequenceClassification):
     """As one with a train_step of its own."""
 

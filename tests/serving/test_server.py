@@ -183,7 +183,6 @@ def test_models_are_found(tmp_path):
 
 @pytest.fixture
 def start(monkeypatch):
-    """Returns what starts the server up to its first request, and returns its port."""
     ports = []
 
     def serve(app, listener, *_):

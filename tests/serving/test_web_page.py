@@ -31,9 +31,6 @@ EXAMPLE = ROOT / "examples/web"
 INT8_SHARE = 5e-3
 
 
-# --- what can't be exported --------------------------------------------------------------------
-
-
 def test_a_task_without_a_page_is_refused(vocabulary, tmp_path):
     with refused("`format=web`.* choose", tmp_path, exception=ValueError):
         web_page.save(make("choose", vocabulary), tmp_path / "page")
@@ -43,8 +40,6 @@ def test_the_page_loads_the_runtime_that_is_tested():
     versions = json.loads((FOLDER / "package.json").read_text())["dependencies"]
     assert f"/onnxruntime-web@{versions['onnxruntime-web']}/" in web_page._RUNTIME
 
-
-# --- ids ---------------------------------------------------------------------------------------
 
 # A script -> its letters and marks.
 SCRIPTS = {
@@ -187,9 +182,6 @@ def test_word_pieces_of_ten_scripts(form, tmp_path):
     assert_same_ids(path, [*texts, *ODD, "x" * 201 + " ships"], True, *form)
 
 
-# --- answers -----------------------------------------------------------------------------------
-
-
 def as_predicted(found, texts):
     """Returns a page's answer in the form of load_exported's."""
     found.pop("labels", None)
@@ -277,9 +269,6 @@ def test_albert_base_has_less_than_13_mb(task, tmp_path):
     sizes = {file.name: file.stat().st_size for file in (tmp_path / "page").iterdir()}
     # The release's spiece.model is larger.
     assert sum(sizes.values()) - sizes["vocab.txt"] + 760_289 < 13e6
-
-
-# --- the page ----------------------------------------------------------------------------------
 
 
 @pytest.mark.peers

@@ -133,7 +133,6 @@ FEATURES = runs.GOLDEN / "features"
 
 
 def put(source: pathlib.Path, target: str) -> str:
-    """Copies a file, or a folder of files and folders; returns where."""
     if source.is_dir():
         for path in source.iterdir():
             put(path, os.path.join(target, path.name))

@@ -26,7 +26,6 @@ OTHERS = ("pytorch_model.bin", "modeling.py", "tf_model.h5", "onnx/model.safeten
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """Returns the content of a model's files by name."""
     directory = tmp_path_factory.mktemp("hub") / "model"
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(995))]
     vocabulary = directory.parent / "vocab.txt"

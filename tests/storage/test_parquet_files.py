@@ -224,9 +224,6 @@ def test_without_its_package_it_says_what_to_install(monkeypatch, tmp_path):
         documents.read_documents([str(path)], TextSettings(input_file="", input_format="parquet"))
 
 
-# --- the generator's text -------------------------------------------------------------------
-
-
 def read_all(*paths, **settings):
     settings = TextSettings(**{"input_file": "", "input_format": "parquet", **settings})
     return list(documents.read_documents(paths, settings))

@@ -105,8 +105,6 @@ def test_averages(tmp_path):
         task.average(folders, "test", examples)
 
 
-# --- weights of classes ---------------------------------------------------------------------
-
 CLASSES = ("a", "b=c", "d")
 
 
@@ -139,8 +137,6 @@ def test_the_loss_is_that_of_keras_class_weight():
     np.testing.assert_allclose(total / weight, expected, rtol=1e-6)
     assert abs(loss(labels, logits) - expected) > 1e-3
 
-
-# --- windows --------------------------------------------------------------------------------
 
 LENGTH, STRIDE = 12, 4
 LONG = "the cat sat on the mat. " * 6
@@ -187,8 +183,6 @@ def test_features_are_stored_for_each_stride_and_not_for_each_combination(tokeni
     assert mean == most == {**plain, "window_doc_stride": STRIDE}
     assert task_of_windows(tokenizer, "mean", stride=STRIDE + 1).settings != mean
 
-
-# --- several labels -------------------------------------------------------------------------
 
 # The labels of four examples, and the probabilities given to them.
 TARGETS = [(0, 2), (), (0,), (1, 2)]

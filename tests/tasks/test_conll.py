@@ -133,8 +133,6 @@ def test_plain_tags_that_look_like_entities_are_told(tags, odd, caplog):
     assert [each.rpartition(" ")[2] for each in said] == [odd] * bool(odd)
 
 
-# --- CoNLL-U --------------------------------------------------------------------------------
-
 CONLLU = """\
 # text = I saw dogs.
 1\tI\tI\tPRON\t_\t_\t2\tnsubj\t_\t_

@@ -263,9 +263,7 @@ def test_the_record_of_a_run_keeps_what_else_it_has(preprocess, tmp_path):
     assert dataclasses.replace(found, task=run.task) == run
 
 
-def test_neither_another_vocabulary_nor_another_models_labels_are_replaced(
-    preprocess, named, tmp_path
-):
+def test_no_other_vocabulary_nor_another_models_labels_are_replaced(preprocess, named, tmp_path):
     preprocess.save(tmp_path)
     preprocess.save(tmp_path)
     (before,) = tmp_path.glob("*.model")

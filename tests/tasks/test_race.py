@@ -70,9 +70,7 @@ def test_both_layouts_give_the_same(tmp_path):
         ("\u00b4_", "x", " x"),  # an accent by itself leaves the space that it stands on
     ],
 )
-def test_question_and_option_are_normalised_before_they_are_joined(
-    tmp_path, tokenizer, question, option, ending
-):
+def test_question_and_option_are_normalised(tmp_path, tokenizer, question, option, ending):
     options = [option, "a", "b", "c"]
     passage = {**PASSAGE, "questions": [question], "options": [options], "answers": ["A"]}
     folder = write(tmp_path, "all.txt", passage)

@@ -115,8 +115,6 @@ def test_a_cell_may_hold_a_long_document(tmp_path, quote):
     assert [len(example.text_a) for example in examples] == [210_000, 1]
 
 
-# --- any number of labels -------------------------------------------------------------------
-
 COLUMNS = TableSettings()
 LABELS = ("art", "law", "war")
 # The labels of four texts.
@@ -128,7 +126,6 @@ def read_several(path: str, classes=LABELS, columns=COLUMNS) -> list:
 
 
 def write_labels(path: pathlib.Path, values) -> str:
-    """Writes a table of labels, as JSON does, or in quotes."""
     lines = [json.dumps({"text": "a b", "label": value}) for value in values]
     if path.suffix != ".jsonl":
         cut, quote = (",", '"') if path.suffix == ".csv" else ("\t", "")

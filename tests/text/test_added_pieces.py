@@ -25,7 +25,6 @@ def model(content):
 
 @pytest.fixture(scope="module")
 def tokenizers(tokenizer, model, tmp_path_factory):
-    """Returns the tokenizers before and after."""
     path = tmp_path_factory.mktemp("extended") / "spm.model"
     return tokenizer, Tokenizer(tiny.write(path, model.add(NEW)))
 

@@ -201,9 +201,6 @@ def test_words_may_end_with_a_space(tmp_path):
     assert tokenizer.decode(tokenizer.encode("we saw the sea")) == "we saw the sea"
 
 
-# --- WordPiece ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "tokens"),
     [

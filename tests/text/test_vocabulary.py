@@ -29,7 +29,6 @@ def model_of(size: int, folder):
 
 @pytest.fixture(scope="module")
 def encoder(golden, tokenizer, tmp_path_factory):
-    """An encoder whose vocabulary lies beside it."""
     folder = tmp_path_factory.mktemp("encoder")
     model_of(tokenizer.vocab_size, folder)
     shutil.copy(golden / "spm" / "en_small.model", folder)

@@ -19,7 +19,6 @@ _RELEASE |= {"control_symbols": ["[CLS]", "[SEP]", "[MASK]"], "hard_vocab_limit"
 
 
 def trained(sentences=SENTENCES, **options) -> bytes:
-    """Returns a SentencePiece model with the release's special pieces."""
     model = io.BytesIO()
     given = {"sentence_iterator": iter(sentences), "model_writer": model, "minloglevel": 2}
     sentencepiece.SentencePieceTrainer.train(**given, **_RELEASE | options)
@@ -27,7 +26,6 @@ def trained(sentences=SENTENCES, **options) -> bytes:
 
 
 def word_pieces(folder, *pieces: str) -> str:
-    """Writes a WordPiece vocabulary of special pieces and others."""
     return tiny.write(folder / "vocab.txt", "\n".join([*SPECIAL, *pieces]))
 
 
@@ -81,6 +79,5 @@ def word_piece(pieces=PIECES, **normalizer) -> dict:
 
 
 def written(folder, tokenizer: dict) -> str:
-    """Writes a tokenizer.json; returns its folder."""
     tiny.write(folder / "tokenizer.json", json.dumps(tokenizer))
     return str(folder)

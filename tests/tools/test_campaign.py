@@ -274,8 +274,6 @@ IGNORED = f"Exception ignored in: <function f>\n{INTERRUPTED}"
 
 
 class Ended:
-    """A process that has ended, as far as a judge looks."""
-
     def __init__(self, log: str) -> None:
         self.log = log
 

@@ -64,7 +64,6 @@ def best_step(directory: pathlib.Path) -> int:
 
 
 def block(directory: pathlib.Path, step: int, accuracy: float, is_best: bool) -> list[str]:
-    """Returns the lines of an evaluation, without the rule after them."""
     metrics = sorted({"global_step": step, **METRICS, "masked_lm_accuracy": accuracy}.items())
     return [f"{name} = {value}" for name, value in metrics] + [
         f"saved {directory}/model.ckpt-{step}.{end} to {directory}/model.ckpt-best.{end}"
@@ -177,13 +176,9 @@ def test_a_damaged_record_of_the_best_replaces_nothing(tmp_path):
     assert best_step(tmp_path) == 3
 
 
-# --- all that are saved ---------------------------------------------------------------------
-
-
 def evaluate_saved(
     directory: pathlib.Path, accuracies: dict[int, float], after=lambda step: None, **counts
 ):
-    """Returns the steps evaluated, and those that were the best when they were."""
     trainer, best = FakeTrainer(directory, accuracies), []
     trainer.after = after
     count = evaluation.evaluate_saved(

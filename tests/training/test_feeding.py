@@ -33,7 +33,6 @@ STEPS = 11
 
 
 def make_task():
-    """Three classes of a tiny model without dropout."""
     options = ModelOptions(tiny.config(num_hidden_layers=1), classifier_dropout_prob=0.0)
     return tiny.task("classification", classes=("a", "b", "c"), options=options)
 
@@ -93,7 +92,6 @@ def evaluation_inputs(lengths: tuple[int, ...]) -> list[InputFn]:
 
 
 def predict(trainer: Trainer, lengths: tuple[int, ...] = LENGTHS) -> np.ndarray:
-    """Returns the logits of all rows, as RowOutputs puts them together."""
     outputs = RowOutputs(trainer.devices, trainer.model)
     return in_row_order(outputs(evaluation_inputs(lengths)), len(table().lengths))
 

@@ -42,9 +42,6 @@ LOSSES: dict[str, Callable[[Any], Any]] = {
 LOGITS = 3 * np.random.default_rng(8).normal(size=DRAWN.shape).astype("float32")
 
 
-# --- in the process -------------------------------------------------------------------------
-
-
 def take_golden_steps() -> dict[str, Any]:
     """Returns the statistics of each step, and the last weights."""
     import jax
@@ -121,9 +118,6 @@ def in_one_process(folder: str) -> None:
     keep_programs()
 
 
-# --- tests ----------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("jax")
@@ -184,9 +178,6 @@ def test_losses_and_their_gradients_are_those_on_tensorflow(folder, name):
     assert found_values.shape == LABELS.shape and np.ptp(found_values) > 0.1
     tolerances.assert_close(found_values, values, tolerances.LOSS)
     tolerances.assert_close(found_gradient, tape.gradient(values, logits), tolerances.GRADIENT)
-
-
-# --- processes that meet --------------------------------------------------------------------
 
 
 def meet_twice(lost: str) -> None:

@@ -23,7 +23,6 @@ STEPS, ROWS, LENGTH = 10, 16, 8
 
 
 def train(file: str, is_sharded: str) -> None:
-    """Stores the losses of ten steps."""
     from albert_tf.model import jax_ops
     from albert_tf.training import jax_devices
     from tools.tpu_check.steps import TASKS

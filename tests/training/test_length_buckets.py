@@ -13,7 +13,6 @@ LENGTHS = (8, 16, 24, 47)
 
 
 def row_lengths(count: int, seed: int = 3) -> np.ndarray:
-    """Returns lengths from 3 to 47, most of them short."""
     return np.minimum(3 + np.random.default_rng(seed).geometric(0.1, count), 47)
 
 

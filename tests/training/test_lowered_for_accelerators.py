@@ -65,9 +65,6 @@ def test_all_lengths_heads_and_dtypes_lower_for_gpus():
     assert "37 programs lowered" in written  # 27 lengths, 10 heads and dtypes.
 
 
-# --- in the process -------------------------------------------------------------------------
-
-
 def pretend(platform: str) -> None:
     """Replaces JAX's probes of the hardware, as on an H100 or a v5e."""
     from jax._src.cudnn import fused_attention_stablehlo as cudnn

@@ -34,9 +34,6 @@ def _variable(path, value):
         return keras.Variable(value, name=name)
 
 
-# The schedule.
-
-
 @pytest.mark.parametrize("case", range(7))
 def test_schedule_is_the_releases(golden, case):
     cases = json.loads((golden / "optim/lr_schedules.json").read_text())
@@ -102,9 +99,6 @@ def test_schedule_survives_serialisation():
     restored = keras.optimizers.schedules.deserialize(config)
     assert isinstance(restored, WarmupPolynomialDecay)
     assert restored.get_config() == schedule.get_config()
-
-
-# The update.
 
 
 @pytest.mark.parametrize("clipped", ["clipped", "unclipped"])
@@ -243,9 +237,6 @@ def test_sparse_gradient_is_clipped_by_its_summed_rows():
     np.testing.assert_array_equal(opt.adam_m[0][:, 0], np.float32([0, 0, 0, 0, 0.1]))
 
 
-# The interface.
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -355,9 +346,6 @@ def test_model_goes_the_releases_way(model, gradients, case):
         for name, loss in zip(("masked_lm", "sentence_order", "total"), losses, strict=True):
             tolerances.assert_close(loss, stored[f"{name}_loss"], tolerances.TRAJECTORY_LOSS)
         goldens.check_weights(params, i + 1, tiny.weights(model))
-
-
-# Several replicas.
 
 
 @pytest.fixture(scope="module")

@@ -86,9 +86,6 @@ def slow_disk(monkeypatch) -> None:
     monkeypatch.setattr(checkpoint, "save", lambda *args: (time.sleep(0.2), real(*args))[1])
 
 
-# --- the loop -------------------------------------------------------------------------------
-
-
 def test_saves_at_multiples_and_at_the_end(tmp_path):
     """Loops are shortened to end at a save; each line's loss is the mean of its steps."""
     trainer, progress = constant_trainer(tmp_path), Progress()
@@ -205,9 +202,6 @@ def test_a_checkpoint_holds_weights_moments_and_step(tmp_path):
     assert values["constant/a/adam_m"] == pytest.approx(0.1 + 0.9 * 0.1, rel=1e-6)
     assert values["constant/a/adam_v"] == pytest.approx(0.001 + 0.999 * 0.001, rel=1e-6)
     assert values["global_step"].dtype == np.int64 and values["global_step"] == 2
-
-
-# --- while a checkpoint is written -----------------------------------------------------------
 
 
 def test_steps_go_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):

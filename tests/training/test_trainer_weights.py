@@ -140,9 +140,6 @@ def test_a_digest_tells_weights_and_steps_apart(tmp_path):
     assert trainers[0].digest() != first
 
 
-# --- evaluation -----------------------------------------------------------------------------
-
-
 def test_evaluation_is_a_plain_mean_over_the_set(tmp_path):
     """29 examples in batches of 12: the last one is filled up by 7 rows that count nothing."""
     rows = runs.examples(29)
@@ -172,7 +169,6 @@ def test_evaluation_is_a_plain_mean_over_the_set(tmp_path):
 
 
 def scores(logits, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the negative log-likelihood of each label, and whether it scored highest."""
     logits = np.asarray(logits, "float64")
     largest = logits.max(axis=-1, keepdims=True)
     log_z = largest[..., 0] + np.log(np.exp(logits - largest).sum(axis=-1))
