@@ -1,5 +1,6 @@
 """Runs of create_pretraining_data.py on the golden text."""
 
+import json
 import pathlib
 from typing import Any
 
@@ -28,3 +29,12 @@ def flags(folder: pathlib.Path, **changes: Any) -> list[str]:
 def make(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
     create_pretraining_data.main(parse(GeneratorSettings, *flags(folder, **changes)))
     return changes.get("output_file", folder / "out.tfrecord")
+
+
+def report(folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the report of the run there, but for what differs from run to run."""
+    found = json.loads(next(folder.glob("*.report.json")).read_text())
+    for name in ("seconds", "peak_memory_bytes"):
+        assert found.pop(name) > 0
+    del found["shares"]["output_tokens_per_second"]
+    return found | {"shards": list(found["shards"].values())}

@@ -63,21 +63,11 @@ def _read_records(folder):
     return {path.name: path.read_bytes() for path in folder.glob("*.tfrecord*")}
 
 
-def _read_report(folder):
-    """The report, but for what differs from run to run."""
-    report = json.loads((folder / "out.report.json").read_text())
-    for name in ("seconds", "peak_memory_bytes"):
-        assert report.pop(name) > 0
-    del report["shares"]["output_tokens_per_second"]
-    report["shards"] = list(report["shards"].values())
-    return report
-
-
 def test_files_and_report_are_those_of_the_local_runner(run):
     local, beam = run("local"), run("beam")
     assert len(_read_records(local)) == 3
     assert _read_records(beam) == _read_records(local)
-    assert _read_report(beam) == _read_report(local)
+    assert runs.report(beam) == runs.report(local)
     assert {path.name for path in beam.iterdir()} == {path.name for path in local.iterdir()}
 
 
@@ -114,10 +104,7 @@ def test_failure_of_a_worker_is_one_line_and_leaves_nothing(run, texts, tmp_path
     ("changes", "message"),
     [
         ({"beam_options": "--runner=NoSuch"}, "error: the Beam pipeline failed: .* runner: NoSuch"),
-        (
-            {"beam_options": "--runner='x"},
-            'error: --beam_options can.t be parsed .No closing quotation.: "--run',
-        ),
+        ({"beam_options": "--runner='x"}, 'error: --beam_options .*No closing quotation.: "--run'),
         ({"num_output_shards": 999}, r"error: --input_file: the text fills \d+ of 999 output"),
         (
             {"max_unknown_share": 0, "spm_model_file": "", "vocab_file": "vocab.txt"},
@@ -133,21 +120,16 @@ def test_bad_flag_is_one_line_and_leaves_nothing(run, tmp_path, monkeypatch, cha
     assert not list(tmp_path.glob("beam/*"))
 
 
-def test_an_unfinished_local_run_is_left_alone(run, tmp_path):
-    left = tmp_path / "beam" / "out.tfrecord-00000-of-00003.unfinished.json"
-    left.parent.mkdir()
+def test_another_run_is_left_alone(run, tmp_path):
+    first = tmp_path / "beam" / "out.tfrecord-00000-of-00003"
+    first.parent.mkdir()
+    left = first.with_name(first.name + ".unfinished.json")
     left.write_text("{}")
     with pytest.raises(SystemExit, match="belongs to an unfinished run of --runner=local"):
         run("beam")
     assert list(left.parent.iterdir()) == [left]
-
-
-def test_another_run_is_left_alone(run, tmp_path):
-    first = tmp_path / "beam" / "out.tfrecord-00000-of-00003"
-    first.parent.mkdir()
-    shard = first.with_name(first.name + ".unfinished")
-    shard.write_text("half of it")
+    shard = left.rename(first.with_name(first.name + ".unfinished"))
     with shards.hold_parts_folder([str(first)]):
         with pytest.raises(SystemExit, match="another run .* is using .*unfinished.parts"):
             run("beam")
-        assert shard.read_text() == "half of it"
+        assert shard.read_text() == "{}"

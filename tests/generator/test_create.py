@@ -48,6 +48,8 @@ def test_flags_are_passed_on():
     own = plan()
     received = {"masking": None, "output_file": ["b"], "block_megabytes": 2_000_000}
     received["num_output_shards"] = ["a-00000-of-00002", "a-00001-of-00002"]
+    names = ["gs://x/a-00000-of-00002", "gs://x/a-00001-of-00002"]
+    assert create.name_shards("gs://x/a", 2) == names
     for flag, (value, place) in PASSED_ON.items():
         get, expected = operator.attrgetter(place), received.get(flag, value)
         found = get(plan(**{flag: value}))
@@ -68,12 +70,6 @@ def test_case_is_as_given_or_else_as_stored_beside_the_vocabulary(tmp_path, stor
         tiny.write(tmp_path / "tokenizer_config.json", f'{{"do_lower_case": {stored}}}')
     tokenizer = plan(spm_model_file=model, do_lower_case=given).tokenizer
     assert (tokenizer.encode("THE") == tokenizer.encode("the")) == lower
-
-
-def test_shard_names():
-    assert create.name_shards("a,b", None) == ["a", "b"]
-    names = ["gs://x/a-00000-of-00002", "gs://x/a-00001-of-00002"]
-    assert create.name_shards("gs://x/a", 2) == names
 
 
 def test_same_flags_give_the_same_bytes_and_another_seed_others(run, short_text, monkeypatch):

@@ -35,13 +35,8 @@ def test_blank_lines_and_ends_of_files_end_documents(tmp_path):
         Document(["Three."], 0, 30),
         Document(["Vi\u00e9r."], 1, 8),
     ]
-
-
-def test_files_without_text_have_no_documents(tmp_path):
-    empty, blank = tmp_path / "a.txt", tmp_path / "b.txt.gz"
-    empty.touch()
-    blank.write_bytes(gzip.compress("\ufeff\r\n \n\0\0\n".encode()))
-    assert _read(empty, blank) == []
+    blank = tiny.write(tmp_path / "b.txt.gz", gzip.compress("\ufeff\r\n \n\0\0\n".encode()))
+    assert _read(tiny.write(tmp_path / "c.txt", ""), blank) == []
 
 
 def test_document_without_end_is_cut_by_sentences_and_by_length(tmp_path, monkeypatch):
@@ -91,11 +86,6 @@ def test_text_is_the_same_in_every_format(tmp_path):
         assert [document.offset for document in both[1::2]] == sizes
 
 
-def test_bytes_that_are_not_utf8_may_be_left_out(tmp_path):
-    path = tiny.write(tmp_path / "a.txt", b"One.\nT\xffwo.\n")
-    assert _sentences(path, input_file_mode="rb") == [["One.", "Two."]]
-
-
 def _write(path, lengths):
     """Documents of one sentence, each with a line feed and a blank line."""
     path.write_text("".join(f"{'x' * (length - 2)}\n\n" for length in lengths))
@@ -106,9 +96,8 @@ def _cut(files, num_shards=1, block_chars=10**6, start=None, first_shard=0):
     sizes = [os.path.getsize(path) for path in files]
     start = start or documents.Place()
     read = functools.partial(documents.read_documents, settings=_settings())
-    return list(
-        documents.cut_blocks(read, files, sizes, num_shards, block_chars, start, first_shard)
-    )
+    cut = documents.cut_blocks(read, files, sizes, num_shards, block_chars, start, first_shard)
+    return list(cut)
 
 
 def _numbers(cut):
@@ -177,12 +166,10 @@ def _parse(path, **settings):
     return _sentences(path, **settings)
 
 
+ONE_TWO = ["One.", "Two."]
 ENDS = "Das ist z.B. Unsinn. Er kam am 3. Oktober. \u8fd9\u662f\u3002\u597d\u3002"
-JSON = [
-    {"text": "One. Two.\nHeading without end\r\n\nThree.", "id": 1},
-    {"text": ""},
-    {"text": "Fo\0ur."},
-]
+JSON = [{"text": "One. Two.\nHeading without end\r\n\nThree.", "id": 1}]
+JSON += [{"text": ""}, {"text": "Fo\0ur."}]
 WIKIPEDIA = """\
 <doc id="12" url="https://en.wikipedia.org/wiki?curid=12" title="AT&T "Mobile"">
 AT&T "Mobile"
@@ -217,12 +204,10 @@ PARSED = [
     ),
     ("jsonl", {"text_field": "body"}, '{"text": 1, "body": "One."}', [["One."]]),
     ("jsonl", {"input_file_mode": "rb"}, b'{"text": "a\\ud800b\xffc"}', [["abc"]]),
+    ("lines", {"input_file_mode": "rb"}, b"One.\nT\xffwo.\n", [ONE_TWO]),
     (  # Without tags, titles and entities.
         *("wikipedia", {}, WIKIPEDIA),
-        [
-            ["AT&T is a firm.", "It sells 3 < 5 things.", "History.", 'AT&T "Mobile"'],
-            ["One.", "Two."],
-        ],
+        [["AT&T is a firm.", "It sells 3 < 5 things.", "History.", 'AT&T "Mobile"'], ONE_TWO],
     ),
 ]
 

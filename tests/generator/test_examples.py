@@ -150,22 +150,15 @@ def test_one_coin_per_call_sets_the_target_length():
     assert_distribution(np.bincount(targets, minlength=21)[2:], shares)
 
 
-def _truncate_one_by_one(length_a: int, length_b: int, max_tokens: int) -> tuple[int, int]:
-    while length_a + length_b > max_tokens:
-        if length_a > length_b:
-            length_a -= 1
-        else:
-            length_b -= 1
-    return length_a, length_b
-
-
 def test_truncation_takes_tokens_from_the_longer_segment_until_all_fit():
     rng = random.Random(0)
     for most, length_a, length_b in itertools.product((10, 11), range(1, 25), range(1, 25)):
         a, b = (100, 100 + length_a), (200, 200 + length_b)
         a_begin, a_end, b_begin, b_end = _truncate(a, b, most, rng)
-        kept = _truncate_one_by_one(length_a, length_b, most)
-        assert (a_end - a_begin, b_end - b_begin) == kept, (most, length_a, length_b)
+        kept = [length_a, length_b]
+        while sum(kept) > most:
+            kept[kept[0] <= kept[1]] -= 1
+        assert [a_end - a_begin, b_end - b_begin] == kept, (most, length_a, length_b)
         assert 100 <= a_begin <= a_end <= 100 + length_a
         assert 200 <= b_begin <= b_end <= 200 + length_b
 

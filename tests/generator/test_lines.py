@@ -97,6 +97,9 @@ def test_long_line_is_cut_at_white_space_and_keeps_its_number():
     assert [number for number, _ in parts] == [1] + [2] * (len(parts) - 2) + [3]
     assert all(len(part) <= 31 for _, part in parts)
     assert {word for number, part in parts if number == 2 for word in part.split()} == {b"ab"}
+    # A line of just the limit stays whole; bytes that are no characters are cut, too.
+    assert _parts(b"abc def\nx", 8) == [(1, b"abc def\n"), (2, b"x")]
+    assert b"".join(part for _, part in _parts(b"\x80" * 1009, 16)) == b"\x80" * 1009
 
 
 @pytest.mark.parametrize("char", ["x", "\u00e9", "\u6f22", "\U0001f600"])
@@ -108,17 +111,8 @@ def test_long_line_without_white_space_is_cut_between_characters(char):
         assert all(max_bytes - 4 < len(part) <= max_bytes for part in parts[1:-1])
 
 
-def test_bytes_that_are_no_characters_are_cut_too():
-    content = b"\x80" * 1009
-    assert b"".join(part for _, part in _parts(content, 16)) == content
-
-
 @pytest.mark.parametrize("max_bytes", range(7, 19))
 def test_white_space_within_a_long_line_is_no_blank_line(max_bytes):
     content = b"abc" + b" " * 53 + b"def" + b" " * 53 + b"\n" + b" " * 53 + b"\nend"
     stripped = [(number, part.strip()) for number, part in _parts(content, max_bytes)]
     assert stripped == [(1, b"abc"), (1, b"def"), (2, b""), (3, b"end")]
-
-
-def test_line_of_exactly_the_limit_stays_whole():
-    assert _parts(b"abc def\nx", 8) == [(1, b"abc def\n"), (2, b"x")]

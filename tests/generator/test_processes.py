@@ -25,12 +25,6 @@ def _fail_at_three(number):
     return number
 
 
-def _die_at_three(number):
-    if number == 3:
-        _die()
-    return number
-
-
 def _die(content=None):
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -68,7 +62,7 @@ def test_errors_come_through(num_processes):
 
 def test_a_killed_worker_is_an_error_and_no_wait():
     with pytest.raises(ChildProcessError, match="a worker process was killed, .* `num_processes"):
-        list(workers.map_in_order(_die_at_three, range(9), 2))
+        list(workers.map_in_order(_die, range(9), 2))
 
 
 def test_workers_end_at_once_with_the_iterator():

@@ -20,15 +20,8 @@ import tensorflow as tf
 
 from albert_tf.records import masking
 from albert_tf.records.input_pipeline import DynamicMasking
-from tests.generator import runs
-from tests.generator.record_statistics import (
-    count_replacements,
-    count_token_runs,
-    count_words,
-    measure,
-    read_compact,
-    read_records,
-)
+from tests.generator import record_statistics, runs
+from tests.generator.record_statistics import count_words, measure, read_compact, read_records
 from tests.kit.statistics_of_samples import assert_same_distribution
 
 CLS_ID, SEP_ID, MASK_ID = 2, 3, 4
@@ -69,10 +62,7 @@ MASKED_BY = pytest.mark.parametrize("make", [_generate, _draw], ids=["generator"
 
 
 def _pooled(counts):
-    total = collections.Counter()
-    for one in counts:
-        total.update(one)
-    return total
+    return sum(map(collections.Counter, counts), collections.Counter())
 
 
 def _assert_shares_agree(counts, runs, key, totals):
@@ -84,23 +74,18 @@ def _assert_shares_agree(counts, runs, key, totals):
     ours = {str(value): count for value, count in counts.items()}
     extra = sum(count for value, count in ours.items() if value not in released)
     ours[values[-1]] = ours.get(values[-1], 0) + extra
-    assert_same_distribution(
-        [ours.get(value, 0) for value in values], [released[value] for value in values]
-    )
-
-
-def _number_of_runs(run, key):
-    mean_length = sum(int(length) * share for length, share in run[key].items())
-    return run["instances"] * run["masked_per_instance_mean"] / mean_length
+    assert_same_distribution([ours.get(v, 0) for v in values], [released[v] for v in values])
 
 
 def _assert_masking_agrees(all_records, runs):
     masked = [run["instances"] * run["masked_per_instance_mean"] for run in runs]
-    replaced = _pooled(count_replacements(one, MASK_ID) for one in all_records)
+    replaced = _pooled(record_statistics.count_replacements(one, MASK_ID) for one in all_records)
     _assert_shares_agree(replaced, runs, "masking_80_10_10", masked)
-    token_runs = [_number_of_runs(run, "run_length_of_masked_tokens") for run in runs]
-    counted = _pooled(count_token_runs(one) for one in all_records)
-    _assert_shares_agree(counted, runs, "run_length_of_masked_tokens", token_runs)
+    key = "run_length_of_masked_tokens"
+    means = [sum(int(length) * share for length, share in run[key].items()) for run in runs]
+    token_runs = [count / mean for count, mean in zip(masked, means, strict=True)]
+    counted = _pooled(map(record_statistics.count_token_runs, all_records))
+    _assert_shares_agree(counted, runs, key, token_runs)
     # The release's number of runs of words isn't stored; it is that of runs of tokens within 1 %.
     counted = _pooled(count_words(one, CLS_ID, SEP_ID)[1] for one in all_records)
     _assert_shares_agree(counted, runs, "run_length_of_masked_whole_words", token_runs)
@@ -143,14 +128,12 @@ def test_released_vocabulary_gives_the_statistics_of_the_release(make, tmp_path,
     _assert_all_agree(make, tmp_path, spm_30k, stats["en30k"]["runs"])
 
 
+VARIANTS = ["ngram1", "favor_longer", "no_whole_word"]
+VARIANTS += ["random_next_sentence", "permutation", "len64_short50"]
+
+
 @MASKED_BY
-@pytest.mark.parametrize(
-    "variant",
-    [
-        *("ngram1", "favor_longer", "no_whole_word"),
-        *("random_next_sentence", "permutation", "len64_short50"),
-    ],
-)
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_other_flags_give_the_statistics_of_the_release(make, tmp_path, spm_30k, stats, variant):
     run = stats["variants_on_text_first1800lines"][variant]
     lines = runs.TEXT.read_text().splitlines(keepends=True)

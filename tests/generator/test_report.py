@@ -6,6 +6,7 @@ Can't see: which n-grams were drawn, only the runs that they leave; whether a pl
 import collections
 import json
 import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -98,9 +99,8 @@ def test_ngrams_are_those_of_pieces_where_pieces_are_masked(run):
     assert report["ngram_histogram"] == {str(n): count for n, count in expected.items()}
 
 
-SETTINGS = GeneratorSettings.of(
-    input_file="", output_file="", max_seq_length=37, dupe_factor=1, random_seed=5
-)
+FLAGS = {"max_seq_length": 37, "dupe_factor": 1, "random_seed": 5}
+SETTINGS = GeneratorSettings.of(input_file="", output_file="", **FLAGS)
 
 
 @pytest.fixture(scope="module")
@@ -120,14 +120,6 @@ def _count(report, block, tokenizer):
     built = examples.build_examples(block, drawn, SETTINGS.row_format(tokenizer), masks)
     report.count_output(drawn, built, masks)
     report.count_rows(len(drawn.seeds), SETTINGS.max_seq_length)
-
-
-def test_cut_instances_and_what_they_lost_are_counted():
-    pairs = [(0, 5, 5, 9, 0, 0, 0), (5, 9, 0, 5, 1, 0, 7), (9, 20, 20, 43, 0, 0, 2)]
-    batch, report = examples.Instances(np.array(pairs, np.int32), np.zeros(3, np.uint64)), Report()
-    report.count_output(batch, {}, None)
-    assert (report.truncated, report.dropped_tokens) == (2, 9)
-    assert "truncated: 66.67%, by 9 tokens in total" in "\n".join(report.lines())
 
 
 def test_merged_parts_are_the_report_of_the_whole(blocks, tokenizer):
@@ -168,6 +160,11 @@ def test_examples_without_masks_are_counted_and_drawn_without_masks(blocks, tmp_
 
 def test_a_report_has_words():
     assert "wrote 0 instances" in "\n".join(Report().lines())
+    pairs = [(0, 5, 5, 9, 0, 0, 0), (5, 9, 0, 5, 1, 0, 7), (9, 20, 20, 43, 0, 0, 2)]
+    batch, report = examples.Instances(np.array(pairs, np.int32), np.zeros(3, np.uint64)), Report()
+    report.count_output(batch, {}, None)
+    assert (report.truncated, report.dropped_tokens) == (2, 9)
+    assert "truncated: 66.67%, by 9 tokens in total" in "\n".join(report.lines())
     report = Report(documents=9, instances=8, output_tokens=4000, label_1=3, limited_masks=1)
     report.seconds, report.peak_memory_bytes = 2.5, 10**8
     said = "\n".join(report.lines())
@@ -179,9 +176,8 @@ def test_a_report_has_words():
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs Linux' /proc")
 def test_peak_memory_is_in_bytes_and_at_least_that_of_this_process():
-    report = Report()
-    with open("/proc/self/status") as status:
-        high_water_kib = next(int(line.split()[1]) for line in status if line[:5] == "VmHWM")
+    report, status = Report(), pathlib.Path("/proc/self/status").read_text()
+    high_water_kib = int(status.split("VmHWM:")[1].split()[0])
     report.measure_memory()
     # The process that started this one may have been larger, but not a hundred times. Linux counts
     # the two figures for each core by itself, and adds them up at other moments.

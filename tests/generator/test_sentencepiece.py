@@ -9,12 +9,8 @@ import sentencepiece
 
 from albert_tf.cli import train_sentencepiece as command
 from albert_tf.generator import sentencepiece as train_sentencepiece
-from albert_tf.text.sentence_piece import (
-    Piece,
-    ends_in_digit_comma,
-    pieces_split_again,
-    read_model,
-)
+from albert_tf.text import sentence_piece
+from albert_tf.text.sentence_piece import Piece, read_model
 from albert_tf.text.tokenization import Tokenizer
 from tests.kit.tiny import parse
 
@@ -97,10 +93,10 @@ def test_pieces_that_the_release_splits_again_are_never_taken(run, text_file):
     words = [f"{WORDS[i % 7]}5,{WORDS[i % 5]} 24, {WORDS[i * 7 % 10]}5,-" for i in range(300)]
     text_file.write_text("\n".join([text_file.read_text(encoding="utf-8"), *words]))
     content = (path := run(vocab_size=90)).read_bytes()
-    split = [piece for piece in read_model(content).pieces if ends_in_digit_comma(piece.piece)]
-    assert "5," in {piece.piece for piece in split}
-    assert {piece.type for piece in split} == {Piece.UNUSED}
-    assert not pieces_split_again(content)
+    ends = sentence_piece.ends_in_digit_comma
+    split = {each.piece: each.type for each in read_model(content).pieces if ends(each.piece)}
+    assert "5," in split and {*split.values()} == {Piece.UNUSED}
+    assert not sentence_piece.pieces_split_again(content)
     tokens = Tokenizer(path).tokenize("ship5,- 24,,3")
     assert tokens == ["\u2581ship", "5", ",", "-", "\u258124", ",", ",", "3"]
 

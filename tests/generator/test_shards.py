@@ -42,15 +42,6 @@ def contents(folder):
     return {path.name: path.read_bytes() for path in files}
 
 
-def counts(folder):
-    """The report, but for what differs from run to run."""
-    report = json.loads(next(folder.glob("*.report.json")).read_text())
-    for name in ("seconds", "peak_memory_bytes"):
-        assert report.pop(name) > 0
-    del report["shares"]["output_tokens_per_second"]
-    return report
-
-
 def run_in(folder, patch, **changes):
     patch.chdir(folder)
     runs.make(folder, **{"output_file": "out.tfrecord", **FLAGS, **changes})
@@ -102,7 +93,7 @@ def stopped(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def expected(whole):
     return contents(whole)
 
@@ -176,7 +167,7 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(
     before_parts(monkeypatch, lambda block: made.append(block.shard))
     assert run(folder, max_unknown_share=0.9) == expected
     assert min(made) == len(done)
-    assert counts(folder) == counts(whole)
+    assert runs.report(folder) == runs.report(whole)
 
 
 def test_a_full_disk_leaves_no_partial_shard(run, folder, monkeypatch):
@@ -255,6 +246,8 @@ def test_another_or_damaged_run_does_not_go_on(run, unfinished, old, new, change
     with pytest.raises(SystemExit, match=f"^error: --output_file: {STATE}.*{message}"):
         run(unfinished, **changes)
     assert contents(unfinished) == left
+    # Other names are another run.
+    assert run(unfinished, num_output_shards=None).keys() - left.keys() == {"out.tfrecord"}
 
 
 def test_other_text_does_not_go_on(run, folder):
@@ -270,11 +263,6 @@ def test_other_text_does_not_go_on(run, folder):
         file.write("More.\n")
     with pytest.raises(SystemExit, match="with input file 1 .*text: .* bytes of .*: give the"):
         run(folder, input_file=f"text,{runs.TEXT}")
-
-
-def test_other_names_are_another_run(run, unfinished):
-    left = contents(unfinished)
-    assert run(unfinished, num_output_shards=None).keys() - left.keys() == {"out.tfrecord"}
 
 
 def test_a_second_run_is_refused_and_does_no_harm(run, expected, folder, monkeypatch):

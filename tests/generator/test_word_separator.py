@@ -12,10 +12,8 @@ from albert_tf.text.tokenization import Tokenizer
 from tests.generator import runs
 from tests.generator.record_statistics import read_compact, read_records, restore_text
 
-WORDS = [
-    *("我", "喜欢", "妈妈", "做", "的", "汤", "很", "花呗", "提额度", "在", "哪里", "可以"),
-    *("新闻", "旅游", "教育", "金融", "军事"),
-]
+WORDS = [*("我", "喜欢", "妈妈", "做", "的", "汤", "很", "花呗", "提额度", "在", "哪里", "可以")]
+WORDS += ["新闻", "旅游", "教育", "金融", "军事"]
 
 
 def write(path, separator: str):

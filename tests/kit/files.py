@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,11 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
     """Returns the files of a folder, and those in its folders, by their paths in it."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def all_words(message: str) -> str:
+    """Returns a regular expression of a line that has all of these words, in any order."""
+    return "".join(f"(?=.*{re.escape(word)})" for word in message.split())
 
 
 @contextlib.contextmanager

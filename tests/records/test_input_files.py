@@ -45,6 +45,10 @@ def test_one_of_two_runs_may_be_chosen(files, tmp_path):
     for name in ("a.tfrecord", "a.tfrecord-00000-of-00001", "a.tfrecord2"):
         shutil.copy(files[0], tmp_path / name)
     assert len(input_files.find_files(f"{tmp_path}/a.tfrecord,{tmp_path}/a.tfrecord2")) == 2
+    # Records tell how many predictions they have room for.
+    assert input_files.count_prediction_slots(files[0]) == runs.PREDICTIONS
+    compact = runs.write_records(tmp_path / "compact", runs.compact_examples(3, seed=1))
+    assert input_files.count_prediction_slots(str(compact)) == 1
 
 
 @pytest.mark.parametrize(
@@ -116,9 +120,7 @@ def test_training_and_evaluation_share_their_counts(files, tmp_path, monkeypatch
     assert os.listdir(tmp_path) == ["counts.json"]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{", "3", "\xff", "{}", '{"files": [3]}', "[" * 100_000]
-)
+@pytest.mark.parametrize("text", ["", "[]", "{", "3", "\xff", "{}", '{"files": [3]}', "[" * 10**5])
 def test_a_damaged_memory_of_counts_is_no_harm(files, tmp_path, text):
     cache = tmp_path / "counts.json"
     cache.write_bytes(text.encode("latin-1"))
@@ -157,9 +159,3 @@ def test_damage_names_file_and_record(files, tmp_path, kind, where, record):
     if where != "length" or kind == "flip":
         with pytest.raises(ValueError, match=message):
             input_files.check_features([path], SPEC)
-
-
-def test_records_tell_how_many_predictions_they_have_room_for(files, tmp_path):
-    assert input_files.count_prediction_slots(files[0]) == runs.PREDICTIONS
-    compact = runs.write_records(tmp_path / "compact", runs.compact_examples(3, seed=1))
-    assert input_files.count_prediction_slots(str(compact)) == 1

@@ -138,11 +138,7 @@ SETTINGS = masking.MaskingSettings(
     FORMAT.vocab_size, FORMAT.mask_id, masked_lm_prob=0.2, max_predictions_per_seq=runs.PREDICTIONS
 )
 COMPACT_SPEC = spec.compact_spec()
-NAMES = {
-    name
-    for name, feature in spec.pretraining_spec(1, 1).features.items()
-    if name != "token_boundary"
-}
+NAMES = set(spec.pretraining_spec(1, 1).features) - {"token_boundary"}
 
 
 @pytest.fixture(scope="module")
@@ -161,19 +157,11 @@ def drawn(compact_files, steps: int, seed=7, **how) -> list[dict[str, np.ndarray
     return draw(compact_files, steps, spec=COMPACT_SPEC, finish=finish, **how)
 
 
-@pytest.fixture(scope="module")
-def straight(compact_files) -> list[dict[str, np.ndarray]]:
-    """More than two epochs."""
-    return drawn(compact_files, 11)
-
-
 @pytest.fixture(scope="module", params=["stored", "drawn"])
 def masked(request, files, compact_files):
     """Returns what draws batches of stored masks, or of masks drawn on the way; and 31 of them."""
-    some = {
-        "stored": functools.partial(draw, files),
-        "drawn": functools.partial(drawn, compact_files),
-    }[request.param]
+    how = (draw, files) if request.param == "stored" else (drawn, compact_files)
+    some = functools.partial(*how)
     return some, some(31)
 
 
@@ -223,7 +211,8 @@ def test_static_shapes_are_known_before_a_batch_is_drawn(compact_files):
             assert dataset.element_spec[name] == tf.TensorSpec((3, *feature.shape), feature.dtype)
 
 
-def test_each_epoch_has_every_example_once_with_other_masks(straight, examples):
+def test_each_epoch_has_every_example_once_with_other_masks(compact_files, examples):
+    straight = drawn(compact_files, 11)  # More than two epochs.
     before = np.concatenate([original(batch) for batch in straight])
     after = np.concatenate([batch["input_ids"] for batch in straight])
     count = len(examples)

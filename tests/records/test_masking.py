@@ -56,12 +56,15 @@ def units(golden) -> list[dict]:
     return json.loads((golden / "pretrain_data" / "masking_units.json").read_text())
 
 
-def test_probability_zero_masks_nothing():
+def test_without_probability_or_candidates_nothing_is_masked():
     batch = _batch(7, 31)
     masked = _mask(batch, _settings(masked_lm_prob=0.0))
     np.testing.assert_array_equal(masked["input_ids"], batch["input_ids"])
     for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
         np.testing.assert_array_equal(masked[name], np.zeros((7, 20)))
+    batch["candidates"][1] = False
+    masked = _mask(batch, _settings())
+    np.testing.assert_array_equal(masked["masked_lm_weights"].sum(1), [4, 0, *[4] * 5])
 
 
 def test_probability_one_labels_every_candidate_and_no_special():
@@ -79,13 +82,6 @@ def test_probability_one_labels_every_candidate_and_no_special():
     ):
         expected = np.pad(values, ((0, 0), (0, 29 - at.shape[1])))
         np.testing.assert_array_equal(masked[name], expected, err_msg=name)
-
-
-def test_a_row_without_candidates_is_left_alone():
-    batch = _batch(3, 31)
-    batch["candidates"][1] = False
-    masked = _mask(batch, _settings())
-    np.testing.assert_array_equal(masked["masked_lm_weights"].sum(1), [4, 0, 4])
 
 
 def test_numbers_of_predictions_are_those_of_the_release(units):

@@ -93,7 +93,7 @@ def test_it_is_stored_for_all_vocabularies_of_a_directory(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    ("lower", "keep", "piece"), [(True, True, 5), (True, False, 6), (False, False, 5)]
+    "lower, keep, piece", [(True, True, 5), (True, False, 6), (False,) * 2 + (5,)]
 )
 def test_accents_of_word_pieces(lower, keep, piece, tmp_path):
     path = word_pieces(tmp_path, "f\u00fcr", "fur")

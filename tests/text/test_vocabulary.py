@@ -87,12 +87,6 @@ def test_a_vocabulary_of_kerashub_goes_on(layout, source, tmp_path):
     assert vocabulary.find(str(tmp_path / "target")).path == str(tmp_path / "target" / name)
 
 
-def test_a_vocabulary_of_any_name_is_found_again(tmp_path):
-    path = tiny.write(tmp_path / "pieces", "\n".join([*SPECIAL, "a\n"]))
-    vocabulary.copy(vocabulary.Vocabulary.read(path, True), str(tmp_path))
-    assert vocabulary.find(str(tmp_path)).path == str(tmp_path / "vocab.txt")
-
-
 @pytest.mark.parametrize(
     ("said", "form"),
     [
@@ -117,3 +111,7 @@ def test_a_word_piece_vocabulary(tmp_path):
     with pytest.raises(ValueError, match="only takes SentencePiece vocabularies, not .*vocab.txt"):
         convert(str(tmp_path), "kerashub", str(tmp_path / "hub"))
     assert not (tmp_path / "hub").exists()
+    # One of any name is found again.
+    path = tiny.write(tmp_path / "pieces", "\n".join([*SPECIAL, "a\n"]))
+    vocabulary.copy(vocabulary.Vocabulary.read(path, True), tiny.write(tmp_path / "a/b", "")[:-2])
+    assert vocabulary.find(str(tmp_path / "a")).path == str(tmp_path / "a/vocab.txt")
