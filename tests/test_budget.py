@@ -22,7 +22,7 @@ LIBRARY = {
     "inspection": 835,
     "model": 2517,
     "records": 1373,
-    "serving": 4331,
+    "serving": 4502,
     "storage": 1731,
     "tasks": 4458,
     "text": 1682,
@@ -30,7 +30,7 @@ LIBRARY = {
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
 TESTS, RESEARCH, DOCS = 29_650, 9_686, 2_896
-TRACKED_FILES = 831
+TRACKED_FILES = 832
 ROOT_FOLDERS, ROOT_FILES = 11, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

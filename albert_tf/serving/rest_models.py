@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import dataclasses
 import functools
 import json
-from collections.abc import Callable, Coroutine, Mapping
+import operator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import prometheus_client as prometheus
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -21,6 +24,16 @@ from albert_tf.serving.settings import ServerSettings
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+# A body of fewer bytes is read in the event loop, and an answer of fewer values written there: a
+# thread would cost more than that takes.
+_SMALL_BODY, _SMALL_ANSWER = 16_384, 1024
+# Outputs are arrays or NumPy's numbers.
+_JSON = json.JSONEncoder(
+    ensure_ascii=False,
+    allow_nan=False,
+    separators=(",", ":"),
+    default=operator.methodcaller("tolist"),
+)
 
 
 class Metrics:
@@ -75,6 +88,8 @@ class Models(dict[str, dict[str, Model]]):
     ) -> None:
         super().__init__()
         self.settings = settings
+        # One for all: two threads would keep the event loop waiting twice as long.
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "large_requests")
         for name, versions in predictors.items():
             self[name] = {}
             for version, predictor in versions.items():
@@ -108,10 +123,16 @@ class Models(dict[str, dict[str, Model]]):
         most = self.settings.max_body_bytes
         too_large = HTTPException(413, f"a request may have at most {most} bytes")
 
+        def parse(body: bytes, coding: str, request: Request) -> Asked:
+            # The limit holds for the body as sent, and once it is decoded.
+            content = rest_parsing.unpacked(body, coding, most + 1)
+            if len(content) > most:
+                raise too_large
+            return read(content, request, self)
+
         async def answer(request: Request) -> Response:
             if request.method != "POST":
                 raise HTTPException(405, "use POST", {"Allow": "POST"})
-            # The limit holds for the body as sent, and once it is decoded.
             body = await request.body()
             if len(body) > most:
                 raise too_large
@@ -121,10 +142,9 @@ class Models(dict[str, dict[str, Model]]):
                     415, f"Content-Encoding must be gzip or deflate, not {coding[:80]!r}"
                 )
             try:
-                content = rest_parsing.unpacked(body, coding, most + 1)
-                if len(content) > most:
-                    raise too_large
-                model, rows, write = read(content, request, self)
+                # A few packed bytes may be many.
+                is_small = len(body) <= _SMALL_BODY and not rest_parsing.CODINGS[coding]
+                model, rows, write = await self._run(is_small, parse, body, coding, request)
             except ValueError as error:
                 raise HTTPException(400, str(error)) from None
             # For the log and the metrics.
@@ -133,9 +153,19 @@ class Models(dict[str, dict[str, Model]]):
             outputs = await _in_time(request, model.batcher(rows), self.settings.timeout_seconds)
             if outputs is None:
                 raise HTTPException(503, "too many texts wait: ask again later")
-            return json_response(write(outputs))
+            size = sum(getattr(each, "size", 1) for found in outputs for each in found.values())
+            is_small = size <= _SMALL_ANSWER
+            content = await self._run(is_small, _written, write, outputs, is_small)
+            return Response(content, media_type="application/json")
 
         return answer
+
+    async def _run(self, is_small: bool, function: Callable, *arguments: Any) -> Any:
+        """Calls a function; unless its task is small in a thread, while the event loop goes on."""
+        if is_small:
+            return function(*arguments)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, function, *arguments)
 
 
 async def _in_time(request: Request, work: Coroutine[Any, Any, Any], seconds: float) -> Any:
@@ -166,7 +196,44 @@ def json_response(
     value: Any, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Returns a value as compact JSON in UTF-8; unpaired surrogates stay escaped."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return Response(
-        text.encode(errors="backslashreplace"), status, headers, media_type="application/json"
-    )
+    return Response(_encoded(_JSON.encode(value)), status, headers, "application/json")
+
+
+def _written(write: Callable[[Any], Any], outputs: list[dict[str, Any]], is_small: bool) -> bytes:
+    try:
+        value = write(outputs)
+    except ValueError as error:  # Too large, once it is padded.
+        raise HTTPException(400, str(error)) from None
+    if is_small:
+        return _encoded(_JSON.encode(value))
+    return b"".join(map(_encoded, _parts(value)))
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="backslashreplace")
+
+
+def _parts(value: Any) -> Iterator[str]:
+    """Yields JSON in parts of some values each, between which other threads run."""
+    if isinstance(value, dict) and value:
+        for place, (name, each) in enumerate(value.items()):
+            yield f"{',' if place else '{'}{_JSON.encode(name)}:"
+            yield from _parts(each)
+        yield "}"
+    elif (
+        isinstance(value, list)
+        and value
+        or isinstance(value, np.ndarray)
+        and value.ndim * value.size
+    ):
+        # Rows one by one, but bare values many at once.
+        step = 1 if isinstance(value[0], (dict, list, np.ndarray)) else _SMALL_ANSWER
+        for start in range(0, len(value), step):
+            yield "," if start else "["
+            if step == 1:
+                yield from _parts(value[start])
+            else:
+                yield _JSON.encode(value[start : start + step])[1:-1]
+        yield "]"
+    else:
+        yield _JSON.encode(value)

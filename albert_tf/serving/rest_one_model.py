@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from starlette.requests import Request
 from starlette.routing import Route
 
-from albert_tf.serving import rest_parsing, rest_tensorflow
+from albert_tf.serving import rest_bounds, rest_parsing, rest_tensorflow
 from albert_tf.serving.predict import Predictor
 from albert_tf.serving.rest_models import Asked, Models, readiness
 
@@ -42,9 +43,12 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     """
     model = models.first()
     if request.headers.get("content-type", "").startswith("text/csv"):
-        form, given = "rows", _csv_rows(bytes(body), model.predictor)
+        rest_bounds.check_csv(body, rest_bounds.most_values(models.settings.max_instances))
+        form = "rows"
+        given: Any = _csv_rows(body, model.predictor)
     else:
-        values, form = rest_parsing.read_object(body, "instances", "inputs", _SPLIT, _RECORDS)
+        forms = ("instances", "inputs", _SPLIT, _RECORDS)
+        values, form = rest_parsing.read_object(body, models.settings, *forms)
         given = _records(values[form]) if form == _SPLIT else values[form]
     reader = rest_parsing.read_columns if form == "inputs" else rest_parsing.read_instances
     return model, reader(given, form, model.predictor, models.settings), rest_tensorflow.predictions
@@ -57,20 +61,21 @@ def _records(frame: Any) -> list[dict[str, Any]]:
         raise ValueError(f"{_SPLIT} must have columns, and rows of as many data") from None
 
 
-def _csv_rows(body: bytes, predictor: Predictor) -> list[dict[str, Any]]:
-    """Returns the rows of a CSV table of the model's texts, with or without their names above."""
+def _csv_rows(body: bytes | bytearray, predictor: Predictor) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a CSV table of the model's texts, with or without their names above."""
+    names = predictor.names
+    lines = csv.reader(io.TextIOWrapper(io.BytesIO(body), "utf-8", newline=""))
     try:
-        lines = [*csv.reader(io.StringIO(body.decode(), newline=""))]
+        for place, line in enumerate(lines):
+            if not place and line == [*names]:
+                continue
+            fields: list[Any] = line or [""]  # An empty line is an empty text.
+            if predictor.takes_many:
+                # The last text is a list: it takes all cells that are left.
+                fields = [*line[: len(names) - 1], line[len(names) - 1 :]]
+            if len(fields) != len(names):
+                wanted = " and ".join(names)
+                raise ValueError(f"line {1 + place} must have {wanted}, got {len(line)} fields")
+            yield dict(zip(names, fields, strict=True))
     except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(f"the body is no CSV in UTF-8: {error}") from None
-    names, rows = predictor.names, list[dict[str, Any]]()
-    for line in lines[1:] if lines[:1] == [[*names]] else lines:
-        fields: list[Any] = line or [""]  # An empty line is an empty text.
-        if predictor.takes_many:
-            # The last text is a list: it takes all cells that are left.
-            fields = [*line[: len(names) - 1], line[len(names) - 1 :]]
-        if len(fields) != len(names):
-            wanted = " and ".join(names)
-            raise ValueError(f"rows[{len(rows)}] must have {wanted}, got {len(line)} fields")
-        rows.append(dict(zip(names, fields, strict=True)))
-    return rows

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from albert_tf.serving import rest_parsing
+from albert_tf.serving import rest_bounds, rest_parsing
 from albert_tf.serving.rest_models import Asked, Models, json_response, readiness
 
 _DATATYPES = {"O": "BYTES", "f": "FP32", "i": "INT32"}
@@ -59,47 +57,54 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     length = request.headers.get(_LENGTH, str(len(body)))
     if not length.isdecimal() or int(length) > len(body):
         raise ValueError(f"{_LENGTH} must be at most {len(body)}, got {length[:20]!r}")
-    values, _ = rest_parsing.read_object(body[: int(length)], "inputs")
-    binary = memoryview(bytes(body[int(length) :]))
+    values, _ = rest_parsing.read_object(body[: int(length)], models.settings, "inputs")
+    binary = memoryview(body)[int(length) :]
     # Read the texts of each input, whether they came as JSON or as binary data.
     columns: dict[str, Any] = {}
-    for place, tensor in enumerate(rest_parsing.a_list(values["inputs"], "inputs")):
+    tensors = rest_parsing.a_list(values["inputs"], "inputs", len(model.inputs))
+    for place, tensor in enumerate(tensors):
         where = f"inputs[{place}]"
         try:
             name, shape, datatype = str(tensor["name"]), tensor["shape"], tensor["datatype"]
             # A tensor in JSON has `data`; one in binary has the size of its part.
             in_binary = (tensor.get("parameters") or {}).get("binary_data_size")
-            size = math.prod(map(operator.index, shape))
-            texts = _flat(tensor["data"]) if in_binary is None else _texts(binary[:in_binary])
+            given = tensor["data"] if in_binary is None else binary[:in_binary]
         except (AttributeError, KeyError, TypeError):
             raise ValueError(f"{where} must have name, shape, datatype and data") from None
         if datatype != "BYTES":
             raise ValueError(f"{where} must have datatype BYTES, texts, not {str(datatype)[:20]!r}")
-        if not texts or not shape or len(texts) != size:
-            raise ValueError(f"{where} has {len(texts)} texts, but shape {str(shape)[:80]}")
+        # The shape is [B] or [B, 1], or [B, E] if there are several texts for each row. It bounds
+        # how many texts are read.
+        count, width = rest_bounds.axes_of(shape, where, models.settings.max_instances)
+        size = count * width
+        if in_binary is None:
+            texts = _flat(given, f"{where}.data", count, width)
+        else:
+            texts = _texts(given, size)
+        if len(texts) != size:
+            raise ValueError(f"{where} has {len(texts)} texts, but shape {shape}")
         # An input in JSON takes none of the binary data.
         binary = binary[in_binary or 0 :]
-        # The shape is [B] or [B, 1], or [B, E] if there are several texts for each row.
         is_many = name in model.inputs and model.inputs[name].rank > 1
-        width = size // shape[0]
         starts = range(0, size, width)
         columns[name] = [texts[i : i + width] for i in starts] if is_many else texts
     rows = rest_parsing.read_columns(columns, "inputs", model.predictor, models.settings)
     # Outputs are answered as asked, in the order asked; by default all of them.
-    wanted = rest_parsing.a_list(values.get("outputs") or [*model.outputs], "outputs")
+    every = [*model.outputs]
+    wanted = rest_parsing.a_list(values.get("outputs") or every, "outputs", len(every))
     names = [str(each.get("name") if isinstance(each, dict) else each) for each in wanted]
     if unknown := [name for name in names if name not in model.outputs]:
         raise ValueError(f"outputs are {', '.join(model.outputs)}, not {str(unknown[0])[:80]}")
 
     def write(found: list[dict[str, Any]]) -> dict[str, Any]:
         # Each output is sent as a flat list, in row-major order, beside its shape.
-        columns = rest_parsing.columns_of(found)
+        columns = rest_parsing.columns_of(found, names)
         outputs = [
             {
                 "name": name,
                 "datatype": _DATATYPES[model.outputs[name].code],
                 "shape": [*columns[name].shape],
-                "data": columns[name].ravel().tolist(),
+                "data": columns[name].ravel(),
             }
             for name in names
         ]
@@ -115,23 +120,26 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     return model, rows, write
 
 
-def _flat(data: Any) -> list[Any]:
-    """Returns the elements of lists in lists."""
-    data = [data]
-    while any(isinstance(each, list) for each in data):
-        data = [x for each in data for x in (each if isinstance(each, list) else [each])]
-    return data
+def _flat(data: Any, where: str, count: int, width: int) -> list[Any]:
+    """Returns the texts of a tensor, which JSON has in one list, or in a list for each row."""
+    texts = rest_parsing.a_list(data, where, count * width)
+    if not isinstance(texts[0], list):
+        return texts
+    if not all(isinstance(row, list) and len(row) == width for row in texts):
+        raise ValueError(f"{where} must have lists of {width}")
+    return [text for row in texts for text in row]
 
 
-def _texts(binary: memoryview) -> list[str]:
+def _texts(binary: memoryview, most: int) -> list[str]:
     """Returns the texts in binary data, where each follows its length in four bytes."""
-    texts = []
-    while binary:
-        length = int.from_bytes(binary[:4], "little")
-        if len(binary) < 4 + length:
+    texts: list[str] = []
+    start = 0
+    while start < len(binary) and len(texts) <= most:
+        end = start + 4 + int.from_bytes(binary[start : start + 4], "little")
+        if len(binary) < end:
             raise ValueError("the binary data of inputs end within a text")
-        texts.append(str(binary[4 : 4 + length], "utf-8"))
-        binary = binary[4 + length :]
+        texts.append(str(binary[start + 4 : end], "utf-8"))
+        start = end
     return texts
 
 

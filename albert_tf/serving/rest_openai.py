@@ -37,7 +37,7 @@ def routes(models: Models) -> list[Route]:
 
 def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     """Reads `input`, a text or a list of them, to a `model` that embeds."""
-    values, _ = rest_parsing.read_object(body, "input")
+    values, _ = rest_parsing.read_object(body, models.settings, "input")
     model = models.find(str(values.get("model")))
     if "mean" not in model.outputs:
         raise ValueError(f"{model.name} has no embeddings: only models of the task fill_mask do")
@@ -54,9 +54,9 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
 def _write(name: str, coding: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     data = []
     for index, each in enumerate(found):
-        vector = each["mean"].tolist()
+        vector = each["mean"]
         if coding == "base64":
-            vector = base64.b64encode(each["mean"].astype("<f4").tobytes()).decode()
+            vector = base64.b64encode(vector.astype("<f4").tobytes()).decode()
         data.append({"object": "embedding", "index": index, "embedding": vector})
     # Pieces are not counted.
     usage = {"prompt_tokens": 0, "total_tokens": 0}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
+import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from albert_tf.serving import rest_bounds
 from albert_tf.serving.predict import Predictor
 from albert_tf.serving.settings import ServerSettings
 
@@ -45,15 +46,19 @@ def unpacked(body: bytes | bytearray, coding: str, most: int) -> bytes | bytearr
     return content
 
 
-def read_object(body: bytes | bytearray, *forms: str) -> tuple[dict[str, Any], str]:
+def read_object(
+    body: bytes | bytearray, settings: ServerSettings, *forms: str
+) -> tuple[dict[str, Any], str]:
     """Returns the JSON object in a body, and the one of `forms` that is a member of it."""
 
     # Python's parser takes NaN and Infinity, which JSON does not have.
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is no value of JSON")
 
+    rest_bounds.check_json(body, rest_bounds.most_values(settings.max_instances))
     try:
-        values = json.loads(body, parse_constant=refuse)
+        # In another coding than UTF-8 the marks that were counted are others.
+        values = json.loads(body.decode("utf-8-sig"), parse_constant=refuse)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"JSON Parse error: {str(error)[:200]}") from None
     found = {*forms} & {*values} if isinstance(values, dict) else ()
@@ -67,10 +72,14 @@ def read_object(body: bytes | bytearray, *forms: str) -> tuple[dict[str, Any], s
 def read_instances(
     given: Any, where: str, predictor: Predictor, settings: ServerSettings
 ) -> list[list[str]]:
-    """Returns rows of texts from a list with a text, or an object of texts, for each row."""
+    """Returns rows of texts from a list with a text, or an object of texts, for each row.
+
+    An iterator of rows, instead of the list, is read no further than to the first row too many.
+    """
     names, most = predictor.names, settings.max_instances
     rows: list[list[str]] = []
-    for row in a_list(given, where, most):
+    is_read = isinstance(given, Iterator)
+    for row in rest_bounds.at_most(given, where, most) if is_read else a_list(given, where, most):
         place = f"{where}[{len(rows)}]"
         # A model of one text takes bare texts as well.
         is_bare = len(names) == 1 and not (isinstance(row, dict) and names[0] in row)
@@ -89,7 +98,8 @@ def read_columns(
     """Returns rows of texts from lists by name, or from one list if the model takes one text."""
     names = predictor.names
     given = {names[0]: given} if len(names) == 1 and isinstance(given, list) else given
-    columns = [a_list(column, where) for column in _members(given, names, where)]
+    most = settings.max_instances
+    columns = [a_list(column, where, most) for column in _members(given, names, where)]
     if len({*map(len, columns)}) > 1:
         raise ValueError(f"the lists of {where} must have equally many elements")
     # From here on they are rows, for which all limits are checked in one place.
@@ -97,7 +107,7 @@ def read_columns(
     return read_instances(rows, where, predictor, settings)
 
 
-def a_list(value: Any, where: str, most: int = sys.maxsize) -> list[Any]:
+def a_list(value: Any, where: str, most: int) -> list[Any]:
     """Returns a value, which must be a list of 1 to `most` elements."""
     if not isinstance(value, list) or not 1 <= len(value) <= most:
         raise ValueError(f"{where} must be a list of 1 to {most}, got {shown(value)}")
@@ -134,25 +144,20 @@ def shown(value: Any) -> str:
     return f"an object of {ascii([*value])[:80]}" if isinstance(value, dict) else ascii(value)[:80]
 
 
-def columns_of(found: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Returns the outputs of all rows by name, padded with "" and 0 to the longest."""
-    return {name: _stacked([each[name] for each in found]) for name in found[0]}
+def columns_of(found: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Returns outputs of all rows by name, padded with "" and 0 to the longest."""
+    shapes = {}
+    for name in names:
+        # Rows differ in their first axis only, so the largest shape has room for all.
+        shapes[name] = len(found), *max(np.shape(each[name]) for each in found)
+    rest_bounds.check_answer(sum(map(math.prod, shapes.values())))
+    return {name: _stacked([each[name] for each in found], shapes[name]) for name in shapes}
 
 
-def rows_of(columns: Mapping[str, np.ndarray]) -> list[Any]:
-    """Returns an object of outputs for each row, or the bare values if there is one output."""
-    values = [column.tolist() for column in columns.values()]
-    if len(values) == 1:
-        return values[0]
-    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
-
-
-def _stacked(values: Sequence[Any]) -> np.ndarray:
+def _stacked(values: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
     is_text = np.asarray(values[0]).dtype.kind in _STRINGS
     arrays = [np.asarray(value, object if is_text else None) for value in values]
-    # Rows differ in their first axis only, so the largest shape has room for all.
-    longest = max(array.shape for array in arrays)
-    whole = np.full((len(arrays), *longest), "" if is_text else 0, arrays[0].dtype)
+    whole = np.full(shape, "" if is_text else 0, arrays[0].dtype)
     for i, array in enumerate(arrays):
         place: Any = (i, *map(slice, array.shape))
         whole[place] = array[()]  # An array without axes becomes its text.

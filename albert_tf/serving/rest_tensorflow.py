@@ -57,7 +57,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     output, its values stand alone.
     """
     model = models.find(**request.path_params)
-    values, form = rest_parsing.read_object(body, "instances", "inputs")
+    values, form = rest_parsing.read_object(body, models.settings, "instances", "inputs")
     if (signature := values.get("signature_name") or _SIGNATURE) != _SIGNATURE:
         wrong = f"Serving signature name: {ascii(signature)[:80]} not found in signature def"
         raise ValueError(f"{wrong}: there is only {_SIGNATURE!r}")
@@ -69,12 +69,13 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
 
 
 def predictions(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Writes outputs by row."""
-    return {"predictions": rest_parsing.rows_of(rest_parsing.columns_of(found))}
+    """Writes outputs by row, each as long as it is."""
+    rows = [each if len(each) > 1 else next(iter(each.values())) for each in found]
+    return {"predictions": rows}
 
 
 def _outputs(found: list[dict[str, Any]]) -> dict[str, Any]:
-    columns = {name: each.tolist() for name, each in rest_parsing.columns_of(found).items()}
+    columns = {name: [each[name] for each in found] for name in found[0]}
     return {"outputs": columns if len(columns) > 1 else next(iter(columns.values()))}
 
 
