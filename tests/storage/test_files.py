@@ -19,6 +19,7 @@ from albert_tf.tasks import race, squad_text, table
 from albert_tf.text.tokenization import Tokenizer
 from tests.kit import finetune_runs as runs
 from tests.kit import tiny
+from tests.kit.files import refused
 from tests.kit.tiny import parse, run_main
 
 READERS = {
@@ -69,6 +70,16 @@ def test_a_full_disk_is_named(tmp_path):
     with is_named, files.whole_directory(path), open("/dev/full", "wb", 0) as file:
         file.write(b"one")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_directory_that_is_taken_is_refused_before_the_work(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").touch()
+    with (
+        refused("already exists", tmp_path, exception=ValueError),
+        files.whole_directory(str(tmp_path / "out")),
+    ):
+        pytest.fail("the work has begun")
 
 
 def test_a_file_has_at_most_so_many_bytes(tmp_path):

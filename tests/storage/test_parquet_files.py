@@ -267,3 +267,10 @@ def test_a_file_without_the_column_is_found_at_once(write, tmp_path):
         os.rename(write({column: ["One."]}), path)
     with pytest.raises(ValueError, match="b.parquet: expected the columns 'text', each once, got"):
         documents.read_documents(paths, TextSettings(input_file="", input_format="parquet"))
+
+
+def test_rows_that_a_file_lacks_at_its_end_are_noticed(write):
+    with ParquetFile(write(ROWS)) as file:
+        file.num_rows += 2
+        with pytest.raises(ValueError, match="after row 3 .*expected 5 rows"):
+            list(file.rows(["review"]))

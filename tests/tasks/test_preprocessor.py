@@ -136,6 +136,14 @@ def test_tf_datas_map_makes_rows_of_texts_and_batches_of_batches(preprocess):
     np.testing.assert_array_equal(found["input_ids"], chosen["input_ids"])
 
 
+def test_a_dictionary_of_one_text_is_a_row(preprocess):
+    row = preprocess({"text": TEXTS[0], "text_pair": TEXTS[1]})
+    batch = preprocess(TEXTS[:1], TEXTS[1:2], pad_to=LENGTH)
+    assert row.keys() == batch.keys()
+    for name, value in batch.items():
+        np.testing.assert_array_equal(row[name], value[0])
+
+
 def test_lengths_are_multiples_that_datasets_share(preprocess):
     texts = [" ".join(["light"] * k) for k in range(1, 30)]
     lengths = {x["input_ids"].shape[1] for x, _ in preprocess.dataset(texts, [0] * 29, 2, pad_to=7)}
