@@ -22,7 +22,7 @@ LIBRARY = {
     "inspection": 835,
     "model": 2517,
     "records": 1373,
-    "serving": 4502,
+    "serving": 4513,
     "storage": 1731,
     "tasks": 4458,
     "text": 1682,

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from albert_tf.text.word_splitting import split_words
 
 # Lists and objects within each other.
 _DEPTH = 32
-# Values of an answer, padding included. 256 vectors of ALBERT-xxlarge are a quarter of it.
-_ANSWER_VALUES = 1 << 22
-_OTHERS = bytes({*range(256)} - {*b"[]{}"})
+# Values of an answer, padding included: twice those of 256 vectors of ALBERT-xxlarge, of which
+# each is 20 bytes of JSON. A word has five.
+_ANSWER_VALUES = 2_000_000
+_WORDS = _ANSWER_VALUES // 5
+_OTHERS, _BRACKETS = bytes({*range(256)} - {*b"[]{}"}), bytes.maketrans(b"{}", b"[]")
 # Part of a cell of CSV: between quotation marks, or else up to where the cell ends.
 _PART = re.compile(rb'"[^"]*"?|[^",\r\n][^,\r\n]*|([,\r\n])')
 
@@ -28,22 +34,19 @@ def check_json(body: bytes | bytearray, most: int) -> None:
     Two bytes may be a list of 90. To build millions of them takes as many seconds as to drop them.
     """
     # Where there are few marks, even if those in texts are counted, nothing is to do.
-    lists, commas = body.count(b"[") + body.count(b"{"), body.count(b",")
-    if lists <= _DEPTH and lists + commas <= most:
+    lists = body.count(b"[") + body.count(b"{")
+    if lists <= _DEPTH and lists + body.count(b",") <= most:
         return
     # Leave out escaped characters, then all texts. Each value has at most a name and one text.
     bare = body.replace(rb"\\", b"").replace(rb"\"", b"")
-    few_texts = bare.count(b'"') <= 4 * most
-    marks = b"".join(bare.split(b'"')[::2]) if few_texts else b""
-    if not few_texts or sum(map(marks.count, (b"[", b"{", b","))) > most:
+    marks = b"".join(bare.split(b'"')[::2]) if bare.count(b'"') <= 4 * most else b"," * (most + 1)
+    if sum(map(marks.count, (b"[", b"{", b","))) > most:
         raise ValueError(f"the JSON must have at most {most} values: send fewer rows at a time")
-    depth = 0
-    for mark in marks.translate(None, _OTHERS):
-        depth += 1 if mark in b"[{" else -1
-        if depth > _DEPTH:
-            raise ValueError(f"lists in JSON must be nested at most {_DEPTH} deep")
-        if depth < 0:  # This is no JSON, as the parser will say.
-            return
+    brackets = marks.translate(_BRACKETS, _OTHERS)
+    for _ in range(_DEPTH):
+        brackets = brackets.replace(b"[]", b"")
+    if brackets:
+        raise ValueError(f"lists of the JSON must be closed, and nested at most {_DEPTH} deep")
 
 
 def check_csv(body: bytes | bytearray, most: int) -> None:
@@ -55,15 +58,13 @@ def check_csv(body: bytes | bytearray, most: int) -> None:
         raise ValueError(f"the body must have at most {most} cells: send fewer rows at a time")
 
 
-def at_most(given: Iterable[Any], where: str, most: int) -> Iterator[Any]:
-    """Yields 1 to `most` elements, and raises ValueError where there are none or more."""
-    count = 0
-    for count, each in enumerate(given, 1):
-        if count > most:
-            raise ValueError(f"{where} must have 1 to {most} elements, got more")
-        yield each
-    if not count:
-        raise ValueError(f"{where} must have 1 to {most} elements, got 0")
+def check_words(texts: Sequence[str]) -> None:
+    """Raises ValueError if texts have more words than an answer may have."""
+    if sum(map(len, texts)) <= _WORDS:
+        return
+    words = (word for text in texts for word in split_words(text))
+    if next(itertools.islice(words, _WORDS, None), None):
+        raise ValueError(f"the texts must have at most {_WORDS} words: send fewer at a time")
 
 
 def axes_of(shape: Any, where: str, most: int) -> tuple[int, int]:
@@ -77,9 +78,7 @@ def axes_of(shape: Any, where: str, most: int) -> tuple[int, int]:
 
 
 def check_answer(size: int) -> None:
-    """Raises ValueError if an answer would have too many values."""
+    """Refuses to write an answer of too many values."""
     if size > _ANSWER_VALUES:
-        raise ValueError(
-            f"the answer may have {_ANSWER_VALUES} values, but would have {size}, since rows are "
-            "padded to the longest: send long texts alone"
-        )
+        message = f"the answer may have {_ANSWER_VALUES} values, but padded it has {size}"
+        raise HTTPException(400, f"{message}: send long texts alone, or use another protocol")

@@ -6,16 +6,17 @@ import asyncio
 import concurrent.futures
 import dataclasses
 import functools
+import io
 import json
 import operator
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import prometheus_client as prometheus
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
 from albert_tf.serving import rest_parsing
 from albert_tf.serving.batching import Batcher
@@ -27,6 +28,8 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 # A body of fewer bytes is read in the event loop, and an answer of fewer values written there: a
 # thread would cost more than that takes.
 _SMALL_BODY, _SMALL_ANSWER = 16_384, 1024
+# Bytes of a large answer that are sent at once.
+_PIECE = 65_536
 # Outputs are arrays or NumPy's numbers.
 _JSON = json.JSONEncoder(
     ensure_ascii=False,
@@ -142,9 +145,10 @@ class Models(dict[str, dict[str, Model]]):
                     415, f"Content-Encoding must be gzip or deflate, not {coding[:80]!r}"
                 )
             try:
-                # A few packed bytes may be many.
-                is_small = len(body) <= _SMALL_BODY and not rest_parsing.CODINGS[coding]
-                model, rows, write = await self._run(is_small, parse, body, coding, request)
+                if len(body) <= _SMALL_BODY and not rest_parsing.CODINGS[coding]:
+                    model, rows, write = parse(body, coding, request)
+                else:  # A few packed bytes may be many.
+                    model, rows, write = await self._in_thread(parse, body, coding, request)
             except ValueError as error:
                 raise HTTPException(400, str(error)) from None
             # For the log and the metrics.
@@ -154,16 +158,19 @@ class Models(dict[str, dict[str, Model]]):
             if outputs is None:
                 raise HTTPException(503, "too many texts wait: ask again later")
             size = sum(getattr(each, "size", 1) for found in outputs for each in found.values())
-            is_small = size <= _SMALL_ANSWER
-            content = await self._run(is_small, _written, write, outputs, is_small)
-            return Response(content, media_type="application/json")
+            if size <= _SMALL_ANSWER:
+                return json_response(write(outputs))
+            content = await self._in_thread(_written, write, outputs)
+            return StreamingResponse(
+                _pieces(content),
+                headers={"Content-Length": str(len(content))},
+                media_type="application/json",
+            )
 
         return answer
 
-    async def _run(self, is_small: bool, function: Callable, *arguments: Any) -> Any:
-        """Calls a function; unless its task is small in a thread, while the event loop goes on."""
-        if is_small:
-            return function(*arguments)
+    async def _in_thread(self, function: Callable, *arguments: Any) -> Any:
+        """Returns a function's result, while the event loop goes on."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, function, *arguments)
 
@@ -199,41 +206,42 @@ def json_response(
     return Response(_encoded(_JSON.encode(value)), status, headers, "application/json")
 
 
-def _written(write: Callable[[Any], Any], outputs: list[dict[str, Any]], is_small: bool) -> bytes:
-    try:
-        value = write(outputs)
-    except ValueError as error:  # Too large, once it is padded.
-        raise HTTPException(400, str(error)) from None
-    if is_small:
-        return _encoded(_JSON.encode(value))
-    return b"".join(map(_encoded, _parts(value)))
-
-
 def _encoded(text: str) -> bytes:
     return text.encode(errors="backslashreplace")
 
 
+def _written(write: Callable[[Any], Any], outputs: list[dict[str, Any]]) -> memoryview:
+    content = io.BytesIO()
+    for part in _parts(write(outputs)):
+        content.write(_encoded(part))
+    return content.getbuffer()
+
+
 def _parts(value: Any) -> Iterator[str]:
-    """Yields JSON in parts of some values each, between which other threads run."""
-    if isinstance(value, dict) and value:
+    """Yields JSON in parts, between which other threads run: no call of json.dumps ends early."""
+    if isinstance(value, dict):
+        yield "{"
         for place, (name, each) in enumerate(value.items()):
-            yield f"{',' if place else '{'}{_JSON.encode(name)}:"
+            yield f"{',' * (place > 0)}{_JSON.encode(name)}:"
             yield from _parts(each)
         yield "}"
-    elif (
-        isinstance(value, list)
-        and value
-        or isinstance(value, np.ndarray)
-        and value.ndim * value.size
-    ):
-        # Rows one by one, but bare values many at once.
-        step = 1 if isinstance(value[0], (dict, list, np.ndarray)) else _SMALL_ANSWER
+    elif isinstance(value, (list, np.ndarray)):
+        # Rows one by one, but numbers and texts many at once.
+        is_nested = isinstance(next(iter(value), None), (dict, list, np.ndarray))
+        step = 1 if is_nested else _SMALL_ANSWER
+        yield "["
         for start in range(0, len(value), step):
-            yield "," if start else "["
-            if step == 1:
+            yield "," * (start > 0)
+            if is_nested:
                 yield from _parts(value[start])
             else:
                 yield _JSON.encode(value[start : start + step])[1:-1]
         yield "]"
     else:
         yield _JSON.encode(value)
+
+
+async def _pieces(content: memoryview) -> AsyncIterator[memoryview]:
+    """Yields an answer as its client reads it, so that no copy of the whole waits."""
+    for start in range(0, len(content), _PIECE):
+        yield content[start : start + _PIECE]

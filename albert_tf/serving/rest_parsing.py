@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import math
 import zlib
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from albert_tf.answers.tag import Tag
 from albert_tf.serving import rest_bounds
 from albert_tf.serving.predict import Predictor
 from albert_tf.serving.settings import ServerSettings
@@ -78,8 +80,8 @@ def read_instances(
     """
     names, most = predictor.names, settings.max_instances
     rows: list[list[str]] = []
-    is_read = isinstance(given, Iterator)
-    for row in rest_bounds.at_most(given, where, most) if is_read else a_list(given, where, most):
+    given = given if isinstance(given, Iterator) else a_list(given, where, most)
+    for row in itertools.islice(given, most + 1):
         place = f"{where}[{len(rows)}]"
         # A model of one text takes bare texts as well.
         is_bare = len(names) == 1 and not (isinstance(row, dict) and names[0] in row)
@@ -87,8 +89,10 @@ def read_instances(
         if predictor.takes_many:
             fields += a_list(fields.pop(), f"{place}.{names[-1]}", most)
         rows.append([_text(each, place, settings.max_text_length) for each in fields])
-    if len({*map(len, rows)}) > 1:
+    if len({*map(len, a_list(rows, where, most))}) > 1:
         raise ValueError(f"all rows of {where} must have equally many {names[-1]}")
+    if isinstance(predictor.kind, Tag):
+        rest_bounds.check_words([text for (text,) in rows])
     return rows
 
 
