@@ -172,6 +172,14 @@ def test_the_first_of_several_answers_is_trained_on(tokenizer):
     assert answer_of(row, text).strip() == "mat"
 
 
+@pytest.mark.parametrize(("start", "nearest"), [(0, "the"), (10, "sat")])
+def test_an_answer_beyond_all_pieces_is_the_nearest_one(start, nearest, tokenizer):
+    text = "  the sat  "
+    asked = squad_text.SquadExample("q", "who?", text, (squad_text.Answer(" ", start),), False)
+    (row,) = rows_of([asked], tokenizer)
+    assert answer_of(row, text).strip() == nearest
+
+
 def word_piece(tmp_path, do_lower_case=True):
     pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] . in ro ##me 19 ##50"
     (tmp_path / "vocab.txt").write_text(pieces.replace(" ", "\n"))
