@@ -121,11 +121,10 @@ def museum(tmp_path_factory) -> Iterator[Museum]:
 @pytest.fixture
 def eager() -> Iterator[None]:
     """Runs steps without making graphs of them: for tests of files, messages, classes."""
-    import tensorflow as tf
+    from tests.training.toys import eagerly
 
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
+    with eagerly():
+        yield
 
 
 @pytest.fixture

@@ -59,9 +59,7 @@ def test_pairs_lose_one_piece_after_the_other():
 
 
 def test_an_ending_keeps_its_tail_and_the_context_its_head():
-    features = rows.choice_features(
-        LetterTokenizer(), "abcdef", ("xyz", "z"), max_seq_length=8, max_qa_length=2
-    )
+    features = rows.choice_features(LetterTokenizer(), "abcdef", ("xyz", "z"), 8, max_qa_length=2)
     expected = {
         "input_ids": [[2, 10, 11, 12, 3, 34, 35, 3], [2, 10, 11, 12, 13, 3, 35, 3]],
         "input_mask": [[1] * 8] * 2,

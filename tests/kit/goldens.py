@@ -90,9 +90,8 @@ def pretrained(variant: str, recompute: bool = False, dtype: str = "float32", **
     """Returns an AlbertForPreTraining that holds the release's weights, all of its shapes."""
     released = albert_tf.AlbertForPreTraining(config(variant))
     albert_tf.load_weights(released, checkpoint(variant))
-    model = albert_tf.AlbertForPreTraining(
-        config(variant, **changes), recompute=recompute, dtype=dtype
-    )
+    changed = config(variant, **changes)
+    model = albert_tf.AlbertForPreTraining(changed, recompute=recompute, dtype=dtype)
     model.set_weights(released.get_weights())
     return model
 
@@ -150,10 +149,8 @@ def _window(row: dict) -> dict[str, Any]:
         "char_ends": row["tok_end_to_orig_index"],
         "is_max_context": [best for _, best in row["token_is_max_context"]],
     }
-    return {
-        "doc_offset": offset,
-        **{n: np.array([0] * offset + [*v, 0]) for n, v in places.items()},
-    }
+    padded = {name: np.array([0] * offset + [*v, 0]) for name, v in places.items()}
+    return {"doc_offset": offset, **padded}
 
 
 def squad_answers(golden: pathlib.Path, name: str) -> Any:

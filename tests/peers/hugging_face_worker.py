@@ -31,9 +31,8 @@ def save(architecture, config, directory, seed, shard_size):
 
 def run(architecture, directory, inputs, outputs):
     """Computes all outputs of a saved model; returns what loading it said."""
-    model, info = getattr(transformers, architecture).from_pretrained(
-        directory, output_loading_info=True
-    )
+    cls = getattr(transformers, architecture)
+    model, info = cls.from_pretrained(directory, output_loading_info=True)
     with np.load(inputs) as stored:
         features = {name: torch.tensor(stored[name]).long() for name in stored.files}
     model.eval()
@@ -118,9 +117,8 @@ def tokenize(directory, texts, name="AutoTokenizer", added=()):
 
 
 def tag(directory, texts):
-    pipeline = transformers.pipeline(
-        "token-classification", model=directory, aggregation_strategy="first"
-    )
+    how = {"model": directory, "aggregation_strategy": "first"}
+    pipeline = transformers.pipeline("token-classification", **how)
     names = ("entity_group", "start", "end", "score")
     entities = [[[entity[name] for name in names] for entity in row] for row in pipeline(texts)]
     return {"entities": json.loads(json.dumps(entities, default=float))}

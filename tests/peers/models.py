@@ -19,13 +19,12 @@ _BASE = albert_tf.AlbertConfig(
     hidden_dropout_prob=0.1,
     attention_probs_dropout_prob=0.1,
 )
+GROUPS3 = dataclasses.replace(_BASE, num_hidden_layers=6, num_hidden_groups=3)
 CONFIGS = {
     "one_group": _BASE,
     "groups2": dataclasses.replace(_BASE, num_hidden_layers=6, num_hidden_groups=2),
     "inner2": dataclasses.replace(_BASE, inner_group_num=2, type_vocab_size=3),
-    "groups3_inner2": dataclasses.replace(
-        _BASE, num_hidden_layers=6, num_hidden_groups=3, inner_group_num=2
-    ),
+    "groups3_inner2": dataclasses.replace(GROUPS3, inner_group_num=2),
     "same_width": dataclasses.replace(_BASE, embedding_size=21),
 }
 # KerasHub has neither this activation nor an uneven division of layers into groups.

@@ -20,11 +20,7 @@ from tests.kit.node import FOLDER, run_node
 
 pytestmark = pytest.mark.peers
 
-TEXTS = [
-    "Crème brûlée, in 1,024 cafés ☃!",
-    "the quick 2,5 % fox",
-    "``It's'' -- e\u0301t\u00e9 漢字",
-]
+TEXTS = ["Crème brûlée, in 1,024 cafés ☃!", "the quick 2,5 % fox", "``It's'' -- e\u0301té 漢字"]
 MASKED = ["The [MASK] of Zoë.", "[MASK] was in 1,990", "Say [MASK] to it"]
 QUESTION = ["Who is it, in 1,000 words?", "It was Zoë's 1,024 café. They met in 1990, at sea."]
 WORDS = "Crème cafés in 1,024 harbours"
@@ -100,7 +96,7 @@ def test_tokenizers_agree(answers, vocabulary):
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("classify", "fp32"), ("classify", "q8"), ("several", "fp32")]
+    "name, dtype", [("classify", "fp32"), ("classify", "q8"), ("several", "fp32")]
 )
 def test_classes(models, answers, vocabulary, name, dtype):
     tolerance = tolerances.INT8_OUTPUT if dtype == "q8" else tolerances.PEER_OUTPUT

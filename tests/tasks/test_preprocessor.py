@@ -43,9 +43,8 @@ def weights(tmp_path_factory, golden):
 
 @pytest.fixture(scope="module")
 def preprocess(weights):
-    return albert_tf.Preprocessor.from_weights(
-        weights, LENGTH, max_qa_length=9, max_query_length=6, doc_stride=5
-    )
+    given = {"max_qa_length": 9, "max_query_length": 6, "doc_stride": 5}
+    return albert_tf.Preprocessor.from_weights(weights, LENGTH, **given)
 
 
 @pytest.fixture(scope="module")

@@ -242,9 +242,7 @@ def pattern(nouns: str) -> str:
     return ".*".join(map(re.escape, nouns.split(" .* ")))
 
 
-@pytest.mark.parametrize(
-    ("reader", "name", "content", "line", "nouns"), FILES, ids=range(len(FILES))
-)
+@pytest.mark.parametrize("reader, name, content, line, nouns", FILES, ids=range(len(FILES)))
 def test_a_bad_file(reader, name, content, line, nouns, tmp_path):
     path = tiny.write(tmp_path / name, content)
     place = re.escape(path) + (rf":{line}\b" if line else r"(?!:\d)")

@@ -37,15 +37,7 @@ def momentum(schedule, global_clipnorm):
     return keras.optimizers.SGD(schedule, momentum=0.9, global_clipnorm=global_clipnorm)
 
 
-def train(
-    devices,
-    records: str,
-    directory: str,
-    steps: int,
-    schedule: str = "wsd",
-    start: str | None = None,
-    deadline: Deadline | None = None,
-) -> None:
+def train(devices, records, directory, steps, schedule="wsd", start=None, deadline=None) -> None:
     pathlib.Path(directory).mkdir(exist_ok=True)
     rate = (0.1, STEPS, 1)
     decay = {"schedule": schedule, "decay_steps": STEPS - STOPPED_AT}

@@ -14,12 +14,8 @@ from albert_tf.training import evaluation
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 from tests.training.toys import one_device
 
-METRICS = {
-    "masked_lm_loss": 3.0,
-    "sentence_order_loss": 0.5,
-    "loss": 3.5,
-    "sentence_order_accuracy": 0.625,
-}
+METRICS = {"masked_lm_loss": 3.0, "sentence_order_loss": 0.5, "loss": 3.5}
+METRICS["sentence_order_accuracy"] = 0.625
 
 
 class FakeTrainer:
@@ -137,10 +133,7 @@ def test_a_checkpoint_that_training_deletes_meanwhile_stops_nothing(tmp_path, ac
     trainer.after = lambda step: step == 2 and save(tmp_path, 7, keep_max=1)
     evaluate(trainer, 7)
     assert trainer.evaluated == [2, 7]
-    assert (
-        "model.ckpt-2 was the best checkpoint, but was deleted before it could be kept"
-        in caplog.text
-    )
+    assert "model.ckpt-2 was the best checkpoint, but was deleted before it could" in caplog.text
     assert best_step(tmp_path) == 7
 
 
@@ -176,15 +169,11 @@ def test_a_damaged_record_of_the_best_replaces_nothing(tmp_path):
     assert best_step(tmp_path) == 3
 
 
-def evaluate_saved(
-    directory: pathlib.Path, accuracies: dict[int, float], after=lambda step: None, **counts
-):
+def evaluate_saved(directory: pathlib.Path, accuracies: dict[int, float], after=None):
     trainer, best = FakeTrainer(directory, accuracies), []
-    trainer.after = after
-    count = evaluation.evaluate_saved(
-        trainer, lambda _: trainer.evaluate(None), lambda: best.append(trainer.step), **counts
-    )
-    assert count == len(trainer.evaluated)
+    trainer.after = after or trainer.after
+    given = trainer, lambda _: trainer.evaluate(None), lambda: best.append(trainer.step)
+    assert evaluation.evaluate_saved(*given) == len(trainer.evaluated)
     return trainer.evaluated, best
 
 
@@ -208,14 +197,13 @@ def test_training_goes_on_from_the_newest_even_if_it_does_not_count(tmp_path):
     """As one that a signal asked for: a run that was stopped has the best of one that was not."""
     save(tmp_path, 2, 3, 4, 5)
     trainer = FakeTrainer(tmp_path, {2: 0.5, 4: 0.75})
-    count = evaluation.evaluate_saved(
-        trainer, lambda _: trainer.evaluate(None), lambda: None, lambda step: step % 2 == 0
-    )
+    given = trainer, lambda _: trainer.evaluate(None), lambda: None
+    count = evaluation.evaluate_saved(*given, lambda step: step % 2 == 0)
     assert (count, trainer.evaluated, trainer.step) == (2, [2, 4], 5)
     assert best_step(tmp_path) == 4
 
 
-def test_workers_wait_for_what_the_chief_writes(tmp_path, monkeypatch):
+def test_workers_wait_for_what_the_chief_writes_and_evaluate_alike(tmp_path, monkeypatch):
     save(tmp_path, 2)
     seen = []
 
@@ -223,14 +211,13 @@ def test_workers_wait_for_what_the_chief_writes(tmp_path, monkeypatch):
         assert best_step(tmp_path) == 2
         seen.append((tmp_path / "best_trial.txt").read_text())
 
-    monkeypatch.setattr(TensorFlowDevices, "wait_for_all", wait)
-    evaluate_saved(tmp_path, {2: 0.5})
+    with monkeypatch.context() as patch:
+        patch.setattr(TensorFlowDevices, "wait_for_all", wait)
+        evaluate_saved(tmp_path, {2: 0.5})
     assert seen == ["2:2:0.5"]
-
-
-def test_workers_evaluate_what_the_chief_does(tmp_path, monkeypatch):
-    """It has evaluated the first, but this worker doesn't see best_trial.txt yet."""
-    save(tmp_path, 2, 4)
+    # The chief has evaluated the first, but a worker doesn't see best_trial.txt yet.
+    (tmp_path / "best_trial.txt").unlink()
+    save(tmp_path, 4)
     trainer = FakeTrainer(tmp_path, {})
     trainer.devices.is_chief = False
     answers = iter([[2.0], [0.0]])
@@ -290,9 +277,8 @@ def test_a_metric_is_compared_with_that_of_the_best_checkpoint(tmp_path):
     trainer, best = FakeTrainer(tmp_path, {}), []
     for step, trainer.task.key_metric in zip(metrics, [*"aba", *["c_loss"] * 3], strict=True):
         save(tmp_path, step)
-        evaluation.evaluate_saved(
-            trainer, lambda _: metrics[trainer.step], lambda: best.append(trainer.step)
-        )
+        given = trainer, lambda _: metrics[trainer.step], lambda: best.append(trainer.step)
+        evaluation.evaluate_saved(*given)
     assert best == [2, 4, 6, 7, 8] and best_step(tmp_path) == 8
     assert eval_results.Trial.read(str(tmp_path)) == eval_results.Trial(9, 8, 0.5)
     assert eval_results.read_last(tmp_path) == {"global_step": 9, "c_loss": 0.75}

@@ -46,15 +46,9 @@ def table() -> FeatureTable:
         length, label = int(rng.integers(2, 24)), int(rng.integers(3))
         ids = rng.integers(8, 53, length).astype(np.int32)
         ids[1] = 5 + label
-        segments = np.arange(length) > length // 2
-        rows.append(
-            {
-                "input_ids": ids,
-                "input_mask": np.ones(length, np.int32),
-                "segment_ids": segments.astype(np.int32),
-                "label_ids": np.int32(label),
-            }
-        )
+        segments = (np.arange(length) > length // 2).astype(np.int32)
+        row = {"input_ids": ids, "input_mask": np.ones(length, np.int32)}
+        rows.append({**row, "segment_ids": segments, "label_ids": np.int32(label)})
     return FeatureTable.from_rows(rows)
 
 
@@ -69,11 +63,7 @@ def make_trainer(directory: pathlib.Path, devices=None, task=None, parts: int = 
 
 
 def train(
-    trainer: Trainer,
-    steps: int = STEPS,
-    padded: bool = False,
-    steps_per_loop: int = 1,
-    static_shapes: bool = True,
+    trainer: Trainer, steps=STEPS, padded=False, steps_per_loop=1, static_shapes=True
 ) -> dict[int, Any]:
     """Trains on the plan of LENGTHS; `padded`, the same rows all at the longest length."""
     plan = length_buckets.training_batches(table().lengths, BATCH_SIZE, LENGTHS, 3, STEPS)
@@ -163,9 +153,8 @@ def test_short_batches_of_any_length_are_compiled_once(one, tmp_path, parts):
     traced, task = [], make_task()
     trainer = make_trainer(tmp_path, task=task, parts=parts)
     loss_weights = task.loss_weights
-    task.loss_weights = lambda features: (
-        traced.append(tuple(features["input_ids"].shape)) or loss_weights(features)
-    )
+    note = traced.append
+    task.loss_weights = lambda x: note(tuple(x["input_ids"].shape)) or loss_weights(x)
     assert not trainer.devices.static_shapes
     assert_same_stats(train(trainer, static_shapes=False), one.stats)
     assert traced == [(BATCH_SIZE, None)]
@@ -212,8 +201,7 @@ def test_iterators_end_at_once():
 
 def test_steps_of_one_length_take_no_memory_however_many():
     """Eight bytes for each would be more than there are."""
-    iterators = trainer.StepIterators(
-        one_device(), lambda context: tf.data.Dataset.range(5), 3, 10**15
-    )
+    five = tf.data.Dataset.range(5)
+    iterators = trainer.StepIterators(one_device(), lambda context: five, 3, 10**15)
     ((iterator, count),) = iterators.runs(10**14, 7)
     assert (count, next(iterator).numpy()) == (7, 0)

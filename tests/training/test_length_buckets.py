@@ -76,6 +76,9 @@ def test_evaluation_sees_all_rows_and_fills_up_the_last_batch():
 
 def test_the_lengths_chosen_have_least_padding():
     """Less than any other set of as many lengths that occur, all of which are tried."""
+    cases = ([5, 5, 5], (5,)), ([17, 3], (3, 17)), ([20], (20,)), ([3, 4, 9], (4, 9))
+    for lengths, few in cases:  # No longer than needed or allowed.
+        assert length_buckets.choose_static_lengths(np.array(lengths), 20, 2) == few
     for seed, count in itertools.product(range(3), (1, 2, 3, 9)):
         lengths = 5 * np.minimum(row_lengths(200, seed) // 5, 9)
         chosen = length_buckets.choose_static_lengths(lengths, 45, count)
@@ -115,12 +118,6 @@ def test_the_price_of_a_length_is_measured():
     price = length_buckets.compile_price
     assert price(base, on_cpu=False) == pytest.approx(26 * 610_000, rel=0.1)
     assert price(base, on_cpu=True) == pytest.approx(8 * 500, rel=0.2)
-
-
-def test_lengths_are_no_longer_than_needed_or_allowed():
-    cases = ([5, 5, 5], (5,)), ([17, 3], (3, 17)), ([20], (20,)), ([3, 4, 9], (4, 9))
-    for lengths, chosen in cases:
-        assert length_buckets.choose_static_lengths(np.array(lengths), 20, 2) == chosen
 
 
 def test_lengths_on_gpus_and_tpus_are_multiples_of_8():

@@ -84,20 +84,12 @@ def pretend(platform: str) -> None:
 
 def config(**changes) -> AlbertConfig:
     sizes = {"embedding_size": 16, "hidden_size": 256, "intermediate_size": 256}
-    return AlbertConfig(
-        31, **{**sizes, "num_attention_heads": 2, "num_hidden_layers": 2, **changes}
-    )
+    sizes |= {"num_attention_heads": 2, "num_hidden_layers": 2, **changes}
+    return AlbertConfig(31, **sizes)
 
 
 def lowered(
-    platform: str,
-    name: str,
-    length: int,
-    dtype: str,
-    of_config: AlbertConfig,
-    recompute: bool = False,
-    accumulates: int = 1,
-    is_packed: bool = False,
+    platform, name, length, dtype, of_config, recompute=False, accumulates=1, is_packed=False
 ) -> tuple[str, str]:
     """Returns the programs of a training step, and of the same model's forward pass."""
     import jax
@@ -129,12 +121,9 @@ def assert_by_rule(platform: str, case, texts, of_config: AlbertConfig) -> None:
     """A kernel attends at lengths and sizes that are its own, never to what has dropout."""
     _, length, dtype, *_ = case
     size = of_config.hidden_size // of_config.num_attention_heads
+    takes, name = "float32" not in dtype and length % 8 == size % 8 == 0, r"__cudnn\$fmha"
     if platform == "tpu":
-        takes = dtype == "bfloat16" and length >= 256 and length % 128 == 0
-        name = "splash"
-    else:
-        takes = "float32" not in dtype and length % 8 == 0 and size % 8 == 0
-        name = r"__cudnn\$fmha"
+        takes, name = dtype == "bfloat16" and length >= 256 and length % 128 == 0, "splash"
     drops = of_config.attention_probs_dropout_prob > 0
     for text, expected in zip(texts, (takes and not drops, takes), strict=True):
         assert bool(re.search(name, text)) == expected, (platform, case)

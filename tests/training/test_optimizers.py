@@ -23,7 +23,7 @@ from albert_tf.training.schedules import WarmupPolynomialDecay
 from albert_tf.training.tensorflow_devices import TrainStep
 from tests.kit import goldens, tiny, tolerances
 from tests.kit import pretraining_runs as runs
-from tests.training.toys import SlopeTask
+from tests.training import toys
 
 
 def _variable(path, value):
@@ -41,6 +41,10 @@ def test_schedule_is_the_releases(golden, case):
     settings = cases[case]
     steps, expected = settings.pop("global_step"), settings.pop("learning_rate")
     schedule = WarmupPolynomialDecay(**settings)
+    config = json.loads(json.dumps(keras.optimizers.schedules.serialize(schedule)))
+    restored = keras.optimizers.schedules.deserialize(config)
+    assert isinstance(restored, WarmupPolynomialDecay)
+    assert restored.get_config() == schedule.get_config()
     traced, optimizer = tf.function(schedule), create_optimizer(**settings)
     for step, rate in zip(steps, expected, strict=True):
         limit = tolerances.SCHEDULE_RELATIVE * settings["init_lr"]
@@ -93,14 +97,6 @@ def test_a_warm_up_that_never_ends_is_warned_of(steps, changes, warns, caplog):
     assert ("the learning rate never gets to 0.5" in caplog.text) == warns
 
 
-def test_schedule_survives_serialisation():
-    schedule = WarmupPolynomialDecay(0.03, 23, 5, 2.0, 3, 11)
-    config = json.loads(json.dumps(keras.optimizers.schedules.serialize(schedule)))
-    restored = keras.optimizers.schedules.deserialize(config)
-    assert isinstance(restored, WarmupPolynomialDecay)
-    assert restored.get_config() == schedule.get_config()
-
-
 @pytest.mark.parametrize("clipped", ["clipped", "unclipped"])
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
 def test_toy_problem_goes_the_releases_way(golden, optimizer, clipped):
@@ -142,14 +138,10 @@ def _toy_gradient(name, variable, stored):
     return stored[f"lin/{name}"] + stored[f"quad/{name}"] * variable
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"bias_correction": True},
-        {"beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-3, "weight_decay_rate": 0.2},
-    ],
-)
+OTHERS = {"beta_1": 0.8, "beta_2": 0.95, "epsilon": 1e-3, "weight_decay_rate": 0.2}
+
+
+@pytest.mark.parametrize("changes", [{}, {"bias_correction": True}, OTHERS])
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
 def test_three_updates_worked_out_by_hand(optimizer, changes):
     """Warm-up, clip, moments, decay, exclusions and trust ratio in float64 numpy."""
@@ -157,8 +149,7 @@ def test_three_updates_worked_out_by_hand(optimizer, changes):
     shapes = {"net/kernel": (2, 3), "net/bias": (5,), "net/LayerNorm/gamma": (7,)}
     expected = {path: rng.normal(size=shape) for path, shape in shapes.items()}
     variables = [_variable(path, value.astype("float32")) for path, value in expected.items()]
-    m = {path: 0.0 for path in shapes}
-    v = {path: 0.0 for path in shapes}
+    m, v = dict.fromkeys(shapes, 0.0), dict.fromkeys(shapes, 0.0)
     opt = create_optimizer(0.02, 10, 2, optimizer, **changes)
     # The release's, unless changed.
     b1, b2 = changes.get("beta_1", 0.9), changes.get("beta_2", 0.999)
@@ -386,10 +377,9 @@ def _train(replicas, optimizer):
     for step in range(steps):
         run(tf.constant(step))
     assert int(keras.ops.convert_to_numpy(opt.iterations)) == steps
-    return [
-        [np.asarray(local) for local in strategy.experimental_local_results(variable.value)]
-        for variable in [*variables, *opt.adam_m, *opt.adam_v]
-    ]
+    local = strategy.experimental_local_results
+    state = [*variables, *opt.adam_m, *opt.adam_v]
+    return [[np.asarray(value) for value in local(variable.value)] for variable in state]
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
@@ -403,19 +393,14 @@ def test_two_replicas_update_as_one(on_two_replicas, optimizer):
 
 def _slope_after_a_step(replicas):
     """Returns the weight of y = a * x, from 1, after a step of Keras' own optimizer."""
-    strategy, task = _strategy(replicas), SlopeTask()
+    strategy, task = _strategy(replicas), toys.SlopeTask()
     with strategy.scope():
         model = task.build_model()
         opt = keras.optimizers.SGD(0.25, momentum=0.9, global_clipnorm=1.0)
         opt.build(model.trainable_variables)
     step = TrainStep(task, model, opt)
     features = {"x": np.float32([1, 2, 3, 5]), "weights": np.ones(4, "float32")}
-    shares = strategy.experimental_distribute_values_from_function(
-        lambda context: {
-            name: tf.constant(np.split(value, replicas)[context.replica_id_in_sync_group])
-            for name, value in features.items()
-        }
-    )
+    shares = toys.shared(strategy, features)
     tf.function(lambda: strategy.run(step, (shares,)), autograph=False)()
     return float(model.a.numpy())
 

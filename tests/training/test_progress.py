@@ -6,13 +6,7 @@ import sys
 import pytest
 
 from albert_tf.training import progress
-from albert_tf.training.progress import (
-    ProgressBar,
-    ProgressLog,
-    format_duration,
-    four_digits,
-    write_metrics,
-)
+from albert_tf.training.progress import ProgressBar, ProgressLog
 from tests.kit import pretraining_runs as runs
 
 STATS = {"loss": 9.0, "masked_lm_loss": 8.25, "sentence_order_loss": 0.75}
@@ -20,27 +14,21 @@ STATS |= {"learning_rate": 0.00176, "grad_norm": 1.5}
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"),
+    ("write", "value", "text"),
     [
-        (0, "0 s"),
-        (6.2, "7 s"),
-        (59, "59 s"),
-        (59.5, "1 min 0 s"),
-        (306, "5 min 6 s"),
-        (3600 * 3 + 60 * 4 + 59, "3 h 4 min"),
-        (86400 * 2 + 3600 * 3, "2 d 3 h"),
+        *((progress.format_duration, 0, "0 s"), (progress.format_duration, 6.2, "7 s")),
+        (progress.format_duration, 59, "59 s"),
+        (progress.format_duration, 59.5, "1 min 0 s"),
+        (progress.format_duration, 306, "5 min 6 s"),
+        (progress.format_duration, 3600 * 3 + 60 * 4 + 59, "3 h 4 min"),
+        (progress.format_duration, 86400 * 2 + 3600 * 3, "2 d 3 h"),
+        *((progress.four_digits, 0.15702, "0.1570"), (progress.four_digits, 88.1249, "88.12")),
+        *((progress.four_digits, 10570.0, "10570"), (progress.four_digits, 7, "7")),
+        (progress.four_digits, 1e-5, "1.000e-05"),
     ],
 )
-def test_durations(seconds, text):
-    assert format_duration(seconds) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.15702, "0.1570"), (88.1249, "88.12"), (10570.0, "10570"), (7, "7"), (1e-5, "1.000e-05")],
-)
-def test_four_digits(value, text):
-    assert four_digits(value) == text
+def test_numbers_in_words(write, value, text):
+    assert write(value) == text
 
 
 @pytest.fixture
@@ -51,20 +39,21 @@ def caplog(caplog):
 
 def test_the_line_and_the_scalars_say_the_same(tmp_path, caplog):
     ProgressLog(str(tmp_path), 1000, 13, 17).report(11, STATS, 0.1)
-    assert caplog.messages == [
-        "step 11/1000 | loss 9.000 (masked_lm 8.250) | 130 examples/s | 1 min 39 s left"
-    ]
+    line = "step 11/1000 | loss 9.000 (masked_lm 8.250) | 130 examples/s | 1 min 39 s left"
+    assert caplog.messages == [line]
     rates = {"examples_per_second": 130, "tokens_per_second": 2210}
     assert runs.scalars(tmp_path) == {11: pytest.approx({**STATS, **rates}, rel=1e-6)}
+    # Metrics of checkpoints are a run beside the training.
+    for step, accuracy in ((5, 0.25), (10, 0.75)):
+        progress.write_metrics(str(tmp_path), step, {"accuracy": accuracy})
+    assert runs.scalars(tmp_path / "eval") == {5: {"accuracy": 0.25}, 10: {"accuracy": 0.75}}
 
 
-def test_without_a_directory_only_the_line(tmp_path, caplog, monkeypatch):
+def test_no_time_is_told_while_compilation_is_part_of_it(tmp_path, caplog, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    ProgressLog(None, 7, 13, 17).report(7, STATS, 2.0)
+    ProgressLog(None, 7, 13, 17).report(7, STATS, 2.0)  # Without a directory only the line.
     assert "6.5 examples/s | 0 s left" in caplog.text and not list(tmp_path.iterdir())
-
-
-def test_no_time_is_told_while_compilation_is_part_of_it(tmp_path, caplog):
+    caplog.clear()
     ProgressLog(str(tmp_path), 1000, 13, 17).report(1, STATS, 61.5, compiled=True)
     assert caplog.messages[0].endswith(" (masked_lm 8.250) | compiled in 1 min 2 s")
     assert runs.scalars(tmp_path) == {1: pytest.approx(STATS)}
@@ -81,12 +70,6 @@ def test_the_time_left_is_of_the_later_half_of_the_loops(caplog, monkeypatch):
     # 10 s a step; then the last loop, 1 s a step; then the last two, 2 s a step.
     lefts = [message.rpartition(" | ")[2] for message in caplog.messages[1:]]
     assert lefts == ["3 min 40 s left", "20 s left", "36 s left"]
-
-
-def test_metrics_of_checkpoints_are_a_run_beside_the_training(tmp_path):
-    for step, accuracy in ((5, 0.25), (10, 0.75)):
-        write_metrics(str(tmp_path), step, {"accuracy": accuracy})
-    assert runs.scalars(tmp_path / "eval") == {5: {"accuracy": 0.25}, 10: {"accuracy": 0.75}}
 
 
 def _advance():

@@ -48,9 +48,7 @@ def train(folder: pathlib.Path, parts: int, recompute: bool) -> tuple[str, list[
     return devices.name, losses
 
 
-def _process(
-    folder: pathlib.Path, output: pathlib.Path, cpus: int, how: tuple, env: dict[str, str]
-) -> None:
+def _process(folder: pathlib.Path, output: pathlib.Path, cpus: int, how, env) -> None:
     os.environ.update(env)
     runs.split_cpu(cpus)
     output.write_text(json.dumps(train(folder, *how)))

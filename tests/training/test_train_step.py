@@ -17,7 +17,7 @@ from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TrainStep
 from tests.kit import goldens, tiny, tolerances
 from tests.kit import pretraining_runs as runs
-from tests.training.toys import PARTS, SEED, SeedTask, Slope, SlopeTask, eagerly
+from tests.training.toys import PARTS, SEED, SeedTask, Slope, SlopeTask, eagerly, shared
 
 X = np.array([1.0, 2.0, -3.0, 5.0, 7.0, -11.0], "float32")
 WEIGHTS = np.array([1.0, 0.0, 2.0, 0.5, 0.0, 3.0], "float32")
@@ -40,16 +40,9 @@ def test_an_update_in_closed_form(accumulation_steps):
     linear = float(np.sum(X * WEIGHTS) / (np.sum(WEIGHTS) + 0.5))
     square = float(np.mean(X**2))
     gradient = linear + 2 * square  # At a = 1, of the sum of both losses.
-    assert stats == pytest.approx(
-        {
-            "loss": linear + square,
-            "linear_loss": linear,
-            "square_loss": square,
-            "learning_rate": 0.25,
-            "grad_norm": gradient,
-        },
-        rel=1e-6,
-    )
+    expected = {"loss": linear + square, "linear_loss": linear, "square_loss": square}
+    expected |= {"learning_rate": 0.25, "grad_norm": gradient}
+    assert stats == pytest.approx(expected, rel=1e-6)
     # Clipped to 1, the moments are 0.1 and 0.001; weight decay 0.01 of a weight of 1.
     update = 0.1 / (np.sqrt(0.001) + 1e-6) + 0.01
     assert float(model.a.numpy()) == pytest.approx(1 - 0.25 * update, rel=1e-6)
@@ -100,12 +93,7 @@ def _seeds_of_two_replicas() -> list[float]:
         optimizer.build(model.trainable_variables)
     step = TrainStep(task, model, optimizer, StepSettings(SEED, accumulation_steps=PARTS // 2))
     rows = {"number": np.arange(PARTS, dtype="int32"), "ones": np.ones(PARTS, "float32")}
-    batch = strategy.experimental_distribute_values_from_function(
-        lambda of: {
-            name: tf.constant(np.split(row, 2)[of.replica_id_in_sync_group])
-            for name, row in rows.items()
-        }
-    )
+    batch = shared(strategy, rows)
     stats = tf.function(lambda: strategy.run(step, (batch,)), autograph=False)()
     return strategy.experimental_local_results(stats)[1].numpy().tolist()
 

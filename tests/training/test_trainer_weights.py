@@ -1,5 +1,6 @@
 """Trainer: where weights come from, and evaluation."""
 
+import functools
 import pathlib
 import shutil
 from collections.abc import Mapping
@@ -9,7 +10,6 @@ import keras
 import numpy as np
 import pytest
 
-import albert_tf
 from albert_tf.conversion import bundles, layouts
 from albert_tf.records import input_pipeline
 from albert_tf.records.spec import pretraining_spec
@@ -23,12 +23,11 @@ from tests.kit import pretraining_runs as runs
 from tests.training.toys import one_device
 
 
-def trainer_of(
-    config: albert_tf.AlbertConfig,
-    directory: pathlib.Path,
-    seed: int = 0,
-    make_optimizer=lambda: create_optimizer(0.1, 10, 0),
-) -> Trainer:
+def adamw():
+    return create_optimizer(0.1, 10, 0)
+
+
+def trainer_of(config, directory: pathlib.Path, seed=0, make_optimizer=adamw) -> Trainer:
     directory.mkdir(exist_ok=True)
     task, settings = PretrainingTask(config), StepSettings(seed)
     return Trainer(task, one_device(), str(directory), make_optimizer, settings)
@@ -80,9 +79,8 @@ def test_a_checkpoint_without_moments_is_no_resume(tmp_path):
     source = goldens.checkpoint("base")
     for ending in (".index", ".data-00000-of-00001"):
         shutil.copy(source + ending, tmp_path / f"model.ckpt-3{ending}")
-    (tmp_path / "checkpoint").write_text(
-        'model_checkpoint_path: "model.ckpt-3"\nall_model_checkpoint_paths: "model.ckpt-3"\n'
-    )
+    line = 'model_checkpoint_path: "model.ckpt-3"\n'
+    (tmp_path / "checkpoint").write_text(f"{line}all_{line.replace('path', 'paths', 1)}")
     trainer = trainer_of(goldens.config("base"), tmp_path)
     with pytest.raises(ValueError, match="lacks bert/.*adam_m, .*give another `output_dir`, and"):
         trainer.initialise()
@@ -106,10 +104,8 @@ def test_a_restore_reads_its_checkpoint_once_and_compares_configs(tmp_path, monk
 
 def test_what_an_optimizer_has_for_no_weight_is_restored(tmp_path):
     """Nadam's product of momenta, which Keras gives another name in each optimizer."""
-    first, second = (
-        trainer_of(tiny.config(), tmp_path, seed, lambda: keras.optimizers.Nadam(0.1))
-        for seed in (0, 1)
-    )
+    nadam = functools.partial(keras.optimizers.Nadam, 0.1)
+    first, second = (trainer_of(tiny.config(), tmp_path, seed, nadam) for seed in (0, 1))
     first.optimizer._u_product.assign(0.25)
     save(first)
     assert second.initialise() is True
@@ -158,12 +154,10 @@ def test_evaluation_is_a_plain_mean_over_the_set(tmp_path):
     assert len(set(weight.sum(axis=1))) > 2
     pieces = scores(outputs["masked_lm_logits"], features["masked_lm_ids"])
     orders = scores(outputs["sentence_order_logits"], features["sentence_order_labels"])
-    expected = {
-        "masked_lm_loss": np.sum(pieces[0] * weight) / np.sum(weight),
-        "masked_lm_accuracy": np.sum(pieces[1] * weight) / np.sum(weight),
-        "sentence_order_loss": np.mean(orders[0]),
-        "sentence_order_accuracy": np.mean(orders[1]),
-    }
+    expected = {}
+    for i, end in enumerate(("loss", "accuracy")):
+        expected[f"masked_lm_{end}"] = np.sum(pieces[i] * weight) / np.sum(weight)
+        expected[f"sentence_order_{end}"] = np.mean(orders[i])
     expected["loss"] = expected["masked_lm_loss"] + expected["sentence_order_loss"]
     assert results == pytest.approx(expected, abs=tolerances.LOSS)
 

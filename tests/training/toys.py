@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
@@ -17,6 +18,17 @@ PARTS, SEED = 4, 5
 
 def one_device() -> TensorFlowDevices:
     return TensorFlowDevices(tf.distribute.OneDeviceStrategy("CPU:0"))
+
+
+def shared(strategy: tf.distribute.Strategy, rows: dict[str, np.ndarray]) -> Any:
+    """Gives each replica its part of the rows."""
+    count = strategy.num_replicas_in_sync
+    return strategy.experimental_distribute_values_from_function(
+        lambda of: {
+            name: tf.constant(np.split(row, count)[of.replica_id_in_sync_group])
+            for name, row in rows.items()
+        }
+    )
 
 
 @contextlib.contextmanager
