@@ -84,12 +84,9 @@ def test_a_flag_of_another_library_is_told_ours(cls, given, meant):
         settings.parse(cls, ["script.py", given])
 
 
-def test_each_name_elsewhere_is_that_of_a_flag():
+def test_bounds_may_be_met_and_names_elsewhere_are_those_of_flags():
     names = {*FinetuningSettings.names(), *PretrainingSettings.names()}
     assert {*settings._ELSEWHERE} <= names
-
-
-def test_bounds_may_be_met_and_are_of_their_intervals():
     found = parse("--name=x", "--size=2147483647", "--seed=4294967295", "--rate=0")
     assert (found.size, found.seed, found.rate) == (2147483647, 4294967295, 0.0)
     assert NATURAL.startswith("[0,")
@@ -110,11 +107,9 @@ def test_help_lists_groups_bounds_and_defaults():
     assert "    (default: 7; a positive integer)\n" in text and "Texts:\n  --name: A" in text
     assert "    (must be given)\n" in text and "    (one of a, b)\n  --words: Words.\n" in text
     assert "  --[no]fast: Fast.\n    (default: true)\n" in text and "  --in: Where.\n" in text
-
-
-def test_a_rare_flag_parses_but_is_not_in_help():
+    # A rare flag parses, but is not there.
     assert parse("--name=x", "--old=3").old == 3 and "old" in Example.names()
-    assert "--old" not in settings.help_text(Example, "")
+    assert "--old" not in text
 
 
 def test_a_flag_file_is_read_and_the_command_line_wins(tmp_path):

@@ -18,7 +18,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.conversion import huggingface, layouts
 from albert_tf.conversion.convert import convert
 from albert_tf.storage import checkpoint, files
-from tests.kit import goldens
+from tests.kit import goldens, tiny
 
 FOLDER = goldens.FOLDER.parent
 HEADS = ("classifier", "cola", "race", "squad_v1", "squad_v2", "stsb")
@@ -94,13 +94,9 @@ def test_no_chain_of_conversions_invents_or_loses_weights(source, architecture, 
             done += (steps == 1) + walk(f"{path}-{to}", to, reached, steps - 1) if reached else 0
         return done
 
-    start, first = str(FOLDER / source), str(tmp_path / "first")
-    drop = ["bert/pooler/"] if walks == 4 else []
-    if architecture:
-        convert(start, "huggingface", first, architecture=architecture, drop=drop)
-    else:
-        convert(start, "tf1", first)
-    layout = "huggingface" if architecture else "tf1"
+    first, layout = str(tmp_path / "first"), "huggingface" if architecture else "tf1"
+    own = {"architecture": architecture, "drop": ["bert/pooler/"] if walks == 4 else []}
+    convert(str(FOLDER / source), layout, first, **own if architecture else {})
     reader = layouts.find(first)
     weights = {name: value.tobytes() for name, value in reader.read_weights(first).items()}
     assert walk(first, layout, weights, 2) == walks
@@ -152,29 +148,21 @@ def test_a_target_that_is_not_local(copy_of, tmp_path):
 
 
 def test_a_target_that_is_not_local_appears_whole_or_not_at_all(monkeypatch):
-    copy, copied = tf.io.gfile.copy, []
+    copy, copied, root = tf.io.gfile.copy, [], "ram://partly/model"
 
     def fail_at_last(source, target):
-        copied.append(target)
+        copied.append(target.removeprefix(f"{root}/"))
         if target.endswith("saved_model.pb"):
             raise OSError("the disk is full")
         copy(source, target)
 
     monkeypatch.setattr(tf.io.gfile, "copy", fail_at_last)
-    with (
-        pytest.raises(OSError, match="the disk is full"),
-        files.whole_directory("ram://partly/model") as folder,
-    ):
-        for name in ("saved_model.pb", "fingerprint.pb", "variables/variables.index"):
-            path = pathlib.Path(folder, name)
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(name)
-    assert [path.removeprefix("ram://partly/model/") for path in copied] == [
-        "variables/variables.index",
-        "fingerprint.pb",
-        "saved_model.pb",
-    ]
-    assert not tf.io.gfile.exists("ram://partly/model")
+    names = ["variables/variables.index", "fingerprint.pb", "saved_model.pb"]
+    full = pytest.raises(OSError, match="the disk is full")
+    with full, files.whole_directory(root) as folder:
+        for name in names[::-1]:
+            tiny.write(pathlib.Path(folder, name), name)
+    assert copied == names and not tf.io.gfile.exists(root)
 
 
 def test_hugging_face_directories_are_as_transformers_reads_them(golden, vocabulary, tmp_path):

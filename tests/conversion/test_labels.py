@@ -35,14 +35,9 @@ def test_names_go_along_or_are_said_to_be_lost(trained, layout, tmp_path):
     assert labels.read(back) == NAMES
 
 
-def test_without_a_classifier_there_are_no_classes():
-    assert labels.count(str(goldens.FOLDER / "base")) == 0
-
-
-@pytest.mark.parametrize(
-    ("is_named", "expected"), [(True, NAMES), (False, ("LABEL_0", "LABEL_1", "LABEL_2"))]
-)
-def test_hugging_face_has_them_in_its_config(is_named, expected, trained, tmp_path):
+@pytest.mark.parametrize("is_named", [True, False])
+def test_hugging_face_has_them_in_its_config(is_named, trained, tmp_path):
+    expected = NAMES if is_named else ("LABEL_0", "LABEL_1", "LABEL_2")
     convert(trained if is_named else str(CLASSIFIER), "huggingface", str(tmp_path / "there"))
     config = json.loads((tmp_path / "there/config.json").read_text())
     assert config["id2label"] == {str(i): name for i, name in enumerate(expected)}
@@ -56,6 +51,7 @@ def test_those_of_another_model_are_refused(trained, tmp_path):
     with pytest.raises(ValueError, match=r"expected 3 labels .*, got 2 \(no, ja\)"):
         convert(trained, "tf1", str(tmp_path / "there"))
     assert labels.find(trained, 1) == (), "a regression has no classes"
+    assert labels.count(str(goldens.FOLDER / "base")) == 0, "nor has what is no classifier"
 
 
 MANY = b"".join(b'"%d"\n' % i for i in range(100_000))

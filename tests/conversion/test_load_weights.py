@@ -42,19 +42,16 @@ def test_every_weight_is_filled(variant):
     """By names and in shapes that are the release's."""
     model = albert_tf.AlbertForPreTraining(goldens.config(variant))
     variables = json.loads((goldens.FOLDER / variant / "variables.json").read_text())
-    assert {n: list(v.shape) for n, v in conversion.named_weights(model).items()} == {
-        variable["name"]: variable["shape"] for variable in variables["trainable_variables"]
-    }
+    shapes = {each["name"]: each["shape"] for each in variables["trainable_variables"]}
+    named = conversion.named_weights(model)
+    assert {name: list(variable.shape) for name, variable in named.items()} == shapes
     report = albert_tf.load_weights(model, goldens.checkpoint(variant))
     assert report.loaded == tuple(variable.path for variable in model.weights)
     assert report.missing == report.unused == ()
     assert str(report) == f"{len(model.weights)} variables loaded"
     check_weights(model, stored(variant))
-
-
-def test_values_are_those_stored_as_arrays():
-    expected = goldens.arrays(goldens.FOLDER / "base" / "variables.npz")
-    check_weights(goldens.pretrained("base"), expected)
+    if variant == "base":
+        check_weights(model, goldens.arrays(goldens.FOLDER / "base" / "variables.npz"))
 
 
 @pytest.mark.parametrize("sharing", ["attention", "ffn", "none"])
@@ -117,10 +114,7 @@ def without(names) -> dict[str, np.ndarray]:
     [
         (lambda: without([QUERY, POOLER]), [f"lacks .*{QUERY}", f"lacks .*{POOLER}"]),
         (lambda: stored() | {"bert/extra": np.ones(3, "f")}, ["has, unlike the model, bert/extra"]),
-        (
-            lambda: stored() | {POOLER: np.ones(37, "f")},
-            [rf"{POOLER} \[37\] in the checkpoint, \[32\] in the model"],
-        ),
+        (lambda: stored() | {POOLER: np.ones(37, "f")}, [rf"{POOLER} \[37\] .*, \[32\] in the mo"]),
         (lambda: {"w": np.ones(3, "f")}, [f"lacks .*{QUERY}", "shares no variable"]),
     ],
     ids=["missing", "unused", "shape", "other"],
@@ -161,15 +155,12 @@ def with_own_head(path, **arguments) -> keras.layers.Layer:
     return head
 
 
-def test_a_head_is_left_out_as_a_whole(tmp_path):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_head_is_left_out_as_a_whole_and_bfloat16_of_keras_is_read(tmp_path, dtype):
     """A kernel of Keras' own has another shape than ours, its bias the same."""
-    with_own_head(tmp_path / "model.keras")
+    head = with_own_head(tmp_path / "model.keras", dtype=dtype)
     model = albert_tf.AlbertForSequenceClassification.from_weights(tmp_path / "model.keras")
     np.testing.assert_array_equal(model.classifier.output_bias, [0, 0])
-
-
-def test_bfloat16_of_keras_is_read(tmp_path):
-    head = with_own_head(tmp_path / "model.keras", dtype="bfloat16")
     weights = keras_files.read_weights(str(tmp_path / "model.keras"))
     expected = keras.ops.convert_to_numpy(head.kernel).astype("float32")
     np.testing.assert_array_equal(weights["output_weights"], expected)
@@ -220,17 +211,13 @@ def test_group_0_replaces_no_group_that_is_there():
     model, values = encoder(num_hidden_groups=3), stored("groups2")
     conversion.load_weights(model, goldens.checkpoint("groups2"), expand_group0=True)
     names = conversion.named_weights(model)
-    check_weights(
-        model, {n: values[n if n in values else n.replace("group_2/", "group_0/")] for n in names}
-    )
+    there = {name: name.replace("group_2/", "group_0/") for name in names}
+    check_weights(model, {n: values[n if n in values else there[n]] for n in names})
     assert any("group_2/" in name for name in names)
-
-
-def test_inner_groups_are_never_made_up():
+    # Inner groups are never made up.
     with pytest.raises(ValueError, match="lacks .*group_0/inner_group_1"):
-        conversion.load_weights(
-            encoder(inner_group_num=2), goldens.checkpoint("base"), expand_group0=True
-        )
+        inner = encoder(inner_group_num=2)
+        conversion.load_weights(inner, goldens.checkpoint("base"), expand_group0=True)
 
 
 def test_moments_and_step_are_passed_over(golden):

@@ -117,9 +117,10 @@ def test_a_list_of_checkpoints_names_none_of_another_directory(named, copy_of, t
     folder = tmp_path / "inside"
     folder.mkdir()
     named = named.format(outside=outside)
-    (folder / "checkpoint").write_text(
-        f'model_checkpoint_path: "{named}"\nall_model_checkpoint_paths: "{named}"\n'
+    lines = (
+        f'{name}: "{named}"\n' for name in ("model_checkpoint_path", "all_model_checkpoint_paths")
     )
+    (folder / "checkpoint").write_text("".join(lines))
     with pytest.raises(FileNotFoundError, match="contains no checkpoint"):
         albert_tf.load_weights(encoder(), folder)
     # Copied whole, lists that name another machine's directory are of use.
@@ -197,15 +198,7 @@ def test_an_archive_that_declares_more_than_it_holds(copy_of):
     assert_refused(folder, "model.keras has 3,221,225,472 bytes, too many")
 
 
-POOLER = "layers/dense_1/vars/0"
-
-
-def external_link(file, path):
-    file[POOLER] = h5py.ExternalLink(str(path), "/x")
-
-
-def soft_link(file, path):
-    file[POOLER] = h5py.SoftLink("/layers/dense/vars/0")
+POOLER, LACKS = "layers/dense_1/vars/0", "lacks .*pooler"
 
 
 def external_storage(file, path):
@@ -229,8 +222,8 @@ def never_written(file, path):
 @pytest.mark.parametrize(
     ("harm", "message"),
     [
-        (external_link, "lacks .*pooler"),
-        (soft_link, "lacks .*pooler"),
+        (lambda file, path: file.update({POOLER: h5py.ExternalLink(str(path), "/x")}), LACKS),
+        (lambda file, path: file.update({POOLER: h5py.SoftLink("/layers/dense/vars/0")}), LACKS),
         (external_storage, "it is damaged, or not as Keras writes it"),
         (virtual_dataset, "it is damaged, or not as Keras writes it"),
         (compressed, "declares 67,108,864 bytes but the file holds"),

@@ -2,6 +2,7 @@
 
 import collections
 import csv
+import itertools
 
 import numpy as np
 import pytest
@@ -29,13 +30,15 @@ def words(tmp_path_factory) -> Tokenizer:
     return Tokenizer(vocab_file=path)
 
 
+def config(words, layers):
+    sizes = {"num_attention_heads": 3, "num_hidden_layers": layers, "intermediate_size": 7}
+    return albert_tf.AlbertConfig(words.vocab_size, 5, 6, **sizes)
+
+
 @pytest.fixture(scope="module")
 def model(words):
     """A masked LM that knows only the bias of each piece."""
-    config = albert_tf.AlbertConfig(
-        words.vocab_size, 5, 6, num_attention_heads=3, num_hidden_layers=1, intermediate_size=7
-    )
-    model = randomise(albert_tf.AlbertForPreTraining(config))
+    model = randomise(albert_tf.AlbertForPreTraining(config(words, 1)))
     weights = model.albert.embeddings.word_embeddings
     weights.assign(np.zeros(weights.shape))
     return model
@@ -70,10 +73,7 @@ def test_a_model_that_prefers_the_plural(model, words):
         frames = 1 if between == "nothing" else 2
         assert count == nouns * 9 * frames
         assert count + left_out == 12 * 10 * frames
-
-
-def test_a_tie_is_no_preference(model, words):
-    prefer(model, words)
+    prefer(model, words)  # A tie is no preference.
     assert {right for *_, right in agreement.measure(model, words)} == {0}
 
 
@@ -88,10 +88,7 @@ def test_a_sentence_has_masks_for_its_verb(words):
 
 def test_gains_are_differences_of_log_probabilities(words, monkeypatch):
     monkeypatch.setattr(agreement, "_BATCH", 3)
-    config = albert_tf.AlbertConfig(
-        words.vocab_size, 5, 6, num_attention_heads=3, num_hidden_layers=2, intermediate_size=7
-    )
-    model = randomise(albert_tf.AlbertForPreTraining(config))
+    model = randomise(albert_tf.AlbertForPreTraining(config(words, 2)))
     found = [agreement._gap(each, words) for each in agreement.sentences()]
     gaps = [gap for gap in found if gap][::200]
     gains = agreement._gains(model, gaps)
@@ -111,9 +108,8 @@ def test_the_command_writes_a_table(stored, tmp_path, capsys):
     table = (out / "agreement.csv").read_text()
     assert capsys.readouterr().out == table
     rows = list(csv.DictReader(table.splitlines()))
-    assert [(row["between"], row["subject"]) for row in rows] == [
-        (between, number) for between in agreement.BETWEEN for number in agreement.NUMBERS
-    ]
+    expected = list(itertools.product(agreement.BETWEEN, agreement.NUMBERS))
+    assert [(row["between"], row["subject"]) for row in rows] == expected
     assert sum(int(row["sentences"]) + int(row["left_out"]) for row in rows) == 1200
 
 

@@ -120,14 +120,11 @@ def test_a_probe_reads_what_is_there_and_no_more(monkeypatch):
     assert test.sum() == 60
     most = round(labels[~test].mean())
     assert probes.majority(data, 0) == (labels[test] == most).mean()
-
-
-def test_words_of_a_row_are_held_out_together():
+    # Words of a row are held out together.
     numbers = np.repeat(np.arange(25), 2)
     data = probes.Labelled(rows(25, 5), np.arange(50) % 2, numbers, np.ones(50, int))
     test = probes.held_out(data, seed=1)
-    assert test.sum() == 10
-    assert (test[::2] == test[1::2]).all()
+    assert test.sum() == 10 and (test[::2] == test[1::2]).all()
 
 
 def test_labels_of_order_are_those_of_the_records(config, tmp_path):

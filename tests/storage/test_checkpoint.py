@@ -11,8 +11,8 @@ from tests.kit import goldens
 DATA, INDEX, META = ".data-00000-of-00001", ".index", ".meta"
 
 
-class Killed(Exception):
-    """Stands for a SIGKILL."""
+class Killed(Exception):  # Stands for a SIGKILL.
+    pass
 
 
 def values(seed: int) -> dict[str, np.ndarray]:
@@ -67,11 +67,12 @@ def test_what_is_saved_is_read_to_the_bit(tmp_path):
     assert set(reader.get_variable_to_shape_map()) == set(values(13))
 
 
-@pytest.mark.parametrize(
-    ("keep_max", "kept"), [(1, [11]), (2, [7, 11]), (5, [2, 3, 5, 7, 11]), (0, [2, 3, 5, 7, 11])]
-)
+STEPS = [2, 3, 5, 7, 11]
+
+
+@pytest.mark.parametrize("keep_max, kept", [(1, [11]), (2, [7, 11]), (5, STEPS), (0, STEPS)])
 def test_the_oldest_are_deleted(tmp_path, keep_max, kept):
-    for step in (2, 3, 5, 7, 11):
+    for step in STEPS:
         save(tmp_path, step, keep_max)
     expected = [f"model.ckpt-{step}" for step in kept]
     assert names(checkpoint.listed(str(tmp_path))) == expected
@@ -222,6 +223,12 @@ def test_best_is_a_copy(tmp_path):
     check(best, values(5))
     assert names(checkpoint.listed(str(tmp_path))) == ["model.ckpt-7"]
     assert not list(tmp_path.glob("*.tmp"))
+    # A directory without a list means its best.
+    os.remove(tmp_path / "checkpoint")
+    assert checkpoint.resolve(str(tmp_path)) == best
+    newest = save(tmp_path, 8)
+    assert checkpoint.resolve(str(tmp_path)) == newest
+    check(str(tmp_path), values(8))
 
 
 @pytest.mark.parametrize("call", range(1, 8))
@@ -239,15 +246,6 @@ def test_a_kill_while_copying_leaves_no_mixture(tmp_path, monkeypatch, call):
         assert best is None
     checkpoint.copy_to_best(prefix)
     check(str(tmp_path / "model.ckpt-best"), values(5))
-
-
-def test_a_directory_without_a_list_means_its_best(tmp_path):
-    checkpoint.copy_to_best(save(tmp_path, 3))
-    os.remove(tmp_path / "checkpoint")
-    assert checkpoint.resolve(str(tmp_path)) == str(tmp_path / "model.ckpt-best")
-    newest = save(tmp_path, 8)
-    assert checkpoint.resolve(str(tmp_path)) == newest
-    check(str(tmp_path), values(8))
 
 
 BEST = goldens.FOLDER / "base" / "model.ckpt-best"

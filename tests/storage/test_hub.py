@@ -42,14 +42,8 @@ def files(tmp_path_factory):
 def run(code: str, cache: pathlib.Path, endpoint: str, **environment: str):
     """Runs Python code in a process of its own: huggingface_hub reads its environment on import."""
     own = {"HF_HOME": str(cache), "HF_ENDPOINT": endpoint, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        env={**os.environ, **own, **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    how = {"cwd": ROOT, "env": {**os.environ, **own, **environment}, "timeout": 120}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, **how)
 
 
 def printed(*arguments, **environment: str) -> str:
@@ -123,12 +117,9 @@ def test_what_the_hub_lacks_is_one_line(files, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_package_is_named(monkeypatch):
+def test_a_missing_package_is_named_and_local_paths_stay_as_they_are(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ImportError, match=r"pip install 'albert_tf\[hub\]'"):
         hub.download(f"hf://{NAME}")
-
-
-def test_local_paths_stay_as_they_are(tmp_path):
     assert hub.download(tmp_path) == str(tmp_path)
     assert hub.download("gs://bucket/model.ckpt-1") == "gs://bucket/model.ckpt-1"

@@ -34,16 +34,13 @@ def test_a_directory_is_held_by_one_process_until_that_ends(tmp_path):
             assert (tmp_path / "run.lock").read_text().startswith(f"process {os.getpid()} on ")
 
 
-def test_a_file_system_without_locks_reserves_nothing(tmp_path, monkeypatch):
+def test_a_file_system_without_locks_and_a_bucket_reserve_nothing(tmp_path, monkeypatch):
     def flock(file, how):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
     monkeypatch.setattr(files.fcntl, "flock", flock)
     with files.hold(str(tmp_path)), files.hold(str(tmp_path)):
         assert (tmp_path / "run.lock").read_text().startswith(f"process {os.getpid()} on ")
-
-
-def test_a_bucket_reserves_nothing():
     directory = "ram://run_lock"
     tf.io.gfile.makedirs(directory)
     with files.hold(directory), files.hold(directory):

@@ -53,6 +53,9 @@ def test_a_table_is_the_same_as_in_json(write, tmp_path):
     assert examples == table.read_texts(str(tmp_path / "t.jsonl"), TEXT, labels)
     assert examples[1] == table.TextExample("2", "ü", None, 0)
     assert table.read_texts(path, TEXT, labels, labelled=False)[1].label is None
+    tf.io.gfile.makedirs("ram://parquet")
+    tf.io.gfile.copy(path, "ram://parquet/t.parquet", overwrite=True)
+    assert table.read_texts("ram://parquet/t.parquet", TEXT, labels) == examples
 
 
 def test_ids_of_hugging_faces_classes_have_the_names_that_the_file_gives(pyarrow, write):
@@ -93,13 +96,10 @@ def test_words_and_tags_are_columns_of_lists(pyarrow, write):
         data = pyarrow.table(columns).replace_schema_metadata({"huggingface": stored})
         path = write(data)
         assert set(conll.find_tags(path)) >= {"O", "B-PER", "B-LOC"}
-        found = conll.read_sentences(path, names)
-        assert found == [
-            conll.TokenExample(str(i + 1), tuple(words[i]), tuple(ids[i])) for i in (0, 1)
-        ]
-        unlabelled = conll.read_sentences(
-            write(data.select([next(iter({*columns} & {"tokens", "words"}))])), names, False
-        )
+        rows = [(str(i + 1), tuple(words[i]), tuple(ids[i])) for i in (0, 1)]
+        assert conll.read_sentences(path, names) == [conll.TokenExample(*row) for row in rows]
+        (column,) = {*columns} & {"tokens", "words"}
+        unlabelled = conll.read_sentences(write(data.select([column])), names, False)
         assert [each.labels for each in unlabelled] == [None, None]
     for columns, message in (
         ({"tokens": words, "ner_tags": ids}, "t.parquet:1: expected strings in 'ner_tags', got 1"),
@@ -123,17 +123,10 @@ def test_numbers_and_categories_are_labels(pyarrow, write):
     assert [each.label for each in table.read_texts(path, TEXT, ())] == [0.5, 2.0, -3.0]
 
 
-def test_a_path_with_a_scheme(write):
-    with open(write(ROWS), "rb") as file:
-        content = file.read()
-    with tf.io.gfile.GFile("ram://parquet/t.parquet", "wb") as file:
-        file.write(content)
-    assert len(table.read_texts("ram://parquet/t.parquet", TEXT, ("good", "meh"))) == 3
-
-
 def test_bad_cells_are_named(pyarrow, write):
     twice = pyarrow.table([["a"], ["b"], ["meh"]], names=["review", "review", "mood"])
     latin = pyarrow.array([b"a", b"b", b"\xff"]).view(pyarrow.string())
+    dates = np.array([1, 2, 3], "datetime64[ms]")
     for columns, message in (
         ({**ROWS, "review": ["a", "b", None]}, "t.parquet:3: expected a value for 'review'"),
         ({**ROWS, "review": ["a", " ", "c"]}, "t.parquet:2: expected a value for 'review'"),
@@ -141,10 +134,7 @@ def test_bad_cells_are_named(pyarrow, write):
         ({"text": ["a"], "mood": ["meh"]}, "the columns 'review', each once, got 'text', 'mood'"),
         (twice, "t.parquet: expected the columns 'review', each once"),
         ({**ROWS, "review": [b"a"] * 3}, "column 'review' holds binary, expected text"),
-        (
-            {**ROWS, "mood": np.array([1, 2, 3], "datetime64[ms]")},
-            r"column 'mood' holds timestamp\[ms\], expected text or numbers",
-        ),
+        ({**ROWS, "mood": dates}, r"column 'mood' holds timestamp\[ms\], expected text or numbers"),
         ({**ROWS, "mood": [decimal.Decimal("1.5")] * 3}, "column 'mood' holds decimal"),
         ({**ROWS, "review": latin}, "t.parquet: not UTF-8 text after row"),
         ({"review": pyarrow.array([], "string"), "mood": []}, "has no examples"),
@@ -172,13 +162,11 @@ def test_damaged_files_are_refused_in_one_line(write, tmp_path, monkeypatch):
             assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("path", "error"),
-    [
-        ("t.parquet", OSError(errno.EIO, "no connection")),
-        ("ram://t.parquet", tf.errors.UnavailableError(None, None, "no connection")),
-    ],
-)
+LOST = [("t.parquet", OSError(errno.EIO, "no connection"))]
+LOST += [("ram://t.parquet", tf.errors.UnavailableError(None, None, "no connection"))]
+
+
+@pytest.mark.parametrize(("path", "error"), LOST)
 def test_a_file_that_cannot_be_read_is_not_called_damaged(write, monkeypatch, path, error):
     """Else the generator would remove its complete shards, as for text that must be mended."""
 
