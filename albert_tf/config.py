@@ -13,9 +13,6 @@ from typing import Any
 
 from albert_tf.storage import files, text_files
 
-# --- the config --------------------------------------------------------------------------------
-
-
 # Name of the config file beside a model's weights.
 CONFIG_FILE = "albert_config.json"
 DROPOUT_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
@@ -264,9 +261,6 @@ def _is_finite(value: Any) -> bool:
 def _require(condition: bool, name: str, expected: str, received: Any) -> None:
     if not condition:
         raise ValueError(f"ALBERT config key {name} must be {expected}, not {received!r}")
-
-
-# --- what comes with the package ---------------------------------------------------------------
 
 
 _FOLDER = pathlib.Path(__file__).parent / "configs"

@@ -76,20 +76,15 @@ def test_groups_are_the_releases(variant):
     config = goldens.config(variant)
     groups = [config.attention_group(layer) for layer in range(config.num_hidden_layers)]
     assert groups == expected["layer_to_group"]
-
-
-def test_group_is_the_releases_floating_point_product():
+    # A floating-point product.
     config = AlbertConfig(**SMALL, num_hidden_layers=22, num_hidden_groups=22)
     groups = [config.attention_group(layer) for layer in range(22)]
     assert groups == [14 if layer == 15 else layer for layer in range(22)]
 
 
-def test_missing_keys_have_the_releases_defaults():
-    assert AlbertConfig.from_dict({"vocab_size": 30000}) == read("albert_xxlarge_v2")
-
-
-def test_every_key_that_the_release_wrote_is_accepted():
+def test_every_key_that_the_release_wrote_is_accepted_and_others_have_its_defaults():
     """`layers_to_keep` stands in the configs of xxlarge and of the Chinese models."""
+    assert AlbertConfig.from_dict({"vocab_size": 30000}) == read("albert_xxlarge_v2")
     legacy = {"net_structure_type": 0, "layers_to_keep": [], "gap_size": 0, "num_memory_blocks": 0}
     legacy |= {"pooler_fc_size": 768, "pooler_num_attention_heads": 12, "pooler_num_fc_layers": 3}
     legacy |= {"pooler_size_per_head": 128, "pooler_type": "first_token_transform"}
@@ -234,8 +229,6 @@ def test_a_flag_that_says_the_same_in_another_unit_wins(recipe, flag, value, oth
     assert getattr(values, flag) == value and other not in values.given
     assert values.learning_rate == (2e-5 if recipe == "tnews" else 3e-5)
 
-
-def test_a_recipe_of_pretraining():
     arguments = ["--recipe=paper", "--input_file=records", "--num_train_steps=7"]
     found = parsed("pretraining", *arguments)
     assert (found.train_batch_size, found.learning_rate) == (4096, 0.00176)
@@ -243,17 +236,10 @@ def test_a_recipe_of_pretraining():
     assert {"train_batch_size", "num_train_steps"} < found.given
 
 
-@pytest.mark.parametrize(
-    ("script", "argument"),
-    [
-        ("finetuning", "--recipe=colla"),
-        ("finetuning", "--recipe=../recipes/cola"),
-        ("finetuning", "--recipe="),
-        ("pretraining", "--recipe=cola"),
-    ],
-)
-def test_an_unknown_recipe_is_one_line_that_lists_the_known(script, argument):
-    with pytest.raises(SystemExit) as ended:
-        parsed(script, argument)
+@pytest.mark.parametrize("recipe", ["colla", "../recipes/cola", "", "cola"])
+def test_an_unknown_recipe_is_one_line_that_lists_the_known(recipe):
+    script = "pretraining" if recipe == "cola" else "finetuning"
     known = "|".join(config.shipped_recipes(script))
-    assert f"flag {argument}: value should be one of <{known}>" in ended.value.code
+    with pytest.raises(SystemExit) as ended:
+        parsed(script, f"--recipe={recipe}")
+    assert f"flag --recipe={recipe}: value should be one of <{known}>" in ended.value.code

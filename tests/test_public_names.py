@@ -49,9 +49,8 @@ def test_the_import_is_quick():
 
 
 def run_python(code: str, *arguments: str) -> str:
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *arguments], cwd=ROOT, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", code, *arguments]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert not ended.returncode, ended.stderr[-3000:]
     return ended.stdout
 

@@ -34,12 +34,8 @@ def test_links_lead_somewhere(document):
         assert not anchor or anchor in anchors(target), link
 
 
-LOCKS = (
-    "locks/requirements.lock",
-    "locks/requirements-tpu.lock",
-    "locks/requirements-tpu-jax.lock",
-    "tools/tpu_check/requirements.txt",
-)
+LOCKS = [f"locks/requirements{end}.lock" for end in ("", "-tpu", "-tpu-jax")]
+LOCKS += ["tools/tpu_check/requirements.txt"]
 
 
 @pytest.mark.parametrize("lock", LOCKS)

@@ -38,11 +38,8 @@ SCRIPTS = {
         "Makes pre-training records",
         ["Text", "Vocabulary", "Examples", "Masking", "Output", "Processes and memory"],
     ),
-    "data/train_sentencepiece": (
-        SentencePieceSettings,
-        "Trains a SentencePiece vocabulary",
-        ["Text", "Vocabulary"],
-    ),
+    "data/train_sentencepiece": (SentencePieceSettings, "Trains a SentencePiece vocabulary")
+    + (["Text", "Vocabulary"],),
     "data/extend_vocabulary": (
         ExtensionSettings,
         "Adds the pieces of a domain",
@@ -90,15 +87,6 @@ def test_help_is_what_a_script_does_and_its_own_flags_in_groups(start, capsys, s
     assert len(names) <= 58
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_each_help_is_a_sentence(script):
-    values = flags.FlagValues()
-    settings.define_flags(SCRIPTS[script][0], values)
-    for name in values:
-        text = values[name].help.rpartition(">: ")[2]  # absl puts an enum's values before it.
-        assert re.fullmatch(r"[A-Za-z].{10,}\.", text), name
-
-
 def test_absls_own_help_lists_the_flags_by_heading(tmp_path):
     """In a process of its own: absl's --helpfull shows FLAGS, which are the test runner's here."""
     script = tmp_path / "script.py"
@@ -114,9 +102,7 @@ def test_absls_own_help_lists_the_flags_by_heading(tmp_path):
     )
 
     def run(*arguments):
-        done = subprocess.run(
-            [sys.executable, script, *arguments], check=False, capture_output=True, text=True
-        )
+        done = subprocess.run([sys.executable, script, *arguments], capture_output=True, text=True)
         return done.returncode, done.stdout, done.stderr
 
     code, shown, _ = run("--helpfull")
@@ -127,30 +113,29 @@ def test_absls_own_help_lists_the_flags_by_heading(tmp_path):
     assert code == 1 and "\nRows:\n  --rows: Number of rows.\n" in shown
     assert "absl" not in shown and "lines" not in shown
     assert run("--rows=11")[:2] == (0, "11\n")
-    assert run("--rows=x") == (
-        1,
-        "",
-        "error: flag --rows=x: invalid literal for int() with base 10: 'x' (--help lists the "
-        "flags)\n",
-    )
+    wrong = "error: flag --rows=x: invalid literal for int() with base 10: 'x'"
+    assert run("--rows=x") == (1, "", f"{wrong} (--help lists the flags)\n")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_bare_command_says_what_must_be_given(start, script):
+def test_each_help_is_a_sentence_and_a_bare_command_says_what_must_be_given(start, script):
     """What else may be wrong: tests/console/test_settings.py."""
+    values = flags.FlagValues()
+    settings.define_flags(SCRIPTS[script][0], values)
+    for name in values:
+        text = values[name].help.rpartition(">: ")[2]  # absl puts an enum's values before it.
+        assert re.fullmatch(r"[A-Za-z].{10,}\.", text), name
     lines = r"error: --\w+ must be given(; --\w+ must be given)* \(--help lists the flags\)"
     with pytest.raises(SystemExit) as ended:
         start(script)([script])
     assert re.fullmatch(lines, ended.value.code)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("gone", "ERROR:: Unable to open flagfile: .*gone.flags"),
-        ("bad", "a file that --flagfile names is not utf-8 text "),
-    ],
-)
+GONE = ("gone", "ERROR:: Unable to open flagfile: .*gone.flags")
+BAD = ("bad", "a file that --flagfile names is not utf-8 text ")
+
+
+@pytest.mark.parametrize(("name", "message"), [GONE, BAD])
 def test_a_flag_file_that_is_not_there_or_no_text_is_one_line(tmp_path, start, name, message):
     (tmp_path / "bad.flags").write_bytes(b"# M\xfcller's\n--helpshort\n")
     with pytest.raises(SystemExit, match=f"^error: {message}") as ended:

@@ -53,13 +53,9 @@ def pretrain(folder: pathlib.Path) -> None:
     text = (finetune_runs.GOLDEN / "pretrain_data" / "text.txt").read_text(encoding="utf-8")
     (folder / "text.txt").write_text("\n\n".join(text.split("\n\n")[:9]), encoding="utf-8")
     lengths = {"max_seq_length": 64, "max_predictions_per_seq": 9}
-    records = {
-        "input_file": folder / "text.txt",
-        "output_file": folder / "text.tfrecord",
-        "spm_model_file": finetune_runs.GOLDEN / "spm" / "en_small.model",
-        "dupe_factor": 1,
-        "num_processes": 1,
-    }
+    records = {"input_file": folder / "text.txt", "output_file": folder / "text.tfrecord"}
+    records["spm_model_file"] = finetune_runs.GOLDEN / "spm" / "en_small.model"
+    records |= {"dupe_factor": 1, "num_processes": 1}
     create_pretraining_data.main(tiny.parse(GeneratorSettings, **records, **lengths))
     run = {"num_train_steps": 1, "num_warmup_steps": 0, "eval_batch_size": 2, "train_batch_size": 2}
     config = finetune_runs.write_config(folder)

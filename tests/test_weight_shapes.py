@@ -6,25 +6,16 @@ import math
 import pytest
 
 from albert_tf import conversion, weight_shapes
-from albert_tf.config import PARAMETER_SHARING, AlbertConfig
+from albert_tf.config import PARAMETER_SHARING
 from albert_tf.model import heads
+from tests.kit import tiny
 
-SMALL = AlbertConfig(
-    vocab_size=53,
-    embedding_size=7,
-    hidden_size=15,
-    num_hidden_layers=5,
-    num_attention_heads=3,
-    intermediate_size=29,
-    max_position_embeddings=31,
-    type_vocab_size=11,
-)
+SMALL = tiny.config(num_hidden_layers=5, type_vocab_size=11)
+CHANGES = [{"embedding_size": 15}, {"num_hidden_groups": 2, "inner_group_num": 3}]
 
 
 @pytest.mark.parametrize("sharing", PARAMETER_SHARING)
-@pytest.mark.parametrize(
-    "changes", [{"embedding_size": 15}, {"num_hidden_groups": 2, "inner_group_num": 3}]
-)
+@pytest.mark.parametrize("changes", CHANGES)
 def test_shapes_are_those_of_built_models(sharing, changes):
     config = dataclasses.replace(SMALL, parameter_sharing=sharing, **changes)
     built = {}

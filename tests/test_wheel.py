@@ -21,15 +21,8 @@ from packaging.requirements import Requirement
 
 ROOT = pathlib.Path(__file__).parents[1]
 VOCABULARY = ROOT / "tests/golden/spm/en_small.model"
-CONFIG = {
-    "vocab_size": 6000,
-    "embedding_size": 8,
-    "hidden_size": 16,
-    "num_attention_heads": 2,
-    "num_hidden_layers": 1,
-    "intermediate_size": 32,
-    "max_position_embeddings": 64,
-}
+CONFIG = {"vocab_size": 6000, "embedding_size": 8, "hidden_size": 16, "num_attention_heads": 2}
+CONFIG |= {"num_hidden_layers": 1, "intermediate_size": 32, "max_position_embeddings": 64}
 # A command may print only lines that the library logs through absl.
 LINE = re.compile(r"I\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ (\w+\.py):\d+\] ")
 MODULES = {path.name for path in (ROOT / "albert_tf").rglob("*.py")}
@@ -63,9 +56,8 @@ def commands(wheel, tmp_path_factory) -> pathlib.Path:
     paths = {"base": str(folder), "platbase": str(folder)}
     # Python 3.10 has no scheme of that name; there virtual environments have the usual one.
     scheme = "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"
-    scripts, library = (
-        pathlib.Path(sysconfig.get_path(name, scheme, paths)) for name in ("scripts", "purelib")
-    )
+    places = (sysconfig.get_path(name, scheme, paths) for name in ("scripts", "purelib"))
+    scripts, library = map(pathlib.Path, places)
     pip("--python", scripts / "python", "install", "--no-compile", wheel)
     link_dependencies(library)
     return scripts
@@ -89,11 +81,8 @@ def link_dependencies(library: pathlib.Path) -> None:
 
 
 def test_a_wheel_holds_the_package_and_nothing_else(wheel):
-    expected = {
-        path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "albert_tf").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    paths = [path for path in (ROOT / "albert_tf").rglob("*") if path.is_file()]
+    expected = {str(p.relative_to(ROOT)) for p in paths if "__pycache__" not in p.parts}
     with zipfile.ZipFile(wheel) as file:
         names = {name for name in file.namelist() if ".dist-info/" not in name}
     assert names == expected
@@ -106,17 +95,11 @@ def run(commands, tmp_path):
     environment = {k: v for k, v in os.environ.items() if not k.startswith(own)}
 
     def run(command: str, *flags: str, code: int = 0) -> str:
-        ended = subprocess.run(
-            [commands / command, *flags],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        how = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True}
+        ended = subprocess.run([commands / command, *flags], timeout=300, **how)
         assert ended.returncode == code, ended.stderr[-3000:]
-        strange = [line for line in ended.stderr.splitlines() if not is_ours(line)]
-        assert not strange, strange
+        found = [(line, LINE.match(line)) for line in ended.stderr.splitlines()]
+        assert not [line for line, ours in found if not ours or ours[1] not in MODULES]
         return ended.stdout
 
     return run
@@ -147,8 +130,3 @@ def test_each_command_says_what_it_does(run, commands):
     for command in found:
         of = ["sizes"] if command == "albert-inspect" else []
         assert len(run(command, *of, "--help", code=1).splitlines()) > 9, command
-
-
-def is_ours(line: str) -> bool:
-    found = LINE.match(line)
-    return bool(found) and found[1] in MODULES

@@ -188,9 +188,7 @@ def test_lists_are_read_as_tensorflow_does(tmp_path, content, expected):
     found = checkpoint._paths_listed(content)
     assert found == expected and sorted(theirs) == sorted(absolute)
     assert str(tmp_path / found[-1]) == state.model_checkpoint_path
-
-
-def test_tensorflows_own_list_is_read(tmp_path):
+    # TensorFlow's own list.
     names = ["é ü", 'a"b\\']
     paths = [str(tmp_path / name) for name in names]
     tf.compat.v1.train.update_checkpoint_state(str(tmp_path), paths[1], paths)

@@ -26,11 +26,7 @@ from albert_tf.text.tokenization import Tokenizer
 # Hugging Face's problem_type -> our name of the task.
 SINGLE_LABEL, MULTI_LABEL = "single_label_classification", "multi_label_classification"
 REGRESSION = "regression"
-TASK_NAMES = {
-    SINGLE_LABEL: "classification",
-    MULTI_LABEL: "multilabel",
-    REGRESSION: "regression",
-}
+TASK_NAMES = {SINGLE_LABEL: "classification", MULTI_LABEL: "multilabel", REGRESSION: "regression"}
 # Joins the labels of a multi-label answer.
 LABEL_SEPARATOR = "|"
 # Default minimum probability of a label in multi-label classification.

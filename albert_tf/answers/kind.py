@@ -106,8 +106,6 @@ class Kind(abc.ABC):
         for name, value in self.options().items():
             check_option(type(self), name, value)
 
-    # --- options ----------------------------------------------------------------------------
-
     @classmethod
     def option_fields(cls) -> dict[str, dataclasses.Field]:
         """Returns the options by name."""
@@ -173,8 +171,6 @@ class Kind(abc.ABC):
     def with_threshold(self: AnyKind, threshold: float | None) -> AnyKind:
         """Returns the kind with this decision threshold, if it has one."""
         return self
-
-    # --- texts -> rows -> outputs -> answers ------------------------------------------------
 
     @abc.abstractmethod
     def rows(self, tokenizer: Tokenizer, *texts: Any) -> Iterator[Row]:
@@ -315,9 +311,6 @@ def from_json(cls: type[AnyKind], values: Mapping[str, Any], where: str) -> AnyK
         raise ValueError(f"{where}: {error}") from None
 
 
-# --- names of classes ------------------------------------------------------------------------
-
-
 def class_names(labels: Any, count: int | None = None) -> tuple[str, ...]:
     """Returns the names of classes, given as names or numbers in the order of their ids.
 
@@ -350,9 +343,6 @@ def class_names(labels: Any, count: int | None = None) -> tuple[str, ...]:
 def class_name(label: Any) -> str:
     """Returns the name of a class that is given by its name or a number."""
     return str(to_unicode(label)) if isinstance(label, (str, bytes)) else str(label)
-
-
-# --- numbers ---------------------------------------------------------------------------------
 
 
 def softmax(logits: ArrayLike) -> np.ndarray:

@@ -80,8 +80,6 @@ class Span(Kind):
         windows = {"doc_stride": self.doc_stride, "max_query_length": self.max_query_length}
         return {**super().feature_settings, **windows}
 
-    # --- contexts -> windows ----------------------------------------------------------------
-
     def rows(self, tokenizer: Tokenizer, question: str, context: str) -> Iterator[Row]:
         """Yields a row for each window on a context; a context without pieces has none."""
         pieces = tokenizer.encode_with_offsets(context)
@@ -130,8 +128,6 @@ class Span(Kind):
                 row[name][offset:-1] = values
             row["doc_offset"] = np.array(offset, np.int32)
             yield range(start, end), row
-
-    # --- windows -> answers -----------------------------------------------------------------
 
     def best(
         self, context: str, rows: Sequence[Row], outputs: Sequence[Features]
@@ -194,8 +190,6 @@ class Span(Kind):
             if counts[first]:
                 text = context[starts[first] : ends[last] + 1]
                 yield entry(text.strip(), start_score, end_score)
-
-    # --- answers to raw texts ---------------------------------------------------------------
 
     def found(self, reading: Reading) -> dict[str, Any]:
         _, (_, context), rows, outputs = reading

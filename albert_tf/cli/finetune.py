@@ -221,9 +221,6 @@ def chooses_best(settings: FinetuningSettings, examples: Sequence[Any]) -> bool:
     return settings.do_train or own in (None, feature_table.examples_digest(examples))
 
 
-# --- what the settings make -----------------------------------------------------------------
-
-
 def make_task(
     settings: FinetuningSettings,
     config: AlbertConfig | None = None,
@@ -339,9 +336,6 @@ def train(settings: FinetuningSettings, run: SupervisedRun) -> bool:
     """Trains up to the last step, with evaluations if asked to; returns whether it got there."""
     steps, seed = settings.train_step, settings.random_seed
     return run.train(steps, seed, settings.early_stopping_patience, **settings.loop)
-
-
-# --- what comes after -----------------------------------------------------------------------
 
 
 def combine(settings: FinetuningSettings) -> None:

@@ -67,8 +67,6 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
     task_name: str = with_default(TaskSettings, "task_name", REQUIRED, names_in_help())
     recipe: str | None = _inherited("recipe", None, choices=tuple(_RECIPES), group=TASK)
 
-    # --- the model; a run keeps its config and its vocabulary beside its checkpoints ---------
-
     albert_config_file: str | None = _inherited(
         "albert_config_file", None, "By default the one beside the weights.", per_command=True
     )
@@ -107,8 +105,6 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         interval="[0, 1)",
     )
 
-    # --- features ----------------------------------------------------------------------------
-
     static_lengths: int | None = _features(
         None,
         "Number of lengths (buckets) that batches are padded to, in evaluation at most 6; each is "
@@ -133,8 +129,6 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
     predict_feature_left_file: str | None = _stored(
         None, "No effect: accepted for the release's command lines."
     )
-
-    # --- training ----------------------------------------------------------------------------
 
     do_train: bool = _inherited("do_train", False, "True by default for race.")
     train_step: int = _training(
@@ -173,8 +167,6 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
     )
     keep_checkpoint_max: int = _inherited("keep_checkpoint_max", 5, alias="num_keep_checkpoint")
 
-    # --- the loss ----------------------------------------------------------------------------
-
     class_weights: str | None = _loss(
         None,
         "Weights of the classes in the loss. balanced: in inverse proportion to the number of "
@@ -199,8 +191,6 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         interval="(0, inf)",
         rare=True,
     )
-
-    # --- evaluation and prediction -----------------------------------------------------------
 
     do_eval: bool = _evaluation(
         False,
@@ -237,8 +227,6 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         "averaged; no model is loaded.",
         per_command=True,
     )
-
-    # --- export ------------------------------------------------------------------------------
 
     export_dir: str | None = _export(
         None,

@@ -46,8 +46,6 @@ _PAPER = {
     "albert_xxlarge_v2": ("ALBERT xxlarge", "235M"),
 }
 
-# --- settings -------------------------------------------------------------------------------
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InspectionSettings(StoredSettings):
@@ -160,9 +158,6 @@ class SizesSettings(Settings):
             raise ValueError(
                 "no model given: set `albert_config_file`, or `markdown` for the paper's models"
             )
-
-
-# --- the commands ----------------------------------------------------------------------------
 
 
 def similarity(settings: SimilaritySettings) -> None:

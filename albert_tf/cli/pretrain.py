@@ -218,9 +218,6 @@ def find_vocabulary(
     return found
 
 
-# --- records --------------------------------------------------------------------------------
-
-
 @dataclasses.dataclass(frozen=True)
 class Records:
     """The records of a run."""
@@ -295,9 +292,6 @@ def frequency_loss(settings: PretrainingSettings, records: Records) -> float:
     settings = dataclasses.replace(settings, eval_batch_size=256, max_eval_steps=32)
     batches = evaluation_input(settings, records)(tf.distribute.InputContext())
     return frequencies.loss(frequencies.count_masked(batches.as_numpy_iterator()))
-
-
-# --- what the settings make -----------------------------------------------------------------
 
 
 def make_trainer(settings: PretrainingSettings, config: AlbertConfig, devices: Devices) -> Trainer:

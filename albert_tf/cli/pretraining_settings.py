@@ -32,8 +32,6 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
     headings = (MODEL, _RECORDS, TRAINING, _EVALUATION, MASKING, SPEED, TPU)
     recipes: ClassVar[Mapping[str, str]] = _RECIPES
 
-    # --- the model, and where it lies -------------------------------------------------------
-
     albert_config_file: str | None = _inherited(
         "albert_config_file", None, "By default the one beside the weights."
     )
@@ -61,8 +59,6 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
         "of the steps before. The other run stays as it is.",
         group=MODEL,
     )
-
-    # --- the records ------------------------------------------------------------------------
 
     input_file: str = _records(
         REQUIRED,
@@ -95,8 +91,6 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
         "--masking=dynamic. By default static, as in the release, unless masked_lm_prob is set.",
         choices=["static", "dynamic"],
     )
-
-    # --- training ---------------------------------------------------------------------------
 
     do_train: bool = _inherited("do_train", True, "True by default if there is an output_dir.")
     num_train_steps: int = _training(
@@ -145,8 +139,6 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
         "save_checkpoints_steps", 5000, "5000 is the release's."
     )
 
-    # --- evaluation -------------------------------------------------------------------------
-
     do_eval: bool = _evaluation(
         False,
         "Evaluate checkpoints on input_file, and keep the best one. With --nodo_train, those of a "
@@ -162,8 +154,6 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
     max_eval_steps: int = _evaluation(
         100, "Maximum number of evaluation steps. 100 is the release's.", interval=POSITIVE
     )
-
-    # --- masks that are drawn during training, with MaskSettings ----------------------------
 
     masked_lm_prob: float = with_default(
         MaskSettings,

@@ -36,8 +36,6 @@ class TrainingSettings(Settings):
     # Setting -> the same in another unit, such as steps and epochs.
     same: ClassVar[Mapping[str, str]] = {}
 
-    # --- the model, and where it lies -------------------------------------------------------
-
     albert_config_file: str | None = _model(
         None,
         "The model's config (sizes, activation, dropout rates): a JSON file, or a name such as "
@@ -69,8 +67,6 @@ class TrainingSettings(Settings):
         "Name of a recipe, a list of flags that comes with albert_tf; other flags override it.",
         per_command=True,
     )
-
-    # --- how it is trained ------------------------------------------------------------------
 
     do_train: bool = _training(False, "Train the model.", per_command=True)
     optimizer: str = _training(
@@ -126,8 +122,6 @@ class TrainingSettings(Settings):
         interval=NATURAL,
     )
 
-    # --- how the devices compute it ---------------------------------------------------------
-
     backend: str | None = _speed(
         None,
         "Framework to train with; records and checkpoints are the same for both. By default the "
@@ -170,8 +164,6 @@ class TrainingSettings(Settings):
         "loops. The default is the release's.",
         interval=POSITIVE,
     )
-
-    # --- a TPU ------------------------------------------------------------------------------
 
     use_tpu: bool = _tpu(
         False,

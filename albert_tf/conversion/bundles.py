@@ -88,9 +88,6 @@ def weights_of(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.nda
     return _fold_albert_zh(weights, path) if _is_albert_zh(weights) else weights
 
 
-# --- TensorFlow 2: TF-Hub, SavedModels ---------------------------------------------------------
-
-
 def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
     """Renames TF2's tensors from their paths in the object graph to their variables' names."""
     # Find pairs of variable and tensor names in the TrackableObjectGraph.
@@ -122,9 +119,6 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
     return arrays.without_identity(joined, path)
 
 
-# --- albert_zh ---------------------------------------------------------------------------------
-
-
 def _is_albert_zh(tensors: Iterable[str]) -> bool:
     return any(name.startswith(names.ALBERT_ZH_LAYER) for name in tensors)
 
@@ -154,9 +148,6 @@ def _fold_albert_zh(weights: Mapping[str, np.ndarray], path: str) -> dict[str, n
         *(path, hidden, vocab_size, hidden, *shapes),
     )
     return {**renamed, _TABLE: product.astype(np.float32)}
-
-
-# --- writing -----------------------------------------------------------------------------------
 
 
 def write(directory: str, config: AlbertConfig, weights: Mapping[str, np.ndarray]) -> None:

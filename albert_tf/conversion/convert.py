@@ -125,9 +125,6 @@ def _refuse_loss(source: StoredModel, what: str, pooler: bool, parts: Collection
         raise ValueError(f"{what} needs {', '.join(lacking)}, which {source.path} lacks")
 
 
-# --- the release's layout ----------------------------------------------------------------------
-
-
 def write_checkpoint(directory: str, source: StoredModel) -> str:
     """Writes a stored model, with all that belongs to it, in the release's layout."""
     bundles.write(directory, source.config, source.weights)
@@ -142,9 +139,6 @@ def _copy_beside(source: StoredModel, directory: str) -> None:
         labels.write(directory, source.labels)
     if source.run:
         source.run.write(directory)
-
-
-# --- Hugging Face ------------------------------------------------------------------------------
 
 
 def _write_hugging_face(
@@ -210,9 +204,6 @@ def _warn_of_split_pieces(words: Vocabulary) -> None:
         )
 
 
-# --- KerasHub ----------------------------------------------------------------------------------
-
-
 def _write_kerashub(directory: str, source: StoredModel) -> str:
     heads_of = kerashub.TASKS
     task = next((task for task, parts in heads_of.items() if set(parts) <= source.heads), None)
@@ -227,9 +218,6 @@ def _write_kerashub(directory: str, source: StoredModel) -> str:
     if source.run:
         source.run.write(directory)
     return f"KerasHub's {task or 'AlbertBackbone'}"
-
-
-# --- Keras -------------------------------------------------------------------------------------
 
 
 def _write_keras(directory: str, source: StoredModel) -> str:

@@ -86,9 +86,6 @@ def matches(path: str) -> bool:
     return os.path.isfile(config) and "model_type" in text_files.read_json_object(config)
 
 
-# --- reading -----------------------------------------------------------------------------------
-
-
 def read_config(path: str) -> AlbertConfig:
     """Reads a directory's config."""
     file = os.path.join(path, _CONFIG)
@@ -234,9 +231,6 @@ def read_safetensors(path: str) -> dict[str, np.ndarray]:
             f"{path} has weights of a type that is not read ({error}): save the model again in "
             "float32"
         ) from None
-
-
-# --- writing -----------------------------------------------------------------------------------
 
 
 def write(

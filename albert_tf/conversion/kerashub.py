@@ -87,7 +87,6 @@ def read_config(path: str) -> AlbertConfig:
 
 
 def _check_expressible(config: AlbertConfig, path: str) -> None:
-    """Checks that KerasHub can build this model."""
     layers, groups = config.num_hidden_layers, config.num_hidden_groups
     rates = (config.hidden_dropout_prob, config.attention_probs_dropout_prob)
     differences = []

@@ -134,7 +134,6 @@ def read(stored: ModelLocation, drop: Sequence[str] = ()) -> StoredModel:
 
 
 def _check_weights(source: StoredModel) -> None:
-    """Compares names and shapes of the stored weights with those of our models."""
     expected: dict[str, tuple[int, ...]] = {}
     for part in weight_shapes.parts(source.config, source.num_labels).values():
         expected |= part.shapes()

@@ -124,7 +124,6 @@ def _noting(
 
 
 def _explain(message: str, vocab_size: int) -> str:
-    """Restates sentencepiece's error message in our terms."""
     if found := re.search(r"Vocabulary size too high .* <= (\d+)", message):
         return (
             f"`vocab_size={vocab_size}` is too large for this text: lower it to at most "

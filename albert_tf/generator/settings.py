@@ -116,8 +116,6 @@ class GeneratorSettings(MaskSettings, TextSettings):
 
     headings = ("Text", _VOCABULARY, _EXAMPLES, MASKING, _OUTPUT, _PROCESSES)
 
-    # --- the vocabulary ---------------------------------------------------------------------
-
     spm_model_file: str | None = _vocabulary(None, "SentencePiece model that splits the text.")
     vocab_file: str | None = _vocabulary(
         None, "WordPiece vocabulary; only used if spm_model_file is not set."
@@ -137,8 +135,6 @@ class GeneratorSettings(MaskSettings, TextSettings):
         "is probably for another language. With the right one the share is about 0.001.",
         interval="[0, 1]",
     )
-
-    # --- the examples -----------------------------------------------------------------------
 
     max_seq_length: int = _examples(
         512,
@@ -181,8 +177,6 @@ class GeneratorSettings(MaskSettings, TextSettings):
         interval=POSITIVE,
     )
 
-    # --- the masks --------------------------------------------------------------------------
-
     masking: str = _masking(
         "static",
         "static, as in the release: records hold masks. dynamic: they hold none, and "
@@ -209,8 +203,6 @@ class GeneratorSettings(MaskSettings, TextSettings):
         "vocabulary.",
     )
 
-    # --- the records ------------------------------------------------------------------------
-
     output_file: str = _output(REQUIRED, "TFRecord files to write, separated by commas.")
     num_output_shards: int | None = _output(
         None,
@@ -227,8 +219,6 @@ class GeneratorSettings(MaskSettings, TextSettings):
     plots: bool = _output(
         False, "Also write a page of plots of the report, as .png beside its .json."
     )
-
-    # --- how they are made ------------------------------------------------------------------
 
     num_processes: int | None = _processes(
         None,

@@ -34,9 +34,6 @@ Result = TypeVar("Result")
 _BATCH_SIZE = 256
 
 
-# --- processes ------------------------------------------------------------------------------
-
-
 def count_cores() -> int:
     """Returns the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -104,9 +101,6 @@ def _end_with(lifeline: Connection) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-# --- the plan of a run ----------------------------------------------------------------------
-
-
 class Plan(NamedTuple):
     """The work of a run, independent of the runner; picklable."""
 
@@ -132,9 +126,6 @@ class Plan(NamedTuple):
                 f"{report.output_tokens:,}",
                 self.settings.max_seq_length,
             )
-
-
-# --- a block -> a file of records, without TensorFlow ---------------------------------------
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: str) -> str:

@@ -45,9 +45,6 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-# --- rows ----------------------------------------------------------------------------------
-
-
 def sample(items: Iterable[_Item], most: int, seed: int = 0) -> list[_Item]:
     """Returns a uniform sample of at most `most` items, in their order (reservoir sampling)."""
     drawn = random.Random(seed)
@@ -130,9 +127,6 @@ def batches(rows: Sequence[Any], size: int = 32) -> Iterator[tuple[int, Row]]:
         stacked = stack(part, longest)
         missing = ((0, size - len(part)), (0, 0))
         yield len(part), {name: np.pad(value, missing) for name, value in stacked.items()}
-
-
-# --- models ---------------------------------------------------------------------------------
 
 
 def load_encoder(stored: ModelLocation) -> AlbertModel:

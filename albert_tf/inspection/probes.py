@@ -39,9 +39,6 @@ def probe_hits(
     return (probe.fit(train, train_labels).predict(test) == labels).astype(np.float64)
 
 
-# --- labels for probes ----------------------------------------------------------------------
-
-
 @dataclasses.dataclass(frozen=True)
 class Labelled:
     """Rows, and the labels of rows or of words in them."""
@@ -150,9 +147,6 @@ def of_words(
             rows.append(row)
     row_numbers, positions, numbers = np.array(places, np.int64).reshape(-1, 3).T
     return Labelled(rows, numbers, row_numbers, positions)
-
-
-# --- training and scores --------------------------------------------------------------------
 
 
 def features(model: AlbertModel, data: Labelled) -> np.ndarray:

@@ -14,8 +14,6 @@ from albert_tf.model.albert import AlbertModel
 from albert_tf.model.configured import ConfiguredModel
 from albert_tf.types import Array
 
-# --- pre-training -----------------------------------------------------------------------------
-
 
 class MaskedLMHead(layers.AlbertLayer):
     """Predicts the piece at each masked position.
@@ -155,8 +153,6 @@ class AlbertForPreTraining(ConfiguredModel):
             "sentence_order_logits": KerasTensor((batch, *albert.packed_axis(inputs), 2)),
         }
 
-
-# --- fine-tuning ------------------------------------------------------------------------------
 
 # The release's value for classes and spans, which ignores the config's initializer_range.
 _CLASSIFIER_STDDEV = 0.02

@@ -51,9 +51,6 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-# --- finding files -----------------------------------------------------------------------------
-
-
 def find_files(patterns: str) -> list[str]:
     """Expands a comma-separated list of names and globs to files, in order and once each."""
     files = list_files(patterns)
@@ -103,9 +100,6 @@ def _check_shards(files: Sequence[str], patterns: str) -> None:
                 name,
                 missing[0],
             )
-
-
-# --- where their records are -------------------------------------------------------------------
 
 
 class FileIndex(NamedTuple):
@@ -192,9 +186,6 @@ def _damaged(path: str, number: int, reason: str) -> str:
         f"{path}, record {number}, is truncated or corrupt ({reason}): copy or generate the file "
         "again"
     )
-
-
-# --- what their records hold -------------------------------------------------------------------
 
 
 def count_prediction_slots(path: str) -> int:

@@ -149,9 +149,6 @@ def _replica_batches(
     return batches.rebatch(size, drop_remainder=True).prefetch(BATCHES_AHEAD)
 
 
-# --- the order of training ---------------------------------------------------------------------
-
-
 def _stretches(files: Sequence[str], indexes: Sequence[FileIndex]) -> np.ndarray:
     """Returns file, first byte, bytes and records of each stretch: `<int64>[M, 4]`."""
     rows = []
@@ -194,9 +191,6 @@ def _deal(count: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
     random = tf.random.stateless_uniform((2, count), [seed, epoch], dtype=tf.float64)
     shuffled = tf.argsort(hands + random[0])
     return tf.gather(shuffled, tf.argsort((ranks + random[1]) / sizes[hands]))
-
-
-# --- masks drawn on the way --------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)

@@ -192,7 +192,6 @@ def _runner(path: str) -> Runner:
 
 
 def _check_tensors(path: str, kind: Kind, runner: Runner) -> None:
-    """Checks that inputs and outputs are those of the kind in a file's description."""
     outputs = runner.outputs
     are_there = (
         name in outputs and shape in (None, tuple(outputs[name]))

@@ -32,7 +32,6 @@ class Answer(dict[str, Any]):
 
 
 def _check_finite(found: Mapping[str, Any], texts: Sequence[str]) -> None:
-    """Raises ValueError if one of a model's outputs for some texts is NaN or infinite."""
     for name, value in found.items():
         if np.asarray(value).dtype.kind == "f" and not np.isfinite(value).all():
             raise ValueError(

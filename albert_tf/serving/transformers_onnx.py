@@ -19,11 +19,7 @@ from albert_tf.types import Features
 # Files that transformers.js and optimum look for -> whether their weights have 8 bits.
 FILES = {"onnx/model.onnx": False, "onnx/model_quantized.onnx": True}
 # Their names of features -> ours.
-_OURS = {
-    "input_ids": "input_ids",
-    "attention_mask": "input_mask",
-    "token_type_ids": "segment_ids",
-}
+_OURS = {"input_ids": "input_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 _HIDDEN = {"sequence_output": "last_hidden_state", "pooled_output": "pooler_output"}
 _MASKED = {"masked_lm_logits": "logits"}
 # Architecture -> our class, and our names of outputs -> theirs, where they differ.

@@ -46,7 +46,6 @@ def save(served: ServedModel, directory: str | os.PathLike[str]) -> Drift:
 
 
 def _check(served: ServedModel) -> None:
-    """Raises ValueError for a model that the page's modules can't run."""
     if not served.kind.title:
         known = dict.fromkeys(kind.task for kind in KINDS if kind.title)
         raise ValueError(

@@ -61,9 +61,6 @@ class Entry:
     checksum: bytes  # See protobuf.masked_checksum.
 
 
-# --- tensors -----------------------------------------------------------------------------------
-
-
 def read(prefix: str) -> dict[str, Any]:
     """Returns all tensors of a bundle by name; strings are arrays of bytes, or bytes if scalar."""
     # Open each data file once.
@@ -112,9 +109,6 @@ def _strings(content: bytes, entry: Entry) -> Any:
 def _check(summed: bytes, entry: Entry) -> None:
     if protobuf.masked_checksum(summed) != entry.checksum:
         raise ValueError(f"{entry.name!r} does not match its checksum in the index")
-
-
-# --- what the index declares -------------------------------------------------------------------
 
 
 def read_index(prefix: str) -> list[Entry]:
@@ -200,9 +194,6 @@ def _dtype(number: int) -> np.dtype:
     name = _DTYPES[number]
     # NumPy itself has no bfloat16.
     return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
-
-
-# --- the table in which it is stored -----------------------------------------------------------
 
 
 def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:

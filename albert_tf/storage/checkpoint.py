@@ -31,9 +31,6 @@ _LIST_LINE = re.compile(
 _Read = TypeVar("_Read")
 
 
-# --- the list of a directory -------------------------------------------------------------------
-
-
 def read_list(directory: str) -> list[str]:
     """Returns the names of the checkpoints in a directory's list, oldest first."""
     path = os.path.join(directory, _FILE)
@@ -81,9 +78,6 @@ def write_list(directory: str, names: Sequence[str]) -> None:
 def claim(directory: str) -> None:
     """Marks a directory as claimed by a new run, until its first checkpoint is listed."""
     write_list(directory, [CLAIM])
-
-
-# --- finding -----------------------------------------------------------------------------------
 
 
 def resolve(path: str) -> str:
@@ -168,9 +162,6 @@ def lost(directory: str) -> list[str]:
     return [] if listed(directory) else names
 
 
-# --- reading -----------------------------------------------------------------------------------
-
-
 def read(path: str) -> dict[str, np.ndarray]:
     """Returns all tensors of a checkpoint by name; `path` is what `resolve` takes."""
     return _read(path, bundle.read)
@@ -194,9 +185,6 @@ def _read(path: str, reader: Callable[[str], _Read]) -> _Read:
             f"checkpoint {prefix} is damaged ({files.reason(error)}): copy it again, or name an "
             "older one; to resume a run from the one before, remove the files of this one"
         ) from None
-
-
-# --- writing and deleting ----------------------------------------------------------------------
 
 
 def save(directory: str, step: int, tensors: Mapping[str, Any], keep_max: int) -> str:

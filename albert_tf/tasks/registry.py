@@ -94,9 +94,6 @@ class TaskRow:
         }
 
 
-# --- reading examples and classes -----------------------------------------------------------
-
-
 def _read_glue(name: str, settings: TaskSettings, split: str, task: Any) -> list[Any]:
     return glue.read_glue(name, settings.folder, split)
 
@@ -145,8 +142,6 @@ def _read_questions(settings: TaskSettings, split: str, task: Any) -> list[Any]:
     task.check_answers(examples, path, split)
     return examples
 
-
-# --- the table ------------------------------------------------------------------------------
 
 _OTHERS, _TABLES, _WORDS = "Others", "For a table of your own", "For words with tags"
 _TEXTS = "classification.SequenceClassificationTask"

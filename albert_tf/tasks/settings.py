@@ -42,8 +42,6 @@ class TaskSettings(TableSettings):
         'train.csv'
     """
 
-    # --- the task and its data --------------------------------------------------------------
-
     task_name: str = _task(REQUIRED, "Name of the task.")
     data_dir: str | None = _task(
         None,
@@ -69,8 +67,6 @@ class TaskSettings(TableSettings):
     high_only: bool = _race("Read only RACE's level high. By default both levels.")
     middle_only: bool = _race("Read only RACE's level middle. By default both levels.")
 
-    # --- how text becomes features ----------------------------------------------------------
-
     max_seq_length: int = _feature(
         512,
         "Maximum length of a sequence in tokens, with [CLS] and [SEP]; longer text is truncated. "
@@ -90,8 +86,6 @@ class TaskSettings(TableSettings):
         "For race, with the question, and choice. 128 is the release's.",
         FEATURES,
     )
-
-    # --- which model answers questions, and how answers are chosen --------------------------
 
     allow_no_answer: bool = setting(
         False,

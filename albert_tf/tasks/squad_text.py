@@ -189,9 +189,6 @@ def _answer_pieces(example: SquadExample, offsets: np.ndarray) -> tuple[int, int
     return min(first_piece, len(starts) - 1), max(last_piece, 0)
 
 
-# --- answers -----------------------------------------------------------------------------------
-
-
 @dataclasses.dataclass(frozen=True)
 class Predictions:
     """Answers to questions, by id."""

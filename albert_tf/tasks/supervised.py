@@ -79,8 +79,6 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
         self.classes = tuple(classes)
         self.row = row
 
-    # --- the task and its model -------------------------------------------------------------
-
     def build_model(self) -> keras.Model:
         return self.model_class(**self.kind.model_arguments, **vars(self.options))
 
@@ -103,8 +101,6 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
         `text` is as in classification.parse_class_weights.
         """
 
-    # --- examples -> features ---------------------------------------------------------------
-
     @property
     def settings(self) -> dict[str, Any]:
         """The settings that affect the features of given examples, as JSON."""
@@ -113,8 +109,6 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
     @abc.abstractmethod
     def rows(self, examples: Sequence[Example], is_training: bool) -> Iterator[Mapping[str, Any]]:
         """Yields the features of examples, row by row, as FeatureTable.from_rows takes them."""
-
-    # --- batches -> losses ------------------------------------------------------------------
 
     @abc.abstractmethod
     def example_losses(self, outputs: Any, features: Features) -> dict[str, Array]:
@@ -128,8 +122,6 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
         weights = example_weights(features)
         losses = self.example_losses(outputs, features)
         return {name: ops.sum(loss * weights) for name, loss in losses.items()}
-
-    # --- outputs -> predictions -------------------------------------------------------------
 
     def collect(self, features: FeatureTable, parts: Iterable[tuple[np.ndarray, Any]]) -> Any:
         """Returns the outputs that `predictions` needs; by default all, in row order.

@@ -131,7 +131,6 @@ def read(texts: Any, **given: Any) -> TextColumns:
 
 
 def _from_table(table: Any) -> dict[str, Any]:
-    """Reads a data frame or a dictionary."""
     if "text" not in table:
         raise ValueError(
             f"expected a column 'text', got {', '.join(map(repr, table))}: rename the columns, or "
@@ -141,7 +140,6 @@ def _from_table(table: Any) -> dict[str, Any]:
 
 
 def _from_hugging_face(dataset: Any) -> dict[str, Any]:
-    """Reads Hugging Face's Dataset or IterableDataset."""
     names = dataset.column_names or ()
     if names and "text" not in names:
         return _from_table(dict.fromkeys(names))  # Raises before any row is read.

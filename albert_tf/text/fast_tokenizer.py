@@ -52,9 +52,6 @@ _HELD_APART = _step("Regex", "(?<=\\p{Mn})(?=\\p{Mn})(?![\u0300-\u036f])", _APAR
 _TOGETHER = _step("String", _APART, "")
 
 
-# --- reading -----------------------------------------------------------------------------------
-
-
 def read(path: str) -> tuple[bytes, bool, bool, bool]:
     """Reads the vocabulary in a tokenizer.json.
 
@@ -196,9 +193,6 @@ def _character_table(normalizer: Mapping[str, Any]) -> tuple[bytes, tuple[bool, 
         raise ValueError("its precompiled_charsmap is damaged") from error
 
 
-# --- writing -----------------------------------------------------------------------------------
-
-
 def write(tokenizer: Tokenizer, is_word_piece: bool, directory: str) -> bool:
     """Writes a tokenizer.json that gives the ids of a tokenizer.
 
@@ -306,7 +300,6 @@ def _of_word_piece(tokenizer: Tokenizer) -> dict[str, Any]:
 
 @functools.cache
 def _replaced(is_replaced: Callable[[str], Any], content: str) -> dict[str, Any]:
-    """Returns the step that replaces each character for which `is_replaced` holds."""
     codes = [code for code in range(sys.maxunicode + 1) if is_replaced(chr(code))]
     runs = itertools.groupby(enumerate(codes), key=lambda pair: pair[1] - pair[0])
     ranges = [[chr(code) for _, code in run] for _, run in runs]

@@ -14,9 +14,6 @@ from sentencepiece import sentencepiece_model_pb2
 from albert_tf.text.characters import WITHOUT_COMBINING, origins, to_unicode
 from albert_tf.text.word_starts import SPACE_MARK, find_in_sentencepiece
 
-# --- the file of a model -----------------------------------------------------------------------
-
-
 # A model's file, and a piece in it with `piece` (its text), `score` (its log probability), `type`.
 ModelProto = sentencepiece_model_pb2.ModelProto
 Piece = ModelProto.SentencePiece
@@ -35,9 +32,6 @@ def is_unigram(model: Any) -> bool:
 def spaces_end_words(model: Any) -> bool:
     """Whether a ModelProto has spaces at the end of pieces."""
     return model.trainer_spec.treat_whitespace_as_suffix
-
-
-# --- the release's tokenisation ----------------------------------------------------------------
 
 
 def preprocess_text(text: str | bytes, lower: bool = True, keep_accents: bool = False) -> str:
@@ -191,9 +185,6 @@ class SentencePiece:
         # Only the first byte of a character may start a word.
         starts[[self.ids[p] for p, byte in self._bytes.items() if 0x80 <= byte < 0xC0]] = False
         return starts
-
-
-# --- pieces added to a model -------------------------------------------------------------------
 
 
 # A new piece of n characters scores n * n times this more than its best split. The square of a sum

@@ -81,9 +81,6 @@ class Vocabulary:
             )
 
 
-# --- finding -----------------------------------------------------------------------------------
-
-
 def need(path: str, *given: Any, **options: Any) -> Vocabulary:
     """Does what `find` does, but there must be a vocabulary."""
     found = find(path, *given, **options)
@@ -197,9 +194,6 @@ def find_form(
     # A cased WordPiece vocabulary keeps them anyway.
     keeps = form["keep_accents"] and (form["do_lower_case"] or not is_word_piece)
     return form["do_lower_case"], keeps
-
-
-# --- writing -----------------------------------------------------------------------------------
 
 
 def copy(vocabulary: Vocabulary, directory: str) -> str:

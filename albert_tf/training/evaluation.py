@@ -207,9 +207,6 @@ def _remind(what: str, waiting_since: float | None) -> float:
     return now
 
 
-# --- outputs on all rows of a set -----------------------------------------------------------
-
-
 class RowOutputs:
     """Runs a model, which maps features to tensors `[B, ...]`, on rows that devices share."""
 

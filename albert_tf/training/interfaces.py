@@ -17,8 +17,6 @@ from albert_tf.types import Array, Features
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# --- tasks ----------------------------------------------------------------------------------
-
 
 class Task(abc.ABC):
     """Base class of tasks: everything that the Trainer knows about a task.
@@ -65,8 +63,6 @@ class Task(abc.ABC):
         sums, weights = self.loss_sums(outputs, features), self.loss_weights(features)
         return {name: (sums[name], weights[name]) for name in sums}
 
-
-# --- devices --------------------------------------------------------------------------------
 
 # Makes a host's dataset of per-replica batches, one for each of its replicas in turn.
 InputFn = Callable[["tf.distribute.InputContext"], "tf.data.Dataset"]

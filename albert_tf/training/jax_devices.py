@@ -345,7 +345,6 @@ class JaxDevices(Devices):
 def _values(
     variables: Sequence[keras.Variable], shardings: Sequence[NamedSharding]
 ) -> list[jax.Array]:
-    """Returns the variables' values, placed with these shardings."""
     for variable, sharding in zip(variables, shardings, strict=True):
         if variable.value.sharding != sharding:
             variable.assign(jax.device_put(np.asarray(variable.value), sharding))

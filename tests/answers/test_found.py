@@ -12,6 +12,7 @@ from albert_tf.answers.tag import Tag
 # The odds of a probability of 3/4, as a logit.
 LN3 = np.log(3)
 NAMES = ("no", "yes")
+ODDS = {"probabilities": {"no": 0.25, "yes": 0.75}}
 
 
 def approx(answer):
@@ -26,17 +27,10 @@ def approx(answer):
 @pytest.mark.parametrize(
     ("kind", "logits", "answer", "said"),
     [
-        (
-            Classify(labels=NAMES, max_seq_length=9),
-            [0, LN3],
-            {"label": "yes", "probabilities": {"no": 0.25, "yes": 0.75}},
-            "yes (no 0.250, yes 0.750)",
-        ),
+        (Classify(labels=NAMES), [0, LN3], {"label": "yes", **ODDS}, "yes (no 0.250, yes 0.750)"),
         (
             Classify(labels=NAMES, pairs=True, threshold=0.8, max_seq_length=9),
-            [0, LN3],
-            {"label": "no", "probabilities": {"no": 0.25, "yes": 0.75}, "threshold": 0.8},
-            "no (no 0.250, yes 0.750)",
+            *([0, LN3], {"label": "no", **ODDS, "threshold": 0.8}, "no (no 0.250, yes 0.750)"),
         ),
         (
             Classify(labels=("a", "b", "c"), multilabel=True, max_seq_length=9),
@@ -106,13 +100,8 @@ def test_words_are_merged_to_entities(length, tokenizer):
     # 9 of 9 + 3; seqeval begins an entity with any tag that continues none.
     spans = [("Anna Bell", "PER"), ("Otto", "PER"), ("In", "LOC"), ("Rome", "LOC")]
     entities = [
-        {
-            "text": text,
-            "type": name,
-            "start": TEXT.index(text),
-            "end": TEXT.index(text) + len(text),
-            "probability": 0.75,
-        }
+        {"text": text, "type": name, "probability": 0.75}
+        | {"start": TEXT.index(text), "end": TEXT.index(text) + len(text)}
         for text, name in spans
     ]
     assert kind.answer(found) == approx({"entities": entities})

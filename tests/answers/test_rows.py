@@ -69,16 +69,10 @@ def test_an_ending_keeps_its_tail_and_the_context_its_head():
 
 
 def test_padding_is_marked():
-    features = {
-        "input_ids": np.array([[2, 3]], np.int32),
-        "input_mask": np.array([[1, 1]], np.int32),
-        "p_mask": np.array([[0, 1]], np.int32),
-    }
-    padded = rows.pad_features(features, 4)
-    assert padded["input_ids"].tolist() == [[2, 3, 0, 0]]
-    assert padded["input_mask"].tolist() == [[1, 1, 0, 0]]
-    assert padded["p_mask"].tolist() == [[0, 1, 1, 1]]
-    assert all(value.dtype == np.int32 for value in padded.values())
+    given = {"input_ids": [[2, 3]], "input_mask": [[1, 1]], "p_mask": [[0, 1]]}
+    features = {name: np.array(value, np.int32) for name, value in given.items()}
+    expected = {"input_ids": [[2, 3, 0, 0]], "input_mask": [[1, 1, 0, 0]], "p_mask": [[0, 1, 1, 1]]}
+    check(features, expected, 4)
 
 
 def check(features, expected, length):
@@ -101,30 +95,19 @@ def test_features_of_glue_are_the_releases(golden, spm_30k):
 
 
 @pytest.mark.parametrize(
-    ("length", "expected"),
-    [
-        (4, [2, 3, 15, 3]),
-        (7, [2, 3, 12, 13, 14, 15, 3]),
-        (8, [2, 3, 11, 12, 13, 14, 15, 3]),
-        (9, [2, 30, 3, 11, 12, 13, 14, 15, 3]),
-    ],
+    ("length", "context", "kept"), [(4, [], 1), (7, [], 4), (8, [], 5), (9, [30], 5)]
 )
-def test_an_ending_is_cut_to_the_room_for_it(length, expected):
+def test_an_ending_is_cut_to_the_room_for_it(length, context, kept):
     features = rows.choice_features(LetterTokenizer(), "uvw", ["abcdef"], length, max_qa_length=5)
-    assert features["input_ids"].tolist() == [expected]
+    ending = [10, 11, 12, 13, 14, 15][-kept:]
+    assert features["input_ids"].tolist() == [[2, *context, 3, *ending, 3]]
 
 
 def test_features_of_race_are_the_releases(golden, spm_30k):
     stored = json.loads((golden / "features/race.json").read_text())
-    tokenizer = Tokenizer(spm_30k)
+    tokenizer, lengths = Tokenizer(spm_30k), (stored["max_seq_length"], stored["max_qa_length"])
     folder = golden / "features/race_data"
     examples = race.read_race(folder, "train", preprocess=tokenizer.preprocess)
     for example, row in zip(examples, stored["examples"], strict=True):
-        features = rows.choice_features(
-            tokenizer,
-            example.context,
-            example.endings,
-            stored["max_seq_length"],
-            stored["max_qa_length"],
-        )
-        check(features, row["features"], stored["max_seq_length"])
+        features = rows.choice_features(tokenizer, example.context, example.endings, *lengths)
+        check(features, row["features"], lengths[0])

@@ -44,9 +44,8 @@ def test_the_loss_is_hintons():
     # A teacher that is sure gives finite losses.
     sure = Distillation(1.0, 1.0).mix(hard, np.eye(4, dtype="float32")[labels], ours)
     np.testing.assert_allclose(sure, hard, rtol=2e-6)
-    assert ops.convert_to_numpy(Distillation(0.0, 1.0).mix(hard, softmax(theirs), ours)) == (
-        pytest.approx(hard)
-    )
+    mixed = Distillation(0.0, 1.0).mix(hard, softmax(theirs), ours)
+    assert ops.convert_to_numpy(mixed) == pytest.approx(hard)
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +58,8 @@ def teacher(tmp_path_factory) -> pathlib.Path:
     (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(pieces)))
     size = len(dict.fromkeys(pieces))
     config = runs.write_config(folder, vocab_size=size, hidden_size=8)
-    changes = {"spm_model_file": None, "vocab_file": folder / "vocab.txt"}
-    command = runs.command(
-        "mrpc", folder, do_train=True, do_eval=True, albert_config_file=config, **changes
-    )
-    runs.main(command)
+    changes = {"spm_model_file": None, "vocab_file": folder / "vocab.txt", "do_train": True}
+    runs.main(runs.command("mrpc", folder, do_eval=True, albert_config_file=config, **changes))
     return folder / "out"
 
 

@@ -22,11 +22,11 @@ ROWS = {
 @pytest.fixture
 def lengths(monkeypatch, tmp_path):
     """Returns the lengths of each split, for a price of a length and settings."""
-    monkeypatch.setattr(
-        finetune.feature_table,
-        "load_or_make_features",
-        lambda examples, *_: SimpleNamespace(lengths=ROWS[examples]),
-    )
+
+    def rows(examples, *_):
+        return SimpleNamespace(lengths=ROWS[examples])
+
+    monkeypatch.setattr(finetune.feature_table, "load_or_make_features", rows)
 
     def choose(devices, price, names=tuple(ROWS), **changes):
         monkeypatch.setattr(length_buckets, "compile_price", lambda config, on_cpu: price)
@@ -50,9 +50,7 @@ def test_without_xla_each_split_has_its_own(lengths):
 
 
 @pytest.mark.parametrize("devices", [GPU, JAX_ON_CPU])
-@pytest.mark.parametrize(
-    ("price", "count"), [(400_000, 1), (300_000, 2), (60_000, 3), (20_000, 4), (1.0, 6)]
-)
+@pytest.mark.parametrize("price, count", [(4e5, 1), (3e5, 2), (60_000, 3), (20_000, 4), (1.0, 6)])
 def test_the_dearer_a_length_the_fewer(lengths, devices, price, count):
     """One length has 593,000 positions in 3.2 epochs, two 235,000, three 167,000, four 144,000.
 

@@ -69,8 +69,7 @@ def test_a_model_card_says_what_the_run_was(mrpc, tmp_path):
 
 
 def test_a_card_without_a_run_claims_nothing(mrpc, tmp_path):
-    source = tmp_path / "bare"
-    shutil.copytree(mrpc / "out", source)
+    source = shutil.copytree(mrpc / "out", tmp_path / "bare")
     for name in ("run.json", "eval_results.jsonl"):
         (source / name).unlink()
     convert(str(source), "huggingface", str(tmp_path / "there"))
@@ -104,12 +103,12 @@ def test_another_task_does_not_go_on_with_a_run(copy):
 def test_training_on_without_evaluation_predicts_with_the_newest(copy, saved, caplog):
     changes = {"train_step": 6, "do_predict": True, "export_dir": copy / "exported"}
     runs.main(runs.command("mrpc", copy, do_train=True, **changes))
-    assert f"exported {copy / 'out' / 'model.ckpt-6'} to {copy / 'exported'}" in caplog.text
-    assert len(saved) == 1
-    assert (copy / "out" / "best_trial.txt").exists()
-    assert "predictions of " + str(copy / "out" / "model.ckpt-6") in caplog.text
+    out = copy / "out"
+    assert f"exported {out / 'model.ckpt-6'} to {copy / 'exported'}" in caplog.text
+    assert len(saved) == 1 and (out / "best_trial.txt").exists()
+    assert f"predictions of {out / 'model.ckpt-6'}" in caplog.text
     runs.main(runs.command("mrpc", copy, do_predict=True))
-    assert "predictions of " + str(copy / "out" / "model.ckpt-best") in caplog.text
+    assert f"predictions of {out / 'model.ckpt-best'}" in caplog.text
 
 
 def test_a_borrowed_run_is_evaluated_without_choosing_its_best(tmp_path, caplog):

@@ -75,7 +75,7 @@ def received(monkeypatch, tmp_path):
         model = AlbertConfig.from_json_file(config)
         found.task = finetune.make_task(settings, finetune.with_dropout(settings, model))
         found.task.tokenizer = SimpleNamespace(digest="")
-        found.options = found.task.options
+        found.options, found.kind = found.task.options, found.task.kind
         found.Trainer = settings.make_trainer(found.task, None)
         found.optimizer = found.Trainer.make_optimizer()
         found.teacher = finetune.make_teacher(settings, found.task)
@@ -93,7 +93,6 @@ def received(monkeypatch, tmp_path):
             devices = SimpleNamespace(static_shapes=False, on_cpu=True)
             part = finetune.make_split(settings, found.task, devices, name, [], {})
             setattr(found.splits, name, part)
-        found.kind = found.task.kind
         found.served = found.kind.with_threshold(settings.threshold)
         return found
 
@@ -115,11 +114,9 @@ def test_every_flag_of_training_is_in_the_table():
     """Or is what decides where model, data and devices come from, or is of the task's own."""
     elsewhere = {
         *("albert_config_file", "init_checkpoint", "albert_hub_module_handle", "from_scratch"),
-        *("spm_model_file", "vocab_file", "do_lower_case", "keep_accents"),
-        *("recipe", "class_weights", "num_hidden_layers"),
-        *("do_train", "do_eval", "do_predict", "ensemble_dirs", "export_dir"),
-        *("backend", "shard_optimizer_state", "use_tpu", "tpu_name", "tpu_zone", "gcp_project"),
-        *("master", "num_tpu_cores", "use_einsum", "predict_feature_left_file"),
+        *("spm_model_file", "vocab_file", "do_lower_case", "keep_accents", "num_hidden_layers"),
+        *("do_predict", "ensemble_dirs", "export_dir", "use_einsum", "class_weights"),
+        *(*passed_on.ELSEWHERE, "predict_feature_left_file"),
     }
     of_tasks = {*finetune.FinetuningSettings.__mro__[2].names()} - {"max_seq_length"}
     assert {*PASSED_ON, *elsewhere, *of_tasks} == set(FinetuningSettings.names())
@@ -196,8 +193,7 @@ def test_what_begins_follows_no_record_and_records_numbers_of_steps(mrpc, tmp_pa
 
 def test_what_a_later_command_does_not_take_from_a_run():
     """All else would be another run: other batches, another loss, another best checkpoint."""
-    both = {"output_dir", "recipe", "do_train", "do_eval", "backend", "shard_optimizer_state"}
-    both |= {"use_tpu", "tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores"}
+    both = {"output_dir", *passed_on.ELSEWHERE}
     fine_tuning = {"albert_config_file", "from_scratch", "spm_model_file", "vocab_file"}
     fine_tuning |= {"do_lower_case", "keep_accents", "do_predict", "ensemble_dirs"}
     fine_tuning |= {"export_dir", "threshold_to_export"}

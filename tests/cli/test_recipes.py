@@ -19,8 +19,7 @@ PUBLISHED = ROOT / "research/experiments/published/fine_tuning.csv"
 
 def _published() -> dict[str, tuple[float | None, ...]]:
     """Returns table 14 by recipe, with None where a recipe leaves dropout to the config."""
-    with open(PUBLISHED, encoding="utf-8") as file:
-        rows = [list(row.values())[1:] for row in csv.DictReader(file)]
+    rows = [row[1:] for row in csv.reader(PUBLISHED.read_text().splitlines()[1:])]
     found = {}
     for task, *numbers in rows:
         rate, batch, dropout, *rest = map(float, numbers)
@@ -53,6 +52,8 @@ def parsed(name: str) -> FinetuningSettings:
 def test_there_is_a_recipe_for_each_task():
     names = {path.stem for path in FOLDER.glob("*.flags")}
     assert names == {*TABLE, *WITHOUT_TRAINING, *CHINESE}
+    for name, values in zip(WITHOUT_TRAINING, map(parsed, WITHOUT_TRAINING), strict=True):
+        assert values.task_name == name and not values.do_train and values.do_predict
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -74,9 +75,3 @@ def test_a_recipe_holds_the_numbers_of_albert_zh(name):
     assert (values.max_seq_length, values.warmup_proportion, values.dropout_prob) == (128, 0.1, 0.1)
     assert values.optimizer == "adamw"
     assert operator.attrgetter(*OF_CHINESE)(values) == CHINESE[name]
-
-
-@pytest.mark.parametrize("name", sorted(WITHOUT_TRAINING))
-def test_what_has_no_training_set_is_not_trained_on(name):
-    values = parsed(name)
-    assert values.task_name == name and not values.do_train and values.do_predict

@@ -66,10 +66,8 @@ def exported(mrpc, tmp_path_factory) -> pathlib.Path:
 def test_export_answers_as_the_best_checkpoint_predicted(mrpc, exported):
     serve = tf.saved_model.load(str(exported / "exported")).signatures["serving_default"]
     examples = read_glue("mrpc", runs.GOLDEN / "features/glue_data", "test")
-    answers = serve(
-        text_a=tf.constant([example.text_a for example in examples]),
-        text_b=tf.constant([example.text_b for example in examples]),
-    )
+    texts = {name: [getattr(each, name) for each in examples] for name in ("text_a", "text_b")}
+    answers = serve(**{name: tf.constant(each) for name, each in texts.items()})
     expected = np.loadtxt(mrpc / "out/test_results.tsv")
     np.testing.assert_allclose(answers["probabilities"], expected, rtol=0, atol=tolerances.SUBLAYER)
     labels = [b"1" if row[1] >= 0.5 else b"0" for row in expected]
@@ -139,9 +137,8 @@ def test_a_killed_run_goes_on_to_the_bit(mrpc, tmp_path, monkeypatch):
     assert Trial.read(out).last_step == 2
     runs.main(command)
     assert Trial.read(out) == Trial.read(str(mrpc / "out"))
-    assert (tmp_path / "out/eval_results.txt").read_text() == (
-        mrpc / "out/eval_results.txt"
-    ).read_text().replace(str(mrpc), str(tmp_path))
+    found, expected = ((at / "out/eval_results.txt").read_text() for at in (tmp_path, mrpc))
+    assert found == expected.replace(str(mrpc), str(tmp_path))
     pretraining_runs.assert_same_bits(f"{out}/model.ckpt-4", mrpc / "out/model.ckpt-4")
 
 

@@ -85,7 +85,7 @@ def test_classes_in_another_order_predict_the_same(where, labels, order, expecte
     assert scores.splitlines()[:2] == others[1].splitlines()[:2]
 
 
-def test_an_export_has_the_tasks_order(expected, saved, tmp_path):
+def test_an_export_has_the_tasks_order_and_reads_text_as_given(expected, saved, tmp_path):
     weights = write(tmp_path / "weights", NAMED)
     runs.main(command("mnli", tmp_path, weights, export_dir=tmp_path / "exported"))
     serve = saved[0].text_signature()
@@ -95,13 +95,9 @@ def test_an_export_has_the_tasks_order(expected, saved, tmp_path):
     assert answers["labels"].numpy()[0].tolist() == [name.encode() for name in CLASSES]
     probabilities = results(expected)[0]
     np.testing.assert_allclose(answers["probabilities"], probabilities, atol=tolerances.SUBLAYER)
-
-
-def test_an_export_reads_text_as_given(saved, tmp_path):
-    weights = write(tmp_path / "weights", NAMED)
     form = {"do_lower_case": False, "keep_accents": True}
     runs.main(command("mnli", tmp_path, weights, export_dir=tmp_path / "exported", **form))
-    (served,) = saved
+    _, served = saved
     assert served.vocabulary.form == (False, True) and served.kind.labels == CLASSES
 
 
@@ -195,15 +191,12 @@ def test_a_head_that_means_something_else_is_one_line(trained, tmp_path):
     kind = "" if trained == "token_classification" else MULTI_LABEL
     tiny.fine_tuned(trained, kind).write(str(there / "out"))
     files = write_files("classification", tmp_path) | {"do_predict": True}
+    # Classes that nothing names are asked for.
+    weights = write(tmp_path / "weights", ())
+    with refused("out/labels.jsonl does not exist"):
+        runs.main(command("classification", tmp_path, weights, **files))
     message = f"there/out.* was trained for another task .{trained}.* before, classif"
     with refused(message):
         runs.main(runs.command("classification", there, **files, from_scratch=None))
     with refused(message):
         runs.main(command("classification", tmp_path, there / "out", **files))
-
-
-def test_classes_that_nothing_names_are_asked_for(tmp_path):
-    weights = write(tmp_path / "weights", ())
-    files = write_files("classification", tmp_path)
-    with refused("out/labels.jsonl does not exist"):
-        runs.main(command("classification", tmp_path, weights, **files, do_predict=True))

@@ -18,16 +18,13 @@ pytest.importorskip("jax")
 
 STEPS = {"train_step": 4, "save_checkpoints_steps": 2, "iterations_per_loop": 1}
 FILES = {"train_file": "train.conll", "eval_file": "dev.conll", "predict_file": "new.conll"}
+ENDS = [("start", "dense", "bias"), ("end", "LayerNorm", "beta"), ("end", "dense_1", "bias")]
 # A softmax over choices or positions does not see the bias of their logits.
 UNSEEN_BIASES = {
     "race": ("output_bias",),
     "squad_v1": ("output_bias",),
-    "squad_v2": (
-        "start_logits/dense/bias",
-        # Its dense layer makes one number of it, the same at all positions.
-        "end_logits/LayerNorm/beta",
-        "end_logits/dense_1/bias",
-    ),
+    # A dense layer makes one number of beta, the same at all positions.
+    "squad_v2": tuple(f"{a}_logits/{b}/{c}" for a, b, c in ENDS),
 }
 # Lengths of batches alternate in the first.
 TASKS: dict[str, dict[str, Any]] = {

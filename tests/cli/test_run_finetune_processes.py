@@ -15,25 +15,17 @@ from tests.kit import pretraining_runs, tolerances, two_workers
 def flags(folder: pathlib.Path) -> list[str]:
     """Trains, evaluates two checkpoints and predicts with the better one; without dropout."""
     folder.mkdir()
-    return runs.command(
-        "mrpc",
-        folder,
-        albert_config_file=runs.write_config(folder, hidden_dropout_prob=0.0),
-        dropout_prob=0.0,
-        train_batch_size=4,
-        do_train=True,
-        do_eval=True,
-        do_predict=True,
-    )
+    config = runs.write_config(folder, hidden_dropout_prob=0.0)
+    changes = {"albert_config_file": config, "dropout_prob": 0.0, "train_batch_size": 4}
+    return [*runs.command("mrpc", folder, do_train=True, **changes), "--do_eval", "--do_predict"]
 
 
 @pytest.mark.slow
 def test_two_workers_change_nothing(tmp_path):
     together = flags(tmp_path / "together")
+    main = runs.main_of_a_process
     workers = [
-        pretraining_runs.start(
-            together, tmp_path / f"worker{i}.log", main=runs.main_of_a_process, env=environment
-        )
+        pretraining_runs.start(together, tmp_path / f"worker{i}.log", main=main, env=environment)
         for i, environment in enumerate(two_workers.environments())
     ]
     runs.main(flags(tmp_path / "alone"))
@@ -54,22 +46,13 @@ def test_workers_that_see_different_examples(tmp_path):
     for i, environment in enumerate(two_workers.environments()):
         table = tmp_path / f"train{i}.csv"
         table.write_text("text,label\nthe cat,a\nthe dog,b\n".replace("a\n", "ay"[i] + "\n"))
-        command = runs.command(
-            "classification",
-            tmp_path,
-            data_dir=None,
-            train_file=table,
-            random_seed=i,
-            train_batch_size=2,
-            do_train=True,
-        )
+        own = {"data_dir": None, "train_file": table, "random_seed": i, "train_batch_size": 2}
+        command = runs.command("classification", tmp_path, do_train=True, **own)
         log, main = tmp_path / f"worker{i}.log", runs.main_of_a_process
         workers.append(pretraining_runs.start(command, log, main=main, env=environment))
     for worker in workers:
         assert worker.wait() == 1
-        message = (
-            "error: the workers differ in --train_file, --random_seed, `classes`, `train`: giv"
-        )
+        message = "error: the workers differ in --train_file, --random_seed, `classes`, `train`"
         assert message in worker.log and "Traceback" not in worker.log
     assert not (tmp_path / "out").exists()
 

@@ -41,9 +41,8 @@ def write_lines(path: pathlib.Path, rows: list[dict]) -> str:
 @pytest.mark.parametrize("version", ["v1", "v2"])
 @pytest.mark.parametrize("split", ["train", "dev"])
 def test_flat_questions_are_those_of_squad(tmp_path, version, split):
-    rows = flat(version, split)
     expected = read_squad(runs.GOLDEN / f"features/squad_{version}_{split}.json")
-    assert read_squad(write_lines(tmp_path / "t.jsonl", rows)) == expected
+    assert read_squad(write_lines(tmp_path / "t.jsonl", flat(version, split))) == expected
 
 
 def test_flat_questions_in_parquet(tmp_path):
@@ -109,10 +108,8 @@ def test_a_linear_head_learns_of_no_answer_and_goes_to_hugging_face_and_back(sav
     examples = read_squad(runs.GOLDEN / "features/squad_v2_dev.json")
     scores = eval_results.read(str(out), 2)
     assert {"HasAns_f1", "NoAns_f1", "best_f1_thresh"} < scores.keys()
-    answers, nbest, odds = (
-        json.loads((out / f"{name}.json").read_text())
-        for name in ("predictions", "nbest_predictions", "null_odds")
-    )
+    names = ("predictions", "nbest_predictions", "null_odds")
+    answers, nbest, odds = (json.loads((out / f"{name}.json").read_text()) for name in names)
     assert list(odds) == [example.qas_id for example in examples]
     for qas_id, text in answers.items():
         is_answered = odds[qas_id] < scores["best_f1_thresh"]
@@ -131,10 +128,8 @@ def test_a_linear_head_learns_of_no_answer_and_goes_to_hugging_face_and_back(sav
     convert(str(tmp_path / "there"), "tf1", str(tmp_path / "back"))
     config = json.loads((tmp_path / "there" / "config.json").read_text())
     assert config["architectures"] == ["AlbertForQuestionAnswering"]
-    before, after = (
-        layouts.find(path).read_weights(path)
-        for path in (checkpoint.best(str(out)), str(tmp_path / "back"))
-    )
+    paths = (checkpoint.best(str(out)), str(tmp_path / "back"))
+    before, after = (layouts.find(path).read_weights(path) for path in paths)
     assert "cls/squad/output_weights" in after
     for name, value in after.items():
         np.testing.assert_array_equal(value, before[name], err_msg=name)

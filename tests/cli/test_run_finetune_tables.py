@@ -29,13 +29,8 @@ def write_table(folder: pathlib.Path, labels: tuple[str, ...]) -> dict[str, path
     rows = [f'"{text}",{label}' for text, label in zip(TEXTS, labels, strict=True)]
     (folder / "train.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     (folder / "test.csv").write_text("\n".join(["text", *(f'"{text}"' for text in TEXTS)]) + "\n")
-    return {
-        "data_dir": None,
-        "train_file": folder / "train.csv",
-        "eval_file": folder / "train.csv",
-        "predict_file": folder / "test.csv",
-        "train_batch_size": 4,
-    }
+    files = dict.fromkeys(("train_file", "eval_file"), folder / "train.csv")
+    return {**files, "predict_file": folder / "test.csv", "data_dir": None, "train_batch_size": 4}
 
 
 def test_texts_with_several_labels_in_windows(saved, tmp_path):
@@ -145,11 +140,8 @@ def test_every_metric_that_may_be_named_is_reported():
     texts = [TextExample(str(i), "a", None, label) for i, label in enumerate((0, 1, 1))]
     several = [TextExample(str(i), "a", None, labels) for i, labels in enumerate(((0,), (), (1,)))]
     shares = np.array([[0.75, 0.25], [0.5, 0.5], [0.125, 0.875]])
-    for task, examples in (
-        (tiny.task("classification", classes="ab"), texts),
-        (tiny.task("regression"), texts),
-        (tiny.task("multilabel", classes="ab"), several),
-    ):
+    one, many = (tiny.task(name, classes="ab") for name in ("classification", "multilabel"))
+    for task, examples in ((one, texts), (tiny.task("regression"), texts), (many, several)):
         assert set(task.scores(examples, shares)) == set(task.metric_names)
     answer = Answer("cat", 2)
     questions = [SquadExample("1", "who?", "a cat", (answer,), False)]

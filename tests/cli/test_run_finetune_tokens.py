@@ -39,11 +39,8 @@ def write(path: pathlib.Path, sentences=SENTENCES, columns: int = 2) -> pathlib.
 
 
 def command(folder: pathlib.Path, **changes) -> list[str]:
-    files = {
-        "train_file": folder / "train.conll",
-        "eval_file": folder / "dev.conll",
-        "predict_file": folder / "new.conll",
-    }
+    names = {"train_file": "train", "eval_file": "dev", "predict_file": "new"}
+    files = {flag: folder / f"{name}.conll" for flag, name in names.items()}
     defaults = {"data_dir": None, "max_seq_length": 19, "learning_rate": 0.03, "dropout_prob": 0}
     defaults |= {"train_step": 60, "warmup_step": 5, "save_checkpoints_steps": 30}
     return runs.command("token_classification", folder, **defaults, **files, **changes)
@@ -70,16 +67,14 @@ def test_it_learns_and_writes_what_it_predicts(trained):
     out = trained / "out"
     assert labels_file.read(str(out)) == CLASSES
     dev = columns(out / "dev_predictions.conll")
-    assert [[cells[:2] for cells in each] for each in dev] == [
-        [word.split(" ") for word in each.split("|")] for each in SENTENCES
-    ]
+    words = [[word.split(" ") for word in each.split("|")] for each in SENTENCES]
+    assert [[cells[:2] for cells in each] for each in dev] == words
     expected, predicted = ([[cells[i] for cells in each] for each in dev] for i in (1, 2))
     trial = Trial.read(str(out))
     assert trial.best_value == f1_score(expected, predicted) > 0.5
     new = columns(out / "predictions.conll")
-    assert [[cells[0] for cells in each] for each in new] == [
-        [cells[0] for cells in each] for each in dev
-    ], "no word is lost"
+    first = [[[cells[0] for cells in each] for each in table] for table in (new, dev)]
+    assert first[0] == first[1], "no word is lost"
     assert [[cells[1] for cells in each] for each in new] == predicted
     assert not (out / "test_scores.txt").exists()
 
@@ -89,20 +84,15 @@ def test_scores_of_types_and_confusions(trained):
     dev = [word for each in columns(out / "dev_predictions.conll") for word in each]
     ((header, *rows),) = columns(out / "dev_confusion.tsv")
     assert header == ["", *CLASSES] and [row[0] for row in rows] == list(CLASSES)
-    counts = {
-        (row[0], tag): int(count)
-        for row in rows
-        for tag, count in zip(CLASSES, row[1:], strict=True)
-    }
+    counts = {(row[0], tag): int(row[i + 1]) for row in rows for i, tag in enumerate(CLASSES)}
     assert sum(counts.values()) == len(dev)
     for (true, found), count in counts.items():
         assert count == sum(cells[1:] == [true, found] for cells in dev)
     ((header, *rows),) = columns(out / "dev_scores_by_type.tsv")
     assert header == ["type", "precision", "recall", "f1-score", "support"]
     starts = [cells[1] for cells in dev]
-    assert {row[0]: int(row[4]) for row in rows} == {
-        kind: starts.count(f"B-{kind}") for kind in ("LOC", "PER")
-    }
+    expected = {kind: starts.count(f"B-{kind}") for kind in ("LOC", "PER")}
+    assert {row[0]: int(row[4]) for row in rows} == expected
     assert "\nf1 = " in (out / "eval_results.txt").read_text()
 
 
@@ -114,9 +104,8 @@ def test_an_ensemble_averages_and_scores_a_labelled_file(trained, tmp_path):
     stored = json.loads((trained / "out/dev_probabilities.json").read_text())
     mine = np.array(stored["probabilities"])
     theirs = np.eye(5)[np.zeros(len(mine), int)]
-    (other / "test_probabilities.json").write_text(
-        json.dumps({**stored, "probabilities": theirs.tolist()})
-    )
+    stored["probabilities"] = theirs.tolist()
+    (other / "test_probabilities.json").write_text(json.dumps(stored))
     shutil.copytree(trained / "out", tmp_path / "mine")
     shutil.copy(trained / "out/dev_probabilities.json", tmp_path / "mine/test_probabilities.json")
     args = command(tmp_path, do_predict=True, spm_model_file=None)
@@ -146,9 +135,8 @@ def test_bad_input_ends_before_training(sentences, message, tmp_path):
 @pytest.fixture
 def without_seqeval(monkeypatch):
     find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *a: None if name == "seqeval" else find_spec(name)
-    )
+    found = {"seqeval": None}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda x, *_: found.get(x, find_spec(x)))
     monkeypatch.setitem(sys.modules, "seqeval.metrics", None)
 
 

@@ -56,9 +56,7 @@ PASSED_ON = {
     "start_warmup_step": (3, {"optimizer.start_warmup_step": 3}),
     "poly_power": (2.0, {"optimizer.poly_power": 2.0}),
     "num_train_steps": (
-        70,
-        {"optimizer.num_train_steps": 70, "train.num_train_steps": 70}
-        | {"progress.num_train_steps": 70},
+        *(70, {f"{part}.num_train_steps": 70 for part in ("optimizer", "train", "progress")}),
     ),
     "train_batch_size": (24, {"training.global_batch_size": 24, "progress.examples_per_step": 24}),
     "max_seq_length": (31, {"progress.tokens_per_example": 31}),
@@ -126,14 +124,9 @@ def test_a_flag_is_passed_on(folder, received, flag):
 
 def test_every_flag_of_training_is_in_the_table():
     """Or is what decides where weights, records and devices come from."""
-    elsewhere = {
-        *("albert_config_file", "init_checkpoint", "init_from_group0", "input_file", "recipe"),
-        "num_hidden_layers",
-        *("decay_from", "train_minutes"),
-        *("do_train", "do_eval", "masking", "max_examples_per_row"),
-        *("backend", "shard_optimizer_state", "use_tpu", "tpu_name", "tpu_zone", "gcp_project"),
-        *("master", "num_tpu_cores"),
-    }
+    elsewhere = {"albert_config_file", "init_checkpoint", "init_from_group0", "input_file"}
+    elsewhere |= {"num_hidden_layers", "decay_from", "train_minutes", "masking"}
+    elsewhere |= {"max_examples_per_row", *passed_on.ELSEWHERE}
     assert {*PASSED_ON, *elsewhere} == set(PretrainingSettings.names())
 
 
@@ -196,9 +189,8 @@ def test_a_later_command_takes_the_runs_settings_unless_others_are_given(folder,
 
 @pytest.fixture
 def waits_for_nothing(monkeypatch):
-    monkeypatch.setattr(
-        "albert_tf.training.evaluation.time.sleep", lambda _: pytest.fail("no later one comes")
-    )
+    sleep = "albert_tf.training.evaluation.time.sleep"
+    monkeypatch.setattr(sleep, lambda _: pytest.fail("no later one comes"))
 
 
 @pytest.mark.usefixtures("counted")
@@ -244,22 +236,14 @@ def test_weights_are_evaluated_once(folder, copy, waits_for_nothing, caplog, hel
     assert ("sentence_order" in caplog.text) == (held != "huggingface")
 
 
-def test_weights_without_a_masked_lm_head_are_not_evaluated(folder, copy):
-    convert(str(copy), "tf1", str(copy.parent / "bare"), drop=["cls/"])
-    changes = {"output_dir": None, "init_checkpoint": copy.parent / "bare", "do_eval": True}
-    with refused("bare can't be evaluated: it lacks cls/predictions"):
-        runs.main(runs.command(folder, **changes))
-
-
 @pytest.mark.usefixtures("counted")
 def test_relative_moved_with_a_slash_and_other_dropout(folder, copy, monkeypatch, caplog):
     """A moved output goes on under its new name, given in another way, and downloads nothing."""
     caplog.set_level("INFO", logger="absl")
     monkeypatch.chdir(copy.parent)
     monkeypatch.setattr(hub, "fetch", lambda path, *_: pytest.fail(f"{path} is not needed"))
-    other = runs.write_config(
-        copy.parent / "other.json", num_hidden_layers=1, hidden_dropout_prob=0.3
-    )
+    changes = {"num_hidden_layers": 1, "hidden_dropout_prob": 0.3}
+    other = runs.write_config(copy.parent / "other.json", **changes)
     changes = {"albert_config_file": other, "num_train_steps": 4, "do_eval": True}
     changes["init_checkpoint"] = "hf://albert/albert-base-v2"
     runs.main(runs.command(folder, output_dir="copy/", **changes))
@@ -337,9 +321,8 @@ def test_a_timed_run_is_one_of_the_steps_its_clock_settles(folder, tmp_path, mon
         assert find_run(str(killed)).settings["num_train_steps"] == last_step
     assert runs.tensors(killed / "model.ckpt-8")["optimizer/seconds"] == 16
     train(killed, seconds=1.0, **timed)
-    assert [path.name for path in sorted(killed.glob("*.index"))] == [
-        f"model.ckpt-{step}.index" for step in (12, 14, 4, 8)
-    ]
+    names = [path.name for path in sorted(killed.glob("*.index"))]
+    assert names == [f"model.ckpt-{step}.index" for step in (12, 14, 4, 8)]
     for out in (whole, killed):
         runs.assert_same_bits(out / "model.ckpt-14", plain / "model.ckpt-14")
 
@@ -363,7 +346,11 @@ def test_a_branch_has_its_runs_depth_but_a_new_run_may_have_another(folder, trai
     assert pretrain.check_weights(new, other, str(trained)) is new
 
 
-def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew(folder, copy):
+def test_what_is_not_there_is_neither_evaluated_nor_begun_anew(folder, copy):
+    convert(str(copy), "tf1", str(copy.parent / "bare"), drop=["cls/"])
+    changes = {"output_dir": None, "init_checkpoint": copy.parent / "bare", "do_eval": True}
+    with refused("bare can't be evaluated: it lacks cls/predictions"):
+        runs.main(runs.command(folder, **changes))
     for path in copy.glob("model.ckpt-*.index"):
         path.unlink()
     with refused("lists model.ckpt-2, model.ckpt-3, of which none", copy):
@@ -408,9 +395,10 @@ def test_an_evaluation_of_what_is_not_finite_is_one_line(folder, copy, tmp_path,
     assert not (tmp_path / "out/eval_results.txt").exists()
 
 
-@pytest.mark.parametrize(
-    "change", [{"num_hidden_layers": 1, "intermediate_size": 31}, {"num_hidden_layers": 3}]
-)
+OTHERS = [{"num_hidden_layers": 1, "intermediate_size": 31}, {"num_hidden_layers": 3}]
+
+
+@pytest.mark.parametrize("change", OTHERS)
 def test_another_config_in_output_dir_changes_nothing(folder, copy, tmp_path, change):
     """More layers would fit the weights of fewer."""
     config = runs.write_config(tmp_path / "other.json", **change)

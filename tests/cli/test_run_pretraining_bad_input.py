@@ -102,11 +102,15 @@ def test_bad_input_is_one_line_at_once(folder, bad_inputs, tmp_path, changes, me
     assert left <= {"input_files.json", "run.lock"}
 
 
-def test_an_evaluation_of_another_kind_of_run_is_one_line(folder, tmp_path):
+def test_evaluations_of_another_kind_and_of_several_workers(folder, tmp_path, monkeypatch):
     checkpoint.save(str(tmp_path), 3, {"global_step": np.int64(3)}, 1)
     command = runs.command(folder, output_dir=tmp_path, do_train=False, do_eval=True)
-    with pytest.raises(SystemExit, match="^error: checkpoint .*ckpt-3 does not fit the model: it"):
+    with refused("^error: checkpoint .*ckpt-3 does not fit the model: it"):
         runs.main(command)
+    # These are refused before they connect.
+    monkeypatch.setenv("TF_CONFIG", two_workers.environments()[0]["TF_CONFIG"])
+    with refused("runs in a single process: unset TF_CONFIG"):
+        runs.parse(command)
 
 
 TWO_WORKERS = types.SimpleNamespace(num_replicas=2, num_processes=2)
@@ -125,12 +129,6 @@ def test_what_two_workers_cannot_do(folder, changes, message):
         settings.check_batch_sizes(TWO_WORKERS, eval_batch_size=settings.do_eval)
 
 
-def test_several_workers_that_only_evaluate_are_refused_before_they_connect(folder, monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", two_workers.environments()[0]["TF_CONFIG"])
-    with pytest.raises(SystemExit, match="runs in a single process: unset TF_CONFIG"):
-        runs.parse(runs.command(folder, do_train=False, do_eval=True))
-
-
 def test_workers_that_were_given_different_records_configs_or_flags(folder, tmp_path, monkeypatch):
     """Else they would train different models, or wait for each other for ever."""
 
@@ -142,12 +140,8 @@ def test_workers_that_were_given_different_records_configs_or_flags(folder, tmp_
     monkeypatch.setattr(pretrain.run_directory, "check_workers_agree", compare)
     runs.write_records(tmp_path / "a.tfrecord", runs.examples(7))
     other = runs.write_config(tmp_path / "other.json", num_hidden_layers=1, hidden_act="relu")
-    for changes in (
-        {},
-        {"random_seed": 3},
-        {"albert_config_file": other},
-        {"input_file": tmp_path / "a.tfrecord"},
-    ):
+    records = {"input_file": tmp_path / "a.tfrecord"}
+    for changes in ({}, {"random_seed": 3}, {"albert_config_file": other}, records):
         with pytest.raises(SystemExit, match="compared"):
             runs.main(runs.command(folder, output_dir=tmp_path, **changes))
     alike, *different = compared

@@ -30,31 +30,15 @@ pytest.importorskip("jax")
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 # Beside TensorFlow, from its initial weights. The first is then split over devices.
 SAME = {
-    "static": {
-        "train_batch_size": 24,
-        "eval_batch_size": 24,
-        "save_checkpoints_steps": 5,
-        "do_eval": True,
-    },
-    "packed": {
-        "albert_config_file": "two_layers.json",
-        "input_file": "packed_rows",
-        "max_seq_length": packed.WIDTH,
-        "max_predictions_per_seq": packed.PREDICTIONS,
-        "max_examples_per_row": packed.SLOTS,
-        "train_batch_size": 6,
-        "gradient_accumulation_steps": 3,
-        "optimizer": "adamw",
-        "sentence_order_weight": 0,
-        "recompute": True,
-        "num_train_steps": 4,
-    },
-    "dynamic": {
-        "input_file": "compact_rows",
-        "masking": "dynamic",
-        "precision": "bfloat16",
-        "num_train_steps": 4,
-    },
+    "static": {"train_batch_size": 24, "save_checkpoints_steps": 5}
+    | {"eval_batch_size": 24, "do_eval": True},
+    "packed": {"albert_config_file": "two_layers.json", "input_file": "packed_rows"}
+    | {"max_seq_length": packed.WIDTH, "max_predictions_per_seq": packed.PREDICTIONS}
+    | {"max_examples_per_row": packed.SLOTS, "gradient_accumulation_steps": 3}
+    | {"train_batch_size": 6, "num_train_steps": 4, "recompute": True}
+    | {"optimizer": "adamw", "sentence_order_weight": 0},
+    "dynamic": {"input_file": "compact_rows", "masking": "dynamic"}
+    | {"precision": "bfloat16", "num_train_steps": 4},
 }
 # A step has 24 examples: eight devices take one each, three times; two processes are two devices.
 SHARDED = {**SAME["static"], "shard_optimizer_state": True}
@@ -153,10 +137,10 @@ def copy(prefix: pathlib.Path, folder: pathlib.Path) -> None:
     checkpoint.save(str(folder), int(prefix.name[-1]), checkpoint.read(str(prefix)), 1)
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["static", *(pytest.param(name, marks=pytest.mark.slow) for name in ("packed", "dynamic"))],
-)
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("packed", "dynamic")]
+
+
+@pytest.mark.parametrize("name", ["static", *SLOW])
 def test_the_same_as_on_tensorflow(folder, tmp_path, name):
     where = folder if name == "static" else tmp_path
     if name != "static":

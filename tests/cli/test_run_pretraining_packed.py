@@ -16,13 +16,11 @@ COUNT, WIDTH, PREDICTIONS, SLOTS = 16, 31, 11, 3
 def short_examples() -> list[dict[str, np.ndarray]]:
     """Eight to 17 tokens in rows that have room for one to three times as many."""
     widths = {17: WIDTH, runs.PREDICTIONS: PREDICTIONS}
-    return [
-        {
-            name: np.pad(value, (0, widths[value.size] - value.size)) if value.ndim else value
-            for name, value in example.items()
-        }
-        for example in runs.examples(COUNT, length=17)
-    ]
+    examples = runs.examples(COUNT, length=17)
+    for example in examples:
+        rows = {name: value for name, value in example.items() if value.ndim}
+        example |= {name: np.pad(x, (0, widths[x.size] - x.size)) for name, x in rows.items()}
+    return examples
 
 
 @pytest.mark.slow
@@ -36,16 +34,9 @@ def test_packing_changes_nothing_but_the_number_of_rows(tmp_path):
     runs.write_records(tmp_path / "packed.tfrecord", packed)
 
     def command(name: str, **changes) -> list[str]:
-        return runs.command(
-            tmp_path,
-            input_file=tmp_path / f"{name}.tfrecord",
-            output_dir=tmp_path / name,
-            max_seq_length=WIDTH,
-            max_predictions_per_seq=PREDICTIONS,
-            num_train_steps=5,
-            do_eval=True,
-            **changes,
-        )
+        own = {"input_file": tmp_path / f"{name}.tfrecord", "output_dir": tmp_path / name}
+        own |= {"max_seq_length": WIDTH, "max_predictions_per_seq": PREDICTIONS}
+        return runs.command(tmp_path, num_train_steps=5, do_eval=True, **own, **changes)
 
     flags = {"max_examples_per_row": SLOTS, "gradient_accumulation_steps": 2}
     # The evaluation fills up its last batch, of 6, with 4 rows.

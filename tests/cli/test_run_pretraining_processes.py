@@ -73,10 +73,9 @@ def test_two_replicas_change_nothing(folder, tmp_path):
 def test_two_workers_change_nothing(folder, tmp_path):
     out = tmp_path / "out"
     flags = runs.command(folder, output_dir=out, do_eval=True, save_checkpoints_steps=3)
-    workers = [
-        runs.start(flags, tmp_path / f"worker{i}.log", env=environment)
-        for i, environment in enumerate(two_workers.environments())
-    ]
+    logs = [tmp_path / "worker0.log", tmp_path / "worker1.log"]
+    environments = zip(logs, two_workers.environments(), strict=True)
+    workers = [runs.start(flags, log, env=environment) for log, environment in environments]
     for run in workers:
         assert run.wait() == 0, run.log
     assert "CollectiveAllReduceStrategy with 2 replica(s)" in workers[1].log
@@ -121,10 +120,9 @@ def straight(museum) -> pathlib.Path:
 def test_evaluation_follows_a_training_run(straight):
     results = (straight / "eval_results.txt").read_text()
     assert re.findall("^global_step = (.*)", results, re.MULTILINE) == ["4", "12"]
-    assert results.splitlines()[7:10] == [
-        f"saved {straight}/model.ckpt-4.{end} to {straight}/model.ckpt-best.{end}"
-        for end in ("meta", "data-00000-of-00001", "index")
-    ]
+    ends = ("meta", "data-00000-of-00001", "index")
+    lines = [f"saved {straight}/model.ckpt-4.{e} to {straight}/model.ckpt-best.{e}" for e in ends]
+    assert results.splitlines()[7:10] == lines
     best = runs.tensors(straight / "model.ckpt-best")
     assert best["global_step"] in (4, 12)
     assert {path.stem for path in straight.glob("*.index")} == {"model.ckpt-12", "model.ckpt-best"}

@@ -36,9 +36,8 @@ def copy_of(_converted, tmp_path):
 def trap(tmp_path, monkeypatch):
     """Returns a module's name and a file that is there once the module has been imported."""
     fired = tmp_path / "fired"
-    (tmp_path / "trap.py").write_text(
-        f"open({str(fired)!r}, 'w').close()\ndef spring(*args, **kwargs): return 0\n"
-    )
+    program = f"open({str(fired)!r}, 'w').close()\ndef spring(*args, **kwargs): return 0\n"
+    (tmp_path / "trap.py").write_text(program)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     yield fired

@@ -18,12 +18,8 @@ from tests.conversion.untrusted import CONFIGS, assert_refused, change_config, e
 from tests.kit import goldens
 from tests.kit.tiny import run_main
 
-WEIGHTS = {
-    "tf1": "model.ckpt-best.data-00000-of-00001",
-    "huggingface": "model.safetensors",
-    "kerashub": "model.weights.h5",
-    "keras": "model.keras",
-}
+WEIGHTS = {"tf1": "model.ckpt-best.data-00000-of-00001", "huggingface": "model.safetensors"}
+WEIGHTS |= {"kerashub": "model.weights.h5", "keras": "model.keras"}
 
 # --- changes of a directory; each is called with it and its layout -----------------------------
 

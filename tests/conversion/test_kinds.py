@@ -165,16 +165,11 @@ def test_dropout_and_activation_of_hugging_face_go_along_or_are_named(layout, tm
     assert "not kept" not in convert(str(there), layout, str(tmp_path / "again"))
 
 
-@pytest.mark.parametrize(
-    ("name", "own"),
-    [
-        ("AlbertForQuestionAnswering", 0.0),
-        ("AlbertForQuestionAnswering", 0.4),
-        ("AlbertForQuestionAnsweringV2", 0.4),
-        (TAGGER, 0.4),
-        ("AlbertForMultipleChoice", 0.4),
-    ],
-)
+OTHERS = ("AlbertForQuestionAnsweringV2", TAGGER, "AlbertForMultipleChoice")
+RATES = [*(("AlbertForQuestionAnswering", own) for own in (0.0, 0.4)), *((n, 0.4) for n in OTHERS)]
+
+
+@pytest.mark.parametrize(("name", "own"), RATES)
 def test_a_heads_dropout_is_its_own_classes(name, own, tmp_path):
     """A classifier that begins with the weights of another head takes the release's rate."""
     of_class = {"num_labels": 3} if name == TAGGER else {}

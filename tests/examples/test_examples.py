@@ -117,9 +117,8 @@ def test_marks_and_clauses_stay_where_they_were(phonemes, monkeypatch, tmp_path,
     assert phonemes.pronounce('He said "Bonjour,  Anna": no!', "en") == 'he said "bɔ̃ʒuʁ, anna": no!'
     text = tmp_path / "text.txt"
     text.write_text("One. Two, then.\n\nalone\n\nThree four? Five\n")
-    monkeypatch.setattr(
-        sys, "argv", ["", "--voice=en", f"--output_dir={tmp_path}/out", "--own_symbols", str(text)]
-    )
+    arguments = ["--voice=en", f"--output_dir={tmp_path}/out", "--own_symbols", str(text)]
+    monkeypatch.setattr(sys, "argv", ["", *arguments])
     phonemes.main()
     lines = (tmp_path / "out" / "phonemes.txt").read_text()
     assert lines == "one.\ntwo, then.\n\nthree four?\nfive\n\n"

@@ -15,14 +15,8 @@ MODEL = GOLDEN / "spm" / "en_small.model"
 
 def flags(folder: pathlib.Path, **changes: Any) -> list[str]:
     """Returns a command line that writes out.tfrecord; a change to None leaves its flag out."""
-    given = {
-        "input_file": TEXT,
-        "output_file": folder / "out.tfrecord",
-        "spm_model_file": MODEL,
-        "max_seq_length": 128,
-        "dupe_factor": 1,
-        "num_processes": 1,
-    } | changes
+    given = {"input_file": TEXT, "output_file": folder / "out.tfrecord", "spm_model_file": MODEL}
+    given |= {"max_seq_length": 128, "dupe_factor": 1, "num_processes": 1, **changes}
     return [f"--{name}={value}" for name, value in given.items() if value is not None]
 
 

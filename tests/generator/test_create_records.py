@@ -163,9 +163,8 @@ def years(years_files, monkeypatch):
     monkeypatch.setattr(input_pipeline, "_SHUFFLE_BUFFER", 64)
     files = years_files(masking="dynamic", keep_order=True)
     indexes = input_files.index_records(files)
-    dataset = input_pipeline.training_dataset(
-        files, indexes, compact_spec(), STEP, 1, 0, tf.distribute.InputContext()
-    )
+    order = (STEP, 1, 0, tf.distribute.InputContext())
+    dataset = input_pipeline.training_dataset(files, indexes, compact_spec(), *order)
     count = sum(index.records for index in indexes)
     assert count > 5000
     steps = dataset.take(2 * count // STEP).map(lambda batch: batch["token_ids"][:, 0])

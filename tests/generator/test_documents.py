@@ -30,11 +30,8 @@ def test_blank_lines_and_ends_of_files_end_documents(tmp_path):
     first, second = tmp_path / "a.txt", tmp_path / "b.txt"
     first.write_bytes("\n\nOne.\r\n  Two.  \n\ufeff \t\n\nThree.".encode())
     second.write_bytes("Vi\u00e9r.\n\n\n".encode())
-    assert _read(first, second) == [
-        Document(["One.", "Two."], 0, 23),
-        Document(["Three."], 0, 30),
-        Document(["Vi\u00e9r."], 1, 8),
-    ]
+    expected = [(["One.", "Two."], 0, 23), (["Three."], 0, 30), (["Vi\u00e9r."], 1, 8)]
+    assert _read(first, second) == [Document(*each) for each in expected]
     blank = tiny.write(tmp_path / "b.txt.gz", gzip.compress("\ufeff\r\n \n\0\0\n".encode()))
     assert _read(tiny.write(tmp_path / "c.txt", ""), blank) == []
 

@@ -44,6 +44,7 @@ SEED = next(i for i in range(99) if 19 in np.random.default_rng(i).permutation(2
 FEW_LABELS = {"task": "table", "input_file": "late.tsv", "seed": SEED}
 TWO = "STORED,bare/model.keras"
 NO_VOCABULARY = "no vocabulary is beside bare/model.keras"
+BARE = {"model": "bare", "spm_model_file": "spiece.model"}
 # A command, what is given to it beside DEFAULTS, and what it says.
 DEFAULTS = {"model": "STORED", "input_file": "day.txt", "task": "neighbours", "output_dir": "out"}
 REFUSED = [
@@ -59,11 +60,7 @@ REFUSED = [
     (attention, {"text": "word " * 20}, r"max_position_embeddings \(19\): shorten it"),
     (attention, {"model": TWO, "text": "a"}, "--model: expected 1 model, got 2"),
     (agreement, {"model": TWO}, NO_VOCABULARY),
-    (
-        agreement,
-        {"model": "bare", "spm_model_file": "spiece.model"},
-        "is not trained for masked LM: it lacks cls/predictions/",
-    ),
+    (agreement, BARE, "is not trained for masked LM: it lacks cls/predictions/"),
     (probes, {"model": TWO}, NO_VOCABULARY),
     (probes, {"task": "order"}, "--task=order needs records of pre-training in --input_file"),
     (probes, {"task": "order", "input_file": "records"}, "set --max_seq_length=23"),

@@ -14,17 +14,9 @@ from albert_tf.config import AlbertConfig
 from albert_tf.inspection import costs
 from albert_tf.inspection.costs import Shape
 from albert_tf.model.heads import AlbertForPreTraining
-from tests.kit.tiny import parse
+from tests.kit import tiny
 
-SMALL = AlbertConfig(
-    vocab_size=53,
-    embedding_size=7,
-    hidden_size=15,
-    num_hidden_layers=6,
-    num_attention_heads=3,
-    intermediate_size=29,
-    max_position_embeddings=31,
-)
+SMALL = tiny.config(num_hidden_layers=6, embedding_size=7)
 BASE = AlbertConfig.from_json_file("albert_base_v2")
 # In millions, by E: all-shared, shared-attention, shared-FFN, not-shared. Source: tables 3 and 4.
 PAPER = {
@@ -113,7 +105,7 @@ def test_flops_of_the_heads_and_of_the_map_to_the_blocks():
 
 
 def printed(capsys, **given) -> list[str]:
-    commands.sizes(parse(commands.SizesSettings, **given))
+    commands.sizes(tiny.parse(commands.SizesSettings, **given))
     return capsys.readouterr().out.splitlines()
 
 

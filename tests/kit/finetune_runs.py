@@ -13,23 +13,13 @@ from tests.kit import tiny
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 # For the small SentencePiece model, and texts of some length.
 CONFIG = {
-    "vocab_size": 6000,
-    "embedding_size": 5,
-    "hidden_size": 6,
-    "num_attention_heads": 2,
-    "num_hidden_layers": 1,
-    "intermediate_size": 11,
-    "max_position_embeddings": 67,
+    **{"vocab_size": 6000, "embedding_size": 5, "hidden_size": 6, "intermediate_size": 11},
+    **{"num_attention_heads": 2, "num_hidden_layers": 1, "max_position_embeddings": 67},
     "hidden_dropout_prob": 0.1,
 }
 SQUAD = {
-    "max_seq_length": 61,
-    "doc_stride": 20,
-    "max_query_length": 12,
-    "max_answer_length": 4,
-    "n_best_size": 5,
-    "start_n_top": 3,
-    "end_n_top": 2,
+    **{"max_seq_length": 61, "doc_stride": 20, "max_query_length": 12, "max_answer_length": 4},
+    **{"n_best_size": 5, "start_n_top": 3, "end_n_top": 2},
 }
 
 
@@ -45,17 +35,10 @@ def command(task_name: str, folder: pathlib.Path, **changes: Any) -> list[str]:
     values = {
         "task_name": task_name,
         "spm_model_file": GOLDEN / "spm/en_small.model",
-        "output_dir": folder / "out",
-        "cached_dir": folder / "features",
-        "from_scratch": True,
-        "train_step": 4,
-        "warmup_step": 1,
-        "save_checkpoints_steps": 2,
+        **{"output_dir": folder / "out", "cached_dir": folder / "features", "from_scratch": True},
+        **{"train_step": 4, "warmup_step": 1, "learning_rate": 0.01, "save_checkpoints_steps": 2},
+        **{"train_batch_size": 3, "eval_batch_size": 4, "predict_batch_size": 4},
         "static_lengths": 1,
-        "train_batch_size": 3,
-        "eval_batch_size": 4,
-        "predict_batch_size": 4,
-        "learning_rate": 0.01,
         **_files(task_name),
         **changes,
     }
@@ -67,11 +50,8 @@ def command(task_name: str, folder: pathlib.Path, **changes: Any) -> list[str]:
 def _files(task_name: str) -> dict[str, Any]:
     features = GOLDEN / "features"
     if task_name.startswith("squad"):
-        files = {
-            f"{split}_file": features / f"{task_name}_{name}.json"
-            for split, name in (("train", "train"), ("predict", "dev"))
-        }
-        return {**SQUAD, **files}
+        train, dev = (features / f"{task_name}_{name}.json" for name in ("train", "dev"))
+        return {**SQUAD, "train_file": train, "predict_file": dev}
     if task_name == "race":
         return {"data_dir": features / "race_data", "max_seq_length": 37, "max_qa_length": 13}
     return {"data_dir": features / "glue_data", "max_seq_length": 23}

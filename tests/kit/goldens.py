@@ -43,14 +43,10 @@ def inputs(variant: str) -> dict[str, np.ndarray]:
 
 def packed(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Puts examples one after the other, value by value; padding is not what padding was."""
-    rows = {
-        name: np.zeros((len(ROWS), width), inputs[name].dtype)
-        for names, width in (
-            (("input_ids", "input_mask", "segment_ids"), WIDTH),
-            (("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"), PREDICTIONS),
-        )
-        for name in names
-    }
+    tokens = ("input_ids", "input_mask", "segment_ids")
+    masks = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
+    widths = dict.fromkeys(tokens, WIDTH) | dict.fromkeys(masks, PREDICTIONS)
+    rows = {name: np.zeros((len(ROWS), w), inputs[name].dtype) for name, w in widths.items()}
     rows["input_ids"] += 7
     rows["sentence_order_labels"] = np.ones((len(ROWS), SLOTS), "int32")
     rows["sentence_order_weights"] = np.zeros((len(ROWS), SLOTS), "float32")
@@ -62,10 +58,10 @@ def packed(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             rows["sentence_order_weights"][row, slot] = 1
             rows["sentence_order_labels"][row, slot] = inputs["sentence_order_labels"][example]
             for i in range(LENGTHS[example]):
-                for name in ("input_ids", "input_mask", "segment_ids"):
+                for name in tokens:
                     rows[name][row, begin + i] = inputs[name][example, i]
             for i in np.flatnonzero(inputs["masked_lm_weights"][example]):
-                for name in ("masked_lm_ids", "masked_lm_weights", "masked_lm_positions"):
+                for name in masks:
                     rows[name][row, predictions] = inputs[name][example, i]
                 rows["masked_lm_positions"][row, predictions] += begin
                 predictions += 1
@@ -106,10 +102,8 @@ def batches() -> list[dict[str, np.ndarray]]:
     """Returns the features of each of those steps."""
     stored = arrays(OPTIM / "batches.npz")
     steps = sorted({name.partition("/")[0] for name in stored})
-    return [
-        features({k.partition("/")[2]: v for k, v in stored.items() if k.startswith(f"{step}/")})
-        for step in steps
-    ]
+    parts = [{k: v for k, v in stored.items() if k.startswith(f"{step}/")} for step in steps]
+    return [features({k.partition("/")[2]: v for k, v in part.items()}) for part in parts]
 
 
 def optimizer(settings: dict[str, Any], **changes: Any):

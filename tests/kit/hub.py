@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
+Files = Mapping[str, bytes]
+
+
 @contextlib.contextmanager
-def serve(
-    repositories: Mapping[str, Mapping[str, bytes]],
-) -> Iterator[tuple[str, list[str]]]:
+def serve(repositories: Mapping[str, Files]) -> Iterator[tuple[str, list[str]]]:
     """Serves the files of models, and of data sets, datasets/OWNER/NAME, by the names of these.
 
     Yields the address, and the names of the files fetched so far.
@@ -36,7 +37,7 @@ def serve(
                 listed = [{"rfilename": file} for file in files]
                 self._send({"id": name, "modelId": name, "sha": COMMIT, "siblings": listed})
             elif path == f"{api}/tree/{COMMIT}":
-                self._send([_entry(file, content) for file, content in files.items()])
+                self._send([{"type": "file", **_entry(*each)} for each in files.items()])
             else:
                 kind = "Revision" if path.startswith(f"{api}/") else "Repo"
                 self._send({}, {"X-Error-Code": f"{kind}NotFound"}, 404)
@@ -66,7 +67,7 @@ def serve(
 
 
 def _entry(file: str, content: bytes) -> dict[str, object]:
-    return {"type": "file", "path": file, "size": len(content), "oid": _digest(content)}
+    return {"path": file, "size": len(content), "oid": _digest(content)}
 
 
 def _digest(content: bytes) -> str:

@@ -65,11 +65,8 @@ def start(
     module = pathlib.Path(inspect.getfile(function)).relative_to(ROOT).with_suffix("")
     name = f"{'.'.join(module.parts)}:{function.__qualname__}"
     flags = f"{base_environment()['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
-    request = {
-        "name": name,
-        "arguments": [*map(str, arguments)],
-        "environment": {**base_environment(), "XLA_FLAGS": flags, **environment},
-    }
+    environment = {**base_environment(), "XLA_FLAGS": flags, **environment}
+    request = {"name": name, "arguments": [*map(str, arguments)], "environment": environment}
     written, write_end = os.pipe()
     status, status_end = os.pipe()
     message = json.dumps(request).encode()
@@ -103,14 +100,9 @@ def close() -> None:
 def base_environment() -> dict[str, str]:
     """Returns the environment of processes on JAX: quick compilation, on the CPU."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    own = {
-        "PYTHONPATH": path,
-        "KERAS_BACKEND": "jax",
-        "JAX_PLATFORMS": "cpu",
-        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
-        "XLA_FLAGS": os.environ["XLA_FLAGS"],
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
+    own = {"PYTHONPATH": path, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    own |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    own["XLA_FLAGS"] = os.environ["XLA_FLAGS"]
     jaxlib = tuple(map(int, importlib.metadata.version("jaxlib").split(".")[:2]))
     if jaxlib < (0, 12):
         # A program of a few elements compiles four times as fast. A newer XLA does not know these
@@ -124,11 +116,9 @@ def base_environment() -> dict[str, str]:
 def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     here, there = socket.socketpair()
     with there:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.kit.jax_process", str(there.fileno())],
-            env=base_environment(),
-            pass_fds=[there.fileno()],
-        )
+        command = [sys.executable, "-m", "tests.kit.jax_process", str(there.fileno())]
+        own = {"env": base_environment(), "pass_fds": [there.fileno()]}
+        process = subprocess.Popen(command, **own)
     return here, process
 
 

@@ -17,15 +17,12 @@ def kind(*names, takes_many=False):
 def capitals(inputs):
     if ["bad"] in inputs:
         raise ValueError("this text is bad")
-    found = [[word for word in text.split() if word.istitle()] for (text,) in inputs]
-    return [
-        {
-            "entities": np.array(words, object),
-            "probabilities": np.full(len(words), 0.5, np.float32),
-            "length": np.int32(len(text)),
-        }
-        for words, (text,) in zip(found, inputs, strict=True)
-    ]
+    answers = []
+    for (text,) in inputs:
+        words = np.array([word for word in text.split() if word.istitle()], object)
+        answer = {"entities": words, "probabilities": np.full(len(words), 0.5, np.float32)}
+        answers.append({**answer, "length": np.int32(len(text))})
+    return answers
 
 
 def endings(inputs):

@@ -49,10 +49,6 @@ def small_models(folder: pathlib.Path, golden: pathlib.Path) -> dict[str, str]:
     for layout, drop in {"huggingface": [], "kerashub": ["cls/"]}.items():
         convert(str(folder / "model.keras"), layout, str(folder / layout), drop=drop, **spm)
     theirs, preset = str(folder / "huggingface"), str(folder / "kerashub")
-    return {
-        "hf://albert/albert-base-v2": theirs,
-        "albert/albert-base-v2": theirs,
-        "albert_base_keras": preset,
-        "albert_base_en_uncased": preset,
-        "albert_base_v1": str(folder / "config.json"),
-    }
+    places = dict.fromkeys(("hf://albert/albert-base-v2", "albert/albert-base-v2"), theirs)
+    places |= dict.fromkeys(("albert_base_keras", "albert_base_en_uncased"), preset)
+    return {**places, "albert_base_v1": str(folder / "config.json")}

@@ -41,16 +41,8 @@ TIMEOUT_SECONDS = 240
 _HELD = "held by the test"
 
 FORK_SERVER = multiprocessing.get_context("forkserver")
-FORK_SERVER.set_forkserver_preload(
-    [
-        "tensorflow",
-        "keras",
-        "tensorboard",
-        "tests.kit.pretraining_runs",
-        "tests.kit.finetune_runs",
-        "tests.kit.frozen",
-    ]
-)
+_KIT = [f"tests.kit.{name}" for name in ("pretraining_runs", "finetune_runs", "frozen")]
+FORK_SERVER.set_forkserver_preload(["tensorflow", "keras", "tensorboard", *_KIT])
 
 
 def examples(count: int, seed: int = 0, length: int = LENGTH) -> list[dict[str, np.ndarray]]:
@@ -70,27 +62,25 @@ def examples(count: int, seed: int = 0, length: int = LENGTH) -> list[dict[str, 
         ids = 5 + np.minimum(rng.geometric(0.2, length), tiny.CONFIG["vocab_size"] - 6)
         ids[1] = 3 + label  # Gives the order away.
         positions = np.sort(rng.choice(np.arange(2, used), PREDICTIONS, replace=False))
-        rows.append(
-            {
-                "input_ids": ids * keep,
-                "input_mask": keep.astype("int32"),
-                "segment_ids": (np.arange(length) >= used // 2) * keep,
-                "token_boundary": keep.astype("int32"),
-                "masked_lm_positions": positions * weights.astype("int32"),
-                "masked_lm_ids": ids[positions] * weights.astype("int32"),
-                "masked_lm_weights": weights,
-                "sentence_order_labels": np.int32(label),
-            }
-        )
+        row = {
+            "input_ids": ids * keep,
+            "input_mask": keep.astype("int32"),
+            "segment_ids": (np.arange(length) >= used // 2) * keep,
+            "token_boundary": keep.astype("int32"),
+            "masked_lm_positions": positions * weights.astype("int32"),
+            "masked_lm_ids": ids[positions] * weights.astype("int32"),
+            "masked_lm_weights": weights,
+            "sentence_order_labels": np.int32(label),
+        }
+        rows.append(row)
     return rows
 
 
 def packed(rows: list[dict[str, np.ndarray]], max_examples_per_row: int) -> list[dict]:
     batch = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
     batch = pack_rows(batch, max_examples_per_row, pad_id=0)
-    return [
-        {name: values[i] for name, values in batch.items()} for i in range(len(batch["input_ids"]))
-    ]
+    count = len(batch["input_ids"])
+    return [{name: values[i] for name, values in batch.items()} for i in range(count)]
 
 
 def serialized(rows: Sequence[Mapping[str, np.ndarray]], spec: FeatureSpec) -> list[bytes]:
@@ -119,15 +109,10 @@ def compact_examples(count: int, seed: int = 0) -> list[dict[str, np.ndarray]]:
         ids = 5 + np.minimum(rng.geometric(0.2, used), tiny.CONFIG["vocab_size"] - 6)
         ids[0] = 5 + label
         length_a = int(rng.integers(1, used))
-        rows.append(
-            {
-                "token_ids": ids,
-                "segment_lengths": np.array([length_a, used - length_a]),
-                "word_starts": rng.random(used) < 0.7,
-                "sentence_order_labels": np.int32(label),
-                "row_format": np.array(RowFormat(LENGTH, tiny.CONFIG["vocab_size"], 0, 2, 3, 4)),
-            }
-        )
+        lengths, starts = np.array([length_a, used - length_a]), rng.random(used) < 0.7
+        row = {"token_ids": ids, "segment_lengths": lengths, "word_starts": starts}
+        row_format = np.array(RowFormat(LENGTH, tiny.CONFIG["vocab_size"], 0, 2, 3, 4))
+        rows.append({**row, "sentence_order_labels": np.int32(label), "row_format": row_format})
     return rows
 
 
@@ -142,14 +127,9 @@ def command(folder: pathlib.Path, **changes: Any) -> list[str]:
         "albert_config_file": folder / "albert_config.json",
         "input_file": folder / "*.tfrecord",
         "output_dir": folder / "out",
-        "max_seq_length": LENGTH,
-        "max_predictions_per_seq": PREDICTIONS,
-        "train_batch_size": 12,
-        "eval_batch_size": 12,
-        "learning_rate": 0.01,
-        "num_train_steps": 10,
-        "num_warmup_steps": 2,
-        "iterations_per_loop": 1,
+        **{"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS},
+        **{"train_batch_size": 12, "eval_batch_size": 12, "learning_rate": 0.01},
+        **{"num_train_steps": 10, "num_warmup_steps": 2, "iterations_per_loop": 1},
         **changes,
     }
     return [f"--{name}={value}" for name, value in values.items() if value is not None]
@@ -298,21 +278,13 @@ def start(
         until it is killed or released.
     """
     assert not log_file.exists()
-    process = FORK_SERVER.Process(
-        target=_main, args=(main, flags, log_file, cpus, dict(env or {}), hold), daemon=True
-    )
+    args = main, flags, log_file, cpus, dict(env or {}), hold
+    process = FORK_SERVER.Process(target=_main, args=args, daemon=True)
     process.start()
     return Run(process, log_file)
 
 
-def _main(
-    main: Callable[[list[str]], None],
-    flags: list[str],
-    log_file: pathlib.Path,
-    cpus: int,
-    env: dict[str, str],
-    hold: tuple[str, int] | None,
-) -> None:
+def _main(main, flags, log_file: pathlib.Path, cpus: int, env: dict[str, str], hold) -> None:
     log = os.open(log_file, os.O_WRONLY | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -327,9 +299,8 @@ def split_cpu(count: int) -> None:
     """Makes one CPU the only devices, in a process where TensorFlow hasn't started yet."""
     tf.config.set_visible_devices([], "GPU")
     device = tf.config.list_physical_devices("CPU")[0]
-    tf.config.set_logical_device_configuration(
-        device, [tf.config.LogicalDeviceConfiguration()] * count
-    )
+    parts = [tf.config.LogicalDeviceConfiguration()] * count
+    tf.config.set_logical_device_configuration(device, parts)
 
 
 def _hold_at(function: str, call: int, release_file: pathlib.Path) -> None:
@@ -369,10 +340,9 @@ def assert_close(
 ) -> None:
     """Compares checkpoints; the true gradient of weights whose names end in `noise` is 0."""
     found, theirs = tensors(actual), tensors(expected)
-    assert {name: value.dtype for name, value in found.items()} == {
-        name: value.dtype for name, value in theirs.items()
-    }
+    assert found.keys() == theirs.keys()
     for name, value in theirs.items():
+        assert found[name].dtype == value.dtype, name
         tolerances.assert_weight(name, found[name], value, tuple(noise))
 
 

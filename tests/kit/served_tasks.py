@@ -18,37 +18,23 @@ from tests.kit import goldens, tiny, tolerances
 from tests.kit.tiny import randomise
 
 # It spans several windows, and the random models find answers in it.
-LONG = " ".join(
-    f"In {1900 + i} a ship number {i} left the harbour of town {chr(65 + i)}." for i in range(12)
-)
+_SHIP = "In {} a ship number {} left the harbour of town {}."
+LONG = " ".join(_SHIP.format(1900 + i, i, chr(65 + i)) for i in range(12))
+_BEAM = {"max_seq_length": 32, "max_query_length": 12}
+_QUESTIONS = f"who?\tThe Cat sat\nwhere?\t{LONG}\nwho?\t\n"
 # A task -> its kind, of which hardly an option has its default, and lines to answer.
 TASKS = {
     "classify": (
         Classify(labels=("no", "yes"), pairs=True, threshold=0.25, max_seq_length=16),
         f"a cat\ta dog\none\t\n{LONG}\t{LONG}\n",
     ),
-    "tag": (
-        Tag(labels=("O", "B-PER", "I-PER"), max_seq_length=16),
-        f"The Cat sat\n{LONG}\n",
-    ),
+    "tag": (Tag(labels=("O", "B-PER", "I-PER"), max_seq_length=16), f"The Cat sat\n{LONG}\n"),
     "choose": (
         Choose(num_choices=3, max_qa_length=9, max_seq_length=47),
         "a story\tone\ttwo\na story\tone\ttwo\tthree\n",
     ),
-    "answer_v1": (
-        Span(max_seq_length=32, max_query_length=12, doc_stride=8),
-        f"who?\tThe Cat sat\nwhere?\t{LONG}\nwho?\t\n",
-    ),
-    "answer_v2": (
-        BeamSpan(
-            max_seq_length=32,
-            max_query_length=12,
-            null_threshold=0.5,
-            start_n_top=3,
-            end_n_top=4,
-        ),
-        f"who?\tThe Cat sat\nwhere?\t{LONG}\nwho?\t\n",
-    ),
+    "answer_v1": (Span(**_BEAM, doc_stride=8), _QUESTIONS),
+    "answer_v2": (BeamSpan(**_BEAM, null_threshold=0.5, start_n_top=3, end_n_top=4), _QUESTIONS),
     "fill_mask": (
         Fill(top_k=2, without=("swapped",), max_seq_length=64),
         "the [MASK] of [MASK].\nno gap\na cat\tthe dog\n",

@@ -11,8 +11,5 @@ def environments() -> list[dict[str, str]]:
         with socket.socket() as probe:
             probe.bind(("localhost", 0))
             hosts.append(f"localhost:{probe.getsockname()[1]}")
-    cluster = {"worker": hosts}
-    return [
-        {"TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})}
-        for index in range(2)
-    ]
+    tasks = ({"type": "worker", "index": index} for index in range(2))
+    return [{"TF_CONFIG": json.dumps({"cluster": {"worker": hosts}, "task": t})} for t in tasks]

@@ -49,11 +49,6 @@ def test_outputs_are_the_releases(variant):
         check_outputs(variant, model(encoder_inputs(variant), training=training))
 
 
-@pytest.fixture(scope="module")
-def edge_cases() -> dict[str, np.ndarray]:
-    return goldens.arrays(goldens.FOLDER / "base" / "edge_cases.npz")
-
-
 @pytest.mark.parametrize("read", ["sequence_output", "gathered_output", "pooled_output"])
 def test_a_graph_computes_the_last_block_where_it_is_read(read):
     model = albert_tf.AlbertModel(SMALL)
@@ -64,22 +59,19 @@ def test_a_graph_computes_the_last_block_where_it_is_read(read):
         return model({"input_ids": input_ids}, positions=positions)[read]
 
     graph = call.get_concrete_function().graph
-    needed = tf.compat.v1.graph_util.extract_sub_graph(
-        graph.as_graph_def(), [graph.outputs[0].op.name]
-    )
-    shapes = [
-        tuple(graph.get_tensor_by_name(f"{node.name}:0").shape)
-        for node in needed.node
-        if node.op == "MatMul"
-    ]
+    extract = tf.compat.v1.graph_util.extract_sub_graph
+    needed = extract(graph.as_graph_def(), [graph.outputs[0].op.name]).node
+    products = [f"{node.name}:0" for node in needed if node.op == "MatMul"]
+    shapes = [tuple(graph.get_tensor_by_name(name).shape) for name in products]
     rows = [shape[0] for shape in shapes if shape[1] == SMALL.intermediate_size]
     # The last block's rows: all positions, or [CLS] and three more of each sequence.
     assert rows == [14, 14 if read == "sequence_output" else 8]
 
 
 @pytest.mark.parametrize("case", ["no_mask_no_types", "all_masked_row", "full_length"])
-def test_edge_cases_are_the_releases(base, edge_cases, case):
+def test_edge_cases_are_the_releases(base, case):
     """Mask and segments are left out, a row has no key, and the position table's whole length."""
+    edge_cases = goldens.arrays(goldens.FOLDER / "base" / "edge_cases.npz")
     inputs = encoder_inputs("base")
     if case == "no_mask_no_types":
         inputs = {"input_ids": inputs["input_ids"]}
@@ -101,9 +93,8 @@ def run(model, seed=None, training=True):
     rng = np.random.default_rng(23)
     inputs = {"input_ids": rng.integers(53, size=(2, 7)).astype("int32")}
     seed = None if seed is None else tf.constant(seed, tf.uint32)
-    return ops.convert_to_numpy(
-        model(inputs, training=training, dropout_seed=seed)["pooled_output"]
-    )
+    outputs = model(inputs, training=training, dropout_seed=seed)
+    return ops.convert_to_numpy(outputs["pooled_output"])
 
 
 @pytest.mark.parametrize("rates", [(0.2, 0.0), (0.0, 0.3)])

@@ -74,14 +74,9 @@ for name in filter(lambda name: name.startswith("AlbertFor"), albert_tf.__all__)
 
 def run(code: str, *arguments: object, folder: pathlib.Path = ROOT, **environment: str) -> str:
     """Returns what a program prints, which must not fail; by default Keras is on JAX."""
-    process = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env={**jax_process.base_environment(), **environment},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    how = {"env": {**jax_process.base_environment(), **environment}, "cwd": folder, "timeout": 300}
+    process = subprocess.run(command, capture_output=True, text=True, **how)
     assert process.returncode == 0, process.stderr[-3000:]
     return process.stdout
 
@@ -91,11 +86,8 @@ def folder(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("models")
     squad = albert_tf.AlbertForQuestionAnsweringV2(SQUAD / "albert_config.json")
     albert_tf.load_weights(squad, str(SQUAD / "model.ckpt-best"))
-    models = {
-        "base": (goldens.pretrained("base"), goldens.FOLDER / "base"),
-        "squad": (squad, SQUAD),
-    }
-    for name, (model, source) in models.items():
+    base = (goldens.pretrained("base"), goldens.FOLDER / "base")
+    for name, (model, source) in {"base": base, "squad": (squad, SQUAD)}.items():
         shutil.copy(source / "albert_config.json", folder / f"{name}.json")
         shutil.copy(source / "inputs.npz", folder / f"{name}_inputs.npz")
         weights = {variable.path.replace("/", "|"): variable.numpy() for variable in model.weights}

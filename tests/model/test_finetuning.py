@@ -1,5 +1,6 @@
 """The models of fine-tuning: the release's outputs, losses and gradients."""
 
+import functools
 import json
 import pathlib
 
@@ -16,12 +17,9 @@ from tests.kit import goldens, tolerances
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden" / "heads"
 # Variants of the release's models, and what ours take.
-CLASSIFIERS = {"classifier": 3, "cola": 2, "stsb": 1}
+CLASSIFIERS = [("classifier", 3), ("cola", 2), ("stsb", 1)]
 VARIANTS: dict[str, tuple[type[finetuning.FineTunedModel], dict[str, int]]] = {
-    **{
-        name: (finetuning.AlbertForSequenceClassification, {"num_labels": count})
-        for name, count in CLASSIFIERS.items()
-    },
+    **{n: (finetuning.AlbertForSequenceClassification, {"num_labels": c}) for n, c in CLASSIFIERS},
     "race": (finetuning.AlbertForMultipleChoice, {}),
     "squad_v1": (finetuning.AlbertForQuestionAnswering, {}),
     "squad_v2": (finetuning.AlbertForQuestionAnsweringV2, {"start_n_top": 4, "end_n_top": 3}),
@@ -72,9 +70,8 @@ def check(actual, expected, atol=tolerances.OUTPUT, rtol=0.0, **kwargs):
     np.testing.assert_allclose(np.asarray(actual), expected, rtol=rtol, atol=atol, **kwargs)
 
 
-def check_log_probs(actual, expected):
-    """Masked positions, at about -1e30, have a relative tolerance; the others an absolute one."""
-    check(actual, expected, rtol=tolerances.MASKED_RELATIVE)
+# Masked positions, at about -1e30, have a relative tolerance; the others an absolute one.
+check_log_probs = functools.partial(check, rtol=tolerances.MASKED_RELATIVE)
 
 
 def check_outputs(variant: str, outputs) -> None:
@@ -189,13 +186,10 @@ def test_the_heads_dropout_is_a_setting_and_a_function_of_its_seed(variant):
         assert np.abs(outputs(True)[name] - outputs(True)[name]).max() > 1e-3
         model = pretrained(variant, classifier_dropout_prob=0.0)
         np.testing.assert_array_equal(outputs(True, seeds[0])[name], plain[name])
-
-
-def test_the_heads_seed_is_none_of_the_encoders():
-    model = build("cola", classifier_dropout_prob=0.5)
-    _, of_head = model.encode(inputs("cola"), True, tf.constant([11, 7]))
-    of_blocks = [(11 + site, 7) for site in range(1 + 3 * model.config.num_hidden_layers)]
-    assert tuple(of_head.numpy()) not in of_blocks
+        # The head's seed is none of the encoder's.
+        _, of_head = build("cola", classifier_dropout_prob=0.5).encode(features, True, seeds[2])
+        of_blocks = [(3 + site, 1) for site in range(1 + 3 * model.config.num_hidden_layers)]
+        assert tuple(of_head.numpy()) not in of_blocks
 
 
 @pytest.mark.parametrize(

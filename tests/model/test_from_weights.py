@@ -44,9 +44,8 @@ def test_a_stored_classifier_says_its_number_of_classes(tmp_path):
     found = albert_tf.AlbertForSequenceClassification.from_weights(tmp_path / "model.keras")
     assert found.num_labels == 5
     np.testing.assert_array_equal(found.classifier.output_weights, model.classifier.output_weights)
-    other = albert_tf.AlbertForSequenceClassification.from_weights(
-        tmp_path / "model.keras", num_labels=2, dtype="mixed_bfloat16"
-    )
+    given = {"num_labels": 2, "dtype": "mixed_bfloat16"}
+    other = type(model).from_weights(tmp_path / "model.keras", **given)
     assert other.num_labels == 2 and other.compute_dtype == "bfloat16"
     with pytest.raises(ValueError, match="has no classifier: set `num_lab"):
         albert_tf.AlbertForSequenceClassification.from_weights(BASE)
@@ -119,10 +118,8 @@ def test_export_needs_no_call_before(tmp_path):
     model = albert_tf.AlbertForQuestionAnsweringV2(tiny.config(num_hidden_layers=1))
     model.export(tmp_path / "exported", verbose=False)
     served = tf.saved_model.load(str(tmp_path / "exported")).signatures["serving_default"]
-    inputs = {
-        name: tf.constant(np.random.default_rng(1).integers(0, 2, (2, 8)), tf.int32)
-        for name in served.structured_input_signature[1]
-    }
+    ids = tf.constant(np.random.default_rng(1).integers(0, 2, (2, 8)), tf.int32)
+    inputs = dict.fromkeys(served.structured_input_signature[1], ids)
     assert set(inputs) == {"input_ids", "input_mask", "segment_ids", "p_mask"}
     assert_same_outputs(served(**inputs), model(inputs))
 

@@ -19,12 +19,10 @@ def log_probs(logits) -> np.ndarray:
 
 
 def check_log_probs(variant: str, outputs: dict, atol: float = tolerances.OUTPUT) -> None:
-    expected = goldens.outputs(variant)
-    for logits, name in (
-        ("masked_lm_logits", "masked_lm_log_probs"),
-        ("sentence_order_logits", "sentence_order_log_probs"),
-    ):
-        np.testing.assert_allclose(log_probs(outputs[logits]), expected[name], rtol=0, atol=atol)
+    for head in ("masked_lm", "sentence_order"):
+        expected = goldens.outputs(variant)[f"{head}_log_probs"]
+        found = log_probs(outputs[f"{head}_logits"])
+        np.testing.assert_allclose(found, expected, rtol=0, atol=atol)
 
 
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
@@ -42,22 +40,16 @@ def test_encoder_outputs_are_handed_on():
     outputs, encoded = model(inputs), model.albert(inputs)
     assert set(outputs) == {*encoded, *LOSSES}
     # Not to the bit: the last block is a product of other shape for [CLS] alone.
-    np.testing.assert_allclose(
-        outputs["pooled_output"], encoded["pooled_output"], rtol=0, atol=tolerances.SUBLAYER
-    )
+    found, expected = outputs["pooled_output"], encoded["pooled_output"]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerances.SUBLAYER)
 
 
 def fit_data() -> tuple[dict, dict, dict]:
     inputs = goldens.inputs("base")
-    labels = {
-        "masked_lm_logits": inputs["masked_lm_ids"],
-        "sentence_order_logits": inputs["sentence_order_labels"],
-    }
-    weights = {
-        "masked_lm_logits": inputs["masked_lm_weights"],
-        "sentence_order_logits": np.ones(len(inputs["input_ids"]), "float32"),
-    }
-    return {name: inputs[name] for name in MODEL_INPUTS}, labels, weights
+    labels = inputs["masked_lm_ids"], inputs["sentence_order_labels"]
+    weights = inputs["masked_lm_weights"], np.ones(len(inputs["input_ids"]), "float32")
+    of_heads = (dict(zip(LOSSES, values, strict=True)) for values in (labels, weights))
+    return {name: inputs[name] for name in MODEL_INPUTS}, *of_heads
 
 
 def test_fit_learns_a_batch_by_heart():

@@ -80,9 +80,8 @@ def assert_right(function, inputs, upstream, reference, dtype, given=(), masked=
     cast = [jnp.asarray(x, dtype) if x.ndim > 1 else jnp.asarray(x) for x in inputs]
     above = jnp.asarray(upstream, dtype)
     expected = reference(*(np.asarray(x, np.float64) for x in (*cast, above)))
-    for found, wanted in zip(
-        value_and_gradients(function, given, cast, above), expected, strict=True
-    ):
+    results = value_and_gradients(function, given, cast, above)
+    for found, wanted in zip(results, expected, strict=True):
         errors = np.abs(np.asarray(found, np.float64) - wanted) / np.abs(wanted).max()
         if masked is not None:
             assert errors[masked].max() <= max(limit, tolerances.ALL_MASKED_ROW)

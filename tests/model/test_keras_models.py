@@ -40,11 +40,8 @@ def features(*shape: int) -> dict[str, np.ndarray]:
 def case(name: str) -> tuple[keras.Model, Any, dict[str, np.ndarray], Any]:
     """Returns a model without dropout, its Keras loss, inputs and labels."""
     rng = np.random.default_rng(6)
-    classes, tags, numbers = (
-        rng.integers(0, C, B),
-        rng.integers(0, C, (B, S)),
-        rng.normal(size=(B, 1)),
-    )
+    classes, tags = rng.integers(0, C, B), rng.integers(0, C, (B, S))
+    numbers = rng.normal(size=(B, 1))
     starts, unanswered = rng.integers(0, 3, B).astype("int32"), rng.integers(0, 2, B)
     spans = {"start_logits": starts, "end_logits": starts + 1}
     given = {"start_log_probs": starts, "end_log_probs": starts + 1}
@@ -56,12 +53,8 @@ def case(name: str) -> tuple[keras.Model, Any, dict[str, np.ndarray], Any]:
         "tokens": ("TokenClassification", (C, 0.0), nll, tags),
         "choices": ("MultipleChoice", (0.0,), nll, classes),
         "answers": ("QuestionAnswering", (), dict.fromkeys(spans, nll), spans),
-        "answers_v2": (
-            "QuestionAnsweringV2",
-            (2, 2, 0.0),
-            {**dict.fromkeys(given, nll), **binary},
-            {**given, "cls_logits": unanswered.astype("float32")},
-        ),
+        "answers_v2": ("QuestionAnsweringV2", (2, 2, 0.0), dict.fromkeys(given, nll) | binary)
+        + ({**given, "cls_logits": unanswered.astype("float32")},),
     }[name]
     inputs = features(B, C, S) if name == "choices" else features(B, S)
     if name == "answers_v2":
@@ -157,15 +150,9 @@ def test_fit_on_two_replicas_is_fit_on_one_but_each_drops_out_others():
         tolerances.assert_weight(name, two_weights[name], value)
 
 
-@pytest.mark.parametrize(
-    "trainable",
-    [
-        {"albert.embeddings": False, "albert.encoder": False},
-        {"albert.encoder": False, "albert.encoder.ffn": True},
-        {},
-    ],
-)
-def test_frozen_layers_stay_frozen(tmp_path, trainable):
+@pytest.mark.parametrize("more", [{"albert.embeddings": False}, {"albert.encoder.ffn": True}, None])
+def test_frozen_layers_stay_frozen(tmp_path, more):
+    trainable = {} if more is None else {"albert.encoder": False, **more}
     config = goldens.config("base", num_hidden_layers=1)
     model = albert_tf.AlbertForSequenceClassification(config, num_labels=2)
     for name, value in trainable.items():
@@ -174,10 +161,8 @@ def test_frozen_layers_stay_frozen(tmp_path, trainable):
     expected = [variable.trainable for variable in model.weights]
     model.save(tmp_path / "model.keras")
     renamed = {**model.get_config(), "name": "another"}
-    for again in (
-        keras.saving.load_model(tmp_path / "model.keras"),
-        albert_tf.AlbertForSequenceClassification.from_config(renamed),
-    ):
+    made = albert_tf.AlbertForSequenceClassification.from_config(renamed)
+    for again in (keras.saving.load_model(tmp_path / "model.keras"), made):
         assert [variable.trainable for variable in again.weights] == expected
         assert len(again.trainable_weights) == len(model.trainable_weights)
     assert renamed.get("frozen") or not trainable

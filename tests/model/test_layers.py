@@ -127,7 +127,10 @@ def test_initial_weights_are_the_releases():
     sizes = {"vocab_size": 997, "embedding_size": 61, "hidden_size": 62, "intermediate_size": 67}
     layout = {"num_attention_heads": 2, "num_hidden_layers": 1}
     config = AlbertConfig(**sizes, **layout, initializer_range=0.3)
-    matrices = [variable for variable in AlbertModel(config).weights if len(variable.shape) == 2]
+    weights = AlbertModel(config).weights
+    for vector in (variable for variable in weights if len(variable.shape) == 1):
+        assert np.all(vector.numpy() == vector.name.endswith("gamma")), vector.path
+    matrices = [variable for variable in weights if len(variable.shape) == 2]
     assert len(matrices) == 11
     for variable in matrices:
         values = variable.numpy() / 0.3
@@ -139,12 +142,6 @@ def test_initial_weights_are_the_releases():
         assert abs(values.std() / CUT_DEVIATION - 1) < 5 * error, variable.path
     firsts = {float(variable.numpy()[0, 0]) for variable in matrices}
     assert len(firsts) == len(matrices)
-
-
-def test_initial_biases_and_norms():
-    for variable in AlbertModel(CONFIG).weights:
-        if len(variable.shape) == 1:
-            assert np.all(variable.numpy() == variable.name.endswith("gamma")), variable.path
 
 
 def seed_of(*values: int):
@@ -175,20 +172,15 @@ def test_dropout_follows_from_its_seed():
         # Independent masks differ in half of the 1001 places: five deviations, p = 6e-7.
         assert abs((first != other.numpy()).mean() - 0.5) < 5 * 0.5 / math.sqrt(first.size)
     assert dropout.fold_in(seed_of(3, 5), 1).numpy().tolist() == [4, 5]
-
-
-def test_dropout_of_rate_0_or_without_a_seed_is_nothing():
-    x = ops.ones((3, 5))
+    # A rate of 0, or no seed, is no dropout.
     assert dropout.apply_dropout(x, 0.0, seed_of(1, 2)) is x
     assert dropout.apply_dropout(x, 0.5, None) is x
     assert dropout.fold_in(None, 3) is None
 
 
 def test_every_dropout_site_has_its_rate_and_its_own_seed(monkeypatch):
-    config = AlbertConfig.from_dict(
-        {**CONFIG.to_dict(), "hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
-    )
-    sites = []
+    rates = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
+    config, sites = AlbertConfig.from_dict(CONFIG.to_dict() | rates), []
 
     def record(x, rate, seed):
         sites.append((tuple(x.shape), rate, tuple(ops.convert_to_numpy(seed))))

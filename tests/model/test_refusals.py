@@ -83,9 +83,10 @@ def test_texts_and_arrays_are_refused():
                 use(given)
 
 
-@pytest.mark.parametrize(
-    "loss", ["sparse_categorical_crossentropy", keras.losses.BinaryCrossentropy()]
-)
+LOSSES = ["sparse_categorical_crossentropy", keras.losses.BinaryCrossentropy()]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
 def test_a_loss_of_probabilities_is_refused(loss):
     """Its value on logits is no loss, but training would go on without a word."""
     model = build.__wrapped__(CLASSES)

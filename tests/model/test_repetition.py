@@ -18,13 +18,6 @@ X = np.random.default_rng(31).normal(size=(2, 3)).astype("float32")
 W = np.random.default_rng(37).normal(size=(3, 3)).astype("float32")
 
 
-def _blocks(w):
-    return [
-        lambda x, number: ops.tanh(ops.matmul(x, w)) + ops.cast(number, "float32") / 3,
-        lambda x, number: ops.sin(x * w[0]),
-    ]
-
-
 def _call(block, x, number):
     return block(x, number)
 
@@ -41,7 +34,11 @@ def _results_and_gradients(function, mode, turns):
     def run(x, w):
         with tf.GradientTape(persistent=True) as tape:
             tape.watch([x, w])
-            results = function(_call, _blocks(w), x, 3, turns)
+            blocks = [
+                lambda x, number: ops.tanh(ops.matmul(x, w)) + ops.cast(number, "float32") / 3,
+                lambda x, number: ops.sin(x * w[0]),
+            ]
+            results = function(_call, blocks, x, 3, turns)
             last, all_of_them = tf.reduce_sum(results[-1]), tf.add_n(results)
         return results, tape.gradient(last, [x, w]), tape.gradient(all_of_them, [x, w])
 
@@ -56,9 +53,8 @@ def test_results_and_gradients_are_those_of_the_blocks_in_turn(mode, turns):
     actual = _results_and_gradients(loop, mode, turns)
     assert len(actual[0]) == 2 * turns
     # A few float32 roundings of numbers of about 10.
-    tf.nest.map_structure(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-5), actual, expected
-    )
+    close = functools.partial(tolerances.assert_close, atol=1e-5)
+    tf.nest.map_structure(close, actual, expected)
 
 
 def test_results_keep_the_shape_that_is_known():
@@ -87,13 +83,11 @@ def _encode(model, input_ids, seed):
     return outputs["all_encoder_layers"], gradients
 
 
-@pytest.mark.parametrize(
-    ("layout", "recompute"),
-    [
-        ({"num_hidden_layers": 3, "inner_group_num": 2}, True),
-        ({"num_hidden_layers": 4, "num_hidden_groups": 2}, False),
-    ],
-)
+LAYOUTS = [{"num_hidden_layers": 3, "inner_group_num": 2}]
+LAYOUTS += [{"num_hidden_layers": 4, "num_hidden_groups": 2}]
+
+
+@pytest.mark.parametrize(("layout", "recompute"), zip(LAYOUTS, (True, False), strict=True))
 def test_the_model_draws_the_masks_of_its_layers_unrolled(monkeypatch, layout, recompute):
     monkeypatch.setattr("albert_tf.model.encoder.MOST_UNROLLED_LAYERS", 0)
     model = albert_tf.AlbertModel(tiny.config(**RATES, **layout), recompute=recompute)

@@ -95,9 +95,8 @@ def test_answers_are_the_saved_models(models, address, task):
         names = {"inputs": {n: [each[n] for each in INPUTS[task]] for n in predictor.names}}
     found = ask(address, task, names)["outputs"]
     predictions = ask(address, task, {"instances": INPUTS[task]})["predictions"]
-    assert predictions == [
-        {name: values[i] for name, values in found.items()} for i in range(len(rows))
-    ]
+    by_row = [{name: values[i] for name, values in found.items()} for i in range(len(rows))]
+    assert predictions == by_row
     for row, right in zip(predictions, expected, strict=True):
         dtypes = {name: np.asarray(value).dtype for name, value in right.items()}
         arrays = {
@@ -224,16 +223,14 @@ def test_the_steps_of_the_image(models, benchmark, tmp_path):
     shutil.copytree(models[0] / "labels", tmp_path / "labels")
     port = benchmark.free_port()
     flags = [*entry[1:], f"--model={tmp_path / 'labels'}", f"--port={port}"]
-    with subprocess.Popen(
-        [python.parent / entry[0], *flags], cwd=tmp_path, env=environment
-    ) as process:
+    command, where = [python.parent / entry[0], *flags], {"cwd": tmp_path, "env": environment}
+    with subprocess.Popen(command, **where) as process:
         try:
             benchmark.wait_until_ready(process, port)
             code = json.loads(health[health.index("[") :])[2].replace("8501", str(port))
             subprocess.run([python, "-c", code], env=environment, check=True, timeout=30)
-            (answer,) = ask(f"http://127.0.0.1:{port}", "labels", {"instances": ["a"]})[
-                "predictions"
-            ]
+            found = ask(f"http://127.0.0.1:{port}", "labels", {"instances": ["a"]})
+            (answer,) = found["predictions"]
             expected = models[1]["labels"].outputs([["a"]])[0]["probabilities"]
             np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-5)
         finally:

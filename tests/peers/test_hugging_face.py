@@ -45,11 +45,8 @@ def their_config(config) -> dict:
 
 
 def their_features(features) -> dict:
-    return {
-        "input_ids": features["input_ids"],
-        "attention_mask": features["input_mask"],
-        "token_type_ids": features["segment_ids"],
-    }
+    names = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}
+    return {name: features[ours] for ours, name in {"input_ids": "input_ids", **names}.items()}
 
 
 def save(hugging_face, config, folder, name="AlbertForPreTraining", size="1GB", **changes):

@@ -41,11 +41,8 @@ def identity_mapping(theirs, config):
 
 
 def their_features(features) -> dict:
-    return {
-        "token_ids": features["input_ids"],
-        "segment_ids": features["segment_ids"],
-        "padding_mask": features["input_mask"],
-    }
+    names = {"token_ids": "input_ids", "segment_ids": "segment_ids", "padding_mask": "input_mask"}
+    return {name: features[ours] for name, ours in names.items()}
 
 
 def assert_same_outputs(ours, theirs, config):
@@ -111,17 +108,15 @@ def test_a_backbone_there(keras_hub, golden, tmp_path):
     theirs = keras_hub.models.AlbertBackbone.from_preset(folder)(their_features(features))
     expected = goldens.outputs("base")["pooled_output"]
     some = features["input_mask"].any(axis=1)  # A row without a piece is another matter.
-    np.testing.assert_allclose(
-        np.asarray(theirs["pooled_output"])[some], expected[some], rtol=0, atol=tolerances.OUTPUT
-    )
+    pooled = np.asarray(theirs["pooled_output"])[some]
+    np.testing.assert_allclose(pooled, expected[some], rtol=0, atol=tolerances.OUTPUT)
 
 
 def test_a_classifier_both_ways(keras_hub, golden, tmp_path):
     source = golden / "heads" / "classifier"
-    convert(str(source), "kerashub", str(tmp_path / "theirs"))
-    theirs = keras_hub.models.AlbertTextClassifier.from_preset(
-        str(tmp_path / "theirs"), preprocessor=None
-    )
+    there = str(tmp_path / "theirs")
+    convert(str(source), "kerashub", there)
+    theirs = keras_hub.models.AlbertTextClassifier.from_preset(there, preprocessor=None)
     features = goldens.arrays(source / "inputs.npz")
     logits = theirs(their_features(features))
     expected = goldens.arrays(source / "outputs.npz")["logits"]
@@ -150,6 +145,5 @@ def test_tokens_there(keras_hub, golden, tmp_path):
     theirs = keras_hub.models.AlbertMaskedLM.from_preset(folder)
     assert theirs.preprocessor.sequence_length == config.max_position_embeddings
     assert list(theirs.preprocessor.tokenizer(text)) == tokenizer.encode(text)
-    assert keras_hub.models.AlbertTokenizer.from_preset(folder).vocabulary_size() == 1 + max(
-        tokenizer.mask_id, tokenizer.vocab_size - 1
-    )
+    size = 1 + max(tokenizer.mask_id, tokenizer.vocab_size - 1)
+    assert keras_hub.models.AlbertTokenizer.from_preset(folder).vocabulary_size() == size

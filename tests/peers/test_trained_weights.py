@@ -196,9 +196,8 @@ def test_gradients(model, directory, features, hugging_face, tmp_path):
 def test_eight_bits(model, features):
     """As everywhere, the products' inputs are rounded as well: outputs are off by some percent."""
     specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in features}
-    function = tf.function(
-        lambda **given: {"states": model(given)["sequence_output"]}, autograph=False
-    ).get_concrete_function(**specs)
+    run = tf.function(lambda **given: {"states": model(given)["sequence_output"]}, autograph=False)
+    function = run.get_concrete_function(**specs)
     expected = np.asarray(model(features)["sequence_output"])
     real = features["input_mask"] == 1
     for is_int8, tolerance in ((False, TOLERANCE), (True, 0.1)):

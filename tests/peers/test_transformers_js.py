@@ -78,9 +78,8 @@ def answers(models):
     ]
     requests.append({"do": "ids", "directory": str(folder / "fill_mask"), "inputs": TEXTS})
     given = "".join(json.dumps(request) + "\n" for request in requests)
-    found = [
-        json.loads(line) for line in run_node(FOLDER / "pipelines.js", given=given).split("\n")[:-1]
-    ]
+    out = run_node(FOLDER / "pipelines.js", given=given)
+    found = [json.loads(line) for line in out.split("\n")[:-1]]
     keys = [(name, task, dtype) for name, task, _, _, dtype in asked]
     return dict(zip([*keys, "ids"], found, strict=True))
 
@@ -95,16 +94,16 @@ def test_tokenizers_agree(answers, vocabulary):
         assert ids == [tokenizer.cls_id, *tokenizer.encode(text), tokenizer.sep_id]
 
 
-@pytest.mark.parametrize(
-    "name, dtype", [("classify", "fp32"), ("classify", "q8"), ("several", "fp32")]
-)
+CLASSIFIED = [("classify", "fp32"), ("classify", "q8"), ("several", "fp32")]
+
+
+@pytest.mark.parametrize("name, dtype", CLASSIFIED)
 def test_classes(models, answers, vocabulary, name, dtype):
     tolerance = tolerances.INT8_OUTPUT if dtype == "q8" else tolerances.PEER_OUTPUT
     kind = Classify(labels=LABELS, multilabel=name == "several", max_seq_length=64)
     served = export.Classifier(models[1][name], vocabulary, kind)
-    for found, expected in zip(
-        answers[name, "text-classification", dtype], predict.from_model(served)(TEXTS), strict=True
-    ):
+    theirs = answers[name, "text-classification", dtype]
+    for found, expected in zip(theirs, predict.from_model(served)(TEXTS), strict=True):
         scores = {each["label"]: each["score"] for each in found}
         assert scores == close(expected["probabilities"], tolerance)
 
@@ -139,11 +138,10 @@ def test_sentence_transformers_takes_the_directory_as_it_is(models, vocabulary, 
 def test_questions(models, answers, vocabulary):
     """The span of the best two positions; its score is the product of their probabilities."""
     model, (found,) = models[1]["answer"], answers["answer", "question-answering", "fp32"]
-    served = predict.from_model(
-        export.QuestionAnswerer(model, vocabulary, Span(max_query_length=30, max_seq_length=64))
-    )
+    kind = Span(max_query_length=30, max_seq_length=64)
+    served = export.QuestionAnswerer(model, vocabulary, kind)
     tokenizer = vocabulary.tokenizer
-    (expected,) = served([QUESTION])
+    (expected,) = predict.from_model(served)([QUESTION])
     assert tokenizer.encode(found["answer"]) == tokenizer.encode(expected["answer"])
     features = albert_tf.Preprocessor(vocabulary)([QUESTION[0]], [QUESTION[1]])
     ids, outputs = features["input_ids"][0], model(features)

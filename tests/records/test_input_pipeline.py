@@ -46,9 +46,8 @@ def draw(
     for host in range(hosts):
         context = tf.distribute.InputContext(hosts, host, replicas)
         indexes = input_files.index_records(files)
-        dataset = input_pipeline.training_dataset(
-            files, indexes, spec, size, seed, first, context, finish
-        )
+        given = (files, indexes, spec, size, seed, first, context, finish)
+        dataset = input_pipeline.training_dataset(*given)
         dataset = untuned(dataset.take(steps * replicas // hosts))
         for i, batch in enumerate(dataset.as_numpy_iterator()):
             assert batch["input_ids"].shape == (size // replicas, runs.LENGTH)
@@ -203,9 +202,8 @@ def test_static_shapes_are_known_before_a_batch_is_drawn(compact_files):
     finish = input_pipeline.DynamicMasking(FORMAT, SETTINGS, 3)
     context = tf.distribute.InputContext(1, 0, 2)
     indexes = input_files.index_records(compact_files)
-    dataset = input_pipeline.training_dataset(
-        compact_files, indexes, COMPACT_SPEC, 6, 7, 0, context, finish
-    )
+    given = (compact_files, indexes, COMPACT_SPEC, 6, 7, 0, context, finish)
+    dataset = input_pipeline.training_dataset(*given)
     for name, feature in spec.pretraining_spec(runs.LENGTH, runs.PREDICTIONS).features.items():
         if name in NAMES:
             assert dataset.element_spec[name] == tf.TensorSpec((3, *feature.shape), feature.dtype)

@@ -75,13 +75,10 @@ def test_probability_one_labels_every_candidate_and_no_special():
     np.testing.assert_array_equal(_labelled(masked, 31), candidates)
     np.testing.assert_array_equal(masked["input_ids"][~candidates], ids[~candidates])
     at = np.tile(np.flatnonzero(candidates[0]), (7, 1))
-    for name, values in (
-        ("masked_lm_positions", at),
-        ("masked_lm_ids", np.take_along_axis(ids, at, axis=1)),
-        ("masked_lm_weights", np.ones(at.shape)),
-    ):
+    labels = {"positions": at, "ids": np.take_along_axis(ids, at, 1), "weights": np.ones(at.shape)}
+    for name, values in labels.items():
         expected = np.pad(values, ((0, 0), (0, 29 - at.shape[1])))
-        np.testing.assert_array_equal(masked[name], expected, err_msg=name)
+        np.testing.assert_array_equal(masked[f"masked_lm_{name}"], expected, err_msg=name)
 
 
 def test_numbers_of_predictions_are_those_of_the_release(units):

@@ -72,12 +72,9 @@ def test_golden_records_parse_to_the_instances_of_the_release(golden):
         assert parsed["sentence_order_labels"][row] == int(instance["is_random_next"])
 
 
-COMPACT = {
-    "token_ids": np.arange(10),
-    "segment_lengths": np.array([3, 7]),
-    "word_starts": np.ones(16, bool),
-    "row_format": np.array(RowFormat(512, 30_000, 0, 2, 3, 4)),
-}
+COMPACT = {"token_ids": np.arange(10), "segment_lengths": np.array([3, 7])}
+COMPACT |= {"word_starts": np.ones(16, bool)}
+COMPACT |= {"row_format": np.array(RowFormat(512, 30_000, 0, 2, 3, 4))}
 
 
 @pytest.mark.parametrize(
@@ -234,10 +231,8 @@ def test_another_error_stays_what_it_is(tmp_path):
 def test_training_ends_in_one_line(tmp_path):
     runs.write_config(tmp_path / "albert_config.json")
     write(tmp_path / "a.tfrecord", "static", "masked_lm_positions", 2, 2**32 + 9)
-    with pytest.raises(
-        SystemExit,
-        match=f"^error: .*a.tfrecord, record {BAD} has masked_lm_positions from .* to 4294967305",
-    ) as caught:
+    message = f"^error: .*a.tfrecord, record {BAD} has masked_lm_positions from .* to 4294967305"
+    with pytest.raises(SystemExit, match=message) as caught:
         runs.main(runs.command(tmp_path))
     assert "\n" not in caught.value.code
 

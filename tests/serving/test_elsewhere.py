@@ -39,10 +39,8 @@ def free_port():
 @contextlib.contextmanager
 def model_server(binary, folder):
     """Starts the server and yields its address, once it has loaded all models."""
-    config = "".join(
-        f"config {{ name: '{task}' base_path: '{folder / task}' model_platform: 'tensorflow' }}\n"
-        for task in TASKS
-    )
+    line = "config {{ name: '{}' base_path: '{}' model_platform: 'tensorflow' }}\n"
+    config = "".join(line.format(task, folder / task) for task in TASKS)
     (folder / "models.config").write_text(f"model_config_list {{\n{config}}}\n")
     port = free_port()
     command = [binary, f"--rest_api_port={port}", f"--port={free_port()}"]
@@ -60,10 +58,8 @@ def model_server(binary, folder):
 def wait_for(address, process, log):
     end = time.monotonic() + SECONDS
     while time.monotonic() < end and process.poll() is None:
-        with (
-            contextlib.suppress(urllib.error.URLError, ConnectionError),
-            urllib.request.urlopen(address) as answer,
-        ):
+        not_yet = contextlib.suppress(urllib.error.URLError, ConnectionError)
+        with not_yet, urllib.request.urlopen(address) as answer:
             status = json.load(answer)["model_version_status"]
             if status[0]["state"] == "AVAILABLE":
                 assert status[0]["version"] == "1"

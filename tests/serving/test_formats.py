@@ -84,9 +84,8 @@ def test_an_evaluation_finds_what_is_served(name, vocabulary, served):
     outputs = model(kind, config_for(vocabulary))(features)
     outputs = tf.nest.map_structure(np.asarray, outputs)
     table = FeatureTable.from_rows(rows)
-    expected = task.predictions(
-        examples, table, task.collect(table, [(np.arange(len(rows)), outputs)])
-    )
+    collected = task.collect(table, [(np.arange(len(rows)), outputs)])
+    expected = task.predictions(examples, table, collected)
     if not isinstance(kind, Span):
         actual = task.predictions_of(examples, found)
         np.testing.assert_allclose(actual, expected, atol=tolerances.OUTPUT)
@@ -192,10 +191,8 @@ def test_features_and_examples_are_answered_as_texts(task, served, vocabulary, e
         texts = [row[0], row[1:]] if kind.takes_many else row
         (sequence,) = kind.rows(vocabulary.tokenizer, *texts)
         batch = {name: tf.constant(sequence[name][None]) for name in rows_module.FEATURES}
-        of_features = {
-            name: value[0].numpy() for name, value in signatures["features"](**batch).items()
-        }
-        decoded = {name: predict._decoded(value) for name, value in of_features.items()}
+        of_features = signatures["features"](**batch)
+        decoded = {name: predict._decoded(x[0].numpy()) for name, x in of_features.items()}
         assert_same_outputs([decoded], [right])
         example = tf.train.Example()
         for name in rows_module.FEATURES:

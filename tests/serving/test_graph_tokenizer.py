@@ -11,25 +11,21 @@ import time
 import unicodedata
 
 import pytest
-import sentencepiece
 import tensorflow as tf
 
 from albert_tf.serving.graphs import tokenizer as graph_tokenizer
 from albert_tf.text import tokenization
 from albert_tf.text.vocabulary import Vocabulary
+from tests.kit import tiny
+from tests.text.test_tokenization import CHINESE
+from tests.text.vocabularies import trained
 
 pytestmark = pytest.mark.usefixtures("eager")  # SavedModels of test_formats.py have graphs.
 
 NUM_STRINGS = 30_000
 SEED = 20190926
 
-# fmt: off
-WORD_PIECES = [
-    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "中", "国", "\u8c48", ",", "。", "!", "'", "-",
-    "(", ")", "$", "the", "un", "##aff", "##able", "##中", "hello", "Hello", "cafe", "caf\u00e9",
-    "ab", "##c", "2", "##0", "##2", "a", "##a", "οδο", "##σ", "##ς", "σ", "ς", "α", "##α", "b",
-]
-# fmt: on
+WORD_PIECES = [*CHINESE, "σ", "ς", "α", "##α", "b"]
 ALPHABETS = (
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" * 3 + " " * 20,
     "the of and in to a, . ' 's - ",
@@ -126,22 +122,15 @@ def test_every_code_point_is_treated_as_in_python(golden, do_lower_case):
     path = str(golden / "spm" / "en_small.model")
     vocabulary = Vocabulary.read(path, False, do_lower_case)
     split = graph_tokenizer.build(vocabulary)
-    assigned = [
-        char
-        for char in map(chr, range(sys.maxunicode + 1))
-        if unicodedata.category(char) not in ("Cn", "Co", "Cs")
-    ]
+    chars = map(chr, range(sys.maxunicode + 1))
+    assigned = [char for char in chars if unicodedata.category(char) not in ("Cn", "Co", "Cs")]
     texts = [f"x{char} y" for char in assigned]
     if do_lower_case:
         texts += [text for c in assigned for text in (f"A{c}Σ", f"AΣ{c}b")]
     normalized = as_graph(lambda t: split.normalize(t).texts)(tf.constant(texts)).numpy()
     preprocess = vocabulary.tokenizer.preprocess
-    wrong = [
-        ascii(text)
-        for text, found in zip(texts, normalized, strict=True)
-        if found.decode() != preprocess(text)
-    ]
-    assert wrong == []
+    pairs = zip(texts, normalized, strict=True)
+    assert [ascii(text) for text, found in pairs if found.decode() != preprocess(text)] == []
 
 
 def test_runs_of_sigmas_take_linear_time(vocabulary):
@@ -191,12 +180,11 @@ BETWEEN = [" ", " | ", " |\n| ", '",\n    "', "&nbsp;</td>\t<td>", "\r\n\treturn
 def laid_out_texts(count: int) -> list[str]:
     """Returns words of many scripts, with signs and white space between and around them."""
     draw = random.Random(SEED)
-    return [
-        "".join(draw.choice(WORDS) + draw.choice(BETWEEN) for _ in range(draw.randint(2, 12)))[
-            draw.randint(0, 3) :
-        ]
-        for _ in range(count)
-    ]
+    found = []
+    for _ in range(count):
+        parts = (draw.choice(WORDS) + draw.choice(BETWEEN) for _ in range(draw.randint(2, 12)))
+        found.append("".join(parts)[draw.randint(0, 3) :])
+    return found
 
 
 @pytest.mark.parametrize(("kind", "count"), [("spm", 4000), ("uncased", 1000), ("cased", 1000)])
@@ -215,20 +203,9 @@ def test_pieces_have_their_places_as_in_python(vocabulary, tmp_path, kind, count
 
 
 def test_a_vocabulary_without_a_comma_is_refused(tmp_path):
-    prefix = tmp_path / "no_comma"
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["a b c d e f g h"] * 20),
-        model_prefix=str(prefix),
-        vocab_size=24,
-        hard_vocab_limit=False,
-        pad_id=0,
-        unk_id=1,
-        bos_id=-1,
-        eos_id=-1,
-        control_symbols="[CLS],[SEP],[MASK]",
-        minloglevel=2,
-    )
-    vocabulary = Vocabulary.read(f"{prefix}.model", is_word_piece=False)
+    content = trained(["a b c d e f g h"] * 20, vocab_size=24)
+    model = tiny.write(tmp_path / "no_comma.model", content)
+    vocabulary = Vocabulary.read(model, is_word_piece=False)
     with pytest.raises(ValueError, match=r"no_comma.model has no piece for the comma"):
         graph_tokenizer.build(vocabulary)
 

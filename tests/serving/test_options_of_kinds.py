@@ -79,11 +79,10 @@ def test_it_is_served_as_its_run_and_the_flags_say(name, given, vocabulary, tmp_
     assert labels.stored(str(page)) == getattr(kind, "labels", ())
 
 
-@pytest.mark.parametrize(
-    "cls",
-    [PredictionSettings, ExportSettings, convert.ConversionSettings],
-    ids=lambda c: c.__name__,
-)
+SETTINGS = [PredictionSettings, ExportSettings, convert.ConversionSettings]
+
+
+@pytest.mark.parametrize("cls", SETTINGS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("form", [(False, True), (True, False)])
 def test_what_lies_beside_the_weights_is_as_given(cls, form):
     given = {"model": "m", "from": "m", "task": "tag", "export_dir": "e", "to": "tf1"}

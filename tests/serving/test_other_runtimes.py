@@ -48,10 +48,8 @@ def program_of(title, directory):
 
 
 def run(*command):
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    how = {"env": {**os.environ, "CUDA_VISIBLE_DEVICES": ""}, "timeout": 300}
+    done = subprocess.run(command, capture_output=True, text=True, **how)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -91,9 +89,8 @@ def test_the_shell(served, tmp_path):
     said = run("bash", "-c", command.replace("python", sys.executable, 1))
     answer = served.answer_texts(text=np.array(["A warm film"], object))
     (found,) = re.findall(r"output key probabilities:\n\[\[(.*?)\]\]", said)
-    np.testing.assert_allclose(
-        np.array(found.split(), float), answer["probabilities"][0], rtol=0, atol=tolerances.OUTPUT
-    )
+    expected = answer["probabilities"][0]
+    tolerances.assert_close(np.array(found.split(), float), expected, tolerances.OUTPUT)
     assert f"output key label:\n[{answer['label'][0].numpy()!r}]" in said
 
 

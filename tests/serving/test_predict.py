@@ -69,9 +69,8 @@ def test_lines_of_a_trained_model(task, trained, vocabulary, monkeypatch, capsys
     found = [json.loads(line) for line in run(monkeypatch, capsys, text, *given, "--json")]
     assert [each.pop("input") for each in found] == [line.split("\t") for line in text.splitlines()]
     assert_alike(found, expected)
-    assert run(monkeypatch, capsys, text, *given) == [
-        line for answer in expected for line in answer.said.split("\n")
-    ]
+    said = [line for answer in expected for line in answer.said.split("\n")]
+    assert run(monkeypatch, capsys, text, *given) == said
 
 
 def test_similarities(trained, monkeypatch, capsys):
@@ -108,15 +107,10 @@ def test_inputs_are_lines_or_rows_in_batches():
     rows = [["a story", "one", "two"], ["a\tstory", "three", "four", "five"]] * 40
     lines = ["a story\tone\ttwo", "a story\tthree\tfour\tfive"] * 40
     assert answers(rows) == answers(lines)
-    assert answers(rows)[:2] == [
-        {"choice": 0, "probabilities": [7, 3, 3]},
-        {"choice": 0, "probabilities": [7, 5, 4, 4]},
-    ]
-    assert answers([]) == []
-    columns = {"context": [context for context, *_ in rows], "endings": [row[1:] for row in rows]}
-    objects = [
-        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
-    ]
+    two = [{"choice": 0, "probabilities": numbers} for numbers in ([7, 3, 3], [7, 5, 4, 4])]
+    assert answers(rows)[:2] == two and answers([]) == []
+    objects = [{"context": context, "endings": endings} for context, *endings in rows]
+    columns = {name: [each[name] for each in objects] for name in objects[0]}
     for given in (iter(rows), columns, objects, map(tuple, rows)):
         assert answers(given) == answers(rows)
     for wrong, noun in (
@@ -171,9 +165,8 @@ def test_no_answer_is_no_number(number, monkeypatch, capsys):
     """NaN is not JSON, and of an answer's scores it leaves nothing but "no answer"."""
     found = {"answer": "", "answers": np.array([""], object), "probabilities": np.ones(1, "f")}
     found |= {number: np.array([np.inf, np.nan], "f")}
-    monkeypatch.setattr(
-        predict_command, "load", lambda _: predict.Predictor(ASKED, lambda inputs: [found])
-    )
+    predictor = predict.Predictor(ASKED, lambda inputs: [found])
+    monkeypatch.setattr(predict_command, "load", lambda _: predictor)
     with refused(rf"'who\?' are NaN or infinite \({number}\)"):
         run(monkeypatch, capsys, "who?\tthe cat", "--model=here", "--task=answer_v1", "--json")
     assert capsys.readouterr().out == ""

@@ -32,18 +32,15 @@ def write_csv(path, header, rows):
 
 
 def evaluation(kind, path, **columns):
-    settings = ExportSettings.of(
-        model="x", task=kind.task, export_dir="y", eval_file=str(path), **columns
-    )
-    return Evaluation.read(kind, settings)
+    given = {"model": "x", "task": kind.task, "export_dir": "y", "eval_file": str(path)}
+    return Evaluation.read(kind, ExportSettings.of(**given, **columns))
 
 
 def scored(asked, inputs, labels, path, *names, **columns):
     rows = [[*each, label] for each, label in zip(inputs, labels, strict=True)]
     label_column = columns.get("label_column", "label")
-    return evaluation(asked.kind, write_csv(path, [*names, label_column], rows), **columns)(
-        asked.outputs
-    )
+    path = write_csv(path, [*names, label_column], rows)
+    return evaluation(asked.kind, path, **columns)(asked.outputs)
 
 
 def test_texts(predictor, tmp_path):

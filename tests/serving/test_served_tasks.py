@@ -139,10 +139,8 @@ def test_a_fitted_model_is_read_as_its_preprocessor_does(name, vocabulary):
     names = kind.options().keys() & inspect.signature(albert_tf.Preprocessor).parameters.keys()
     preprocess = albert_tf.Preprocessor(vocabulary, **{n: getattr(kind, n) for n in names})
     rest = kind.options().keys() - names - kind.model_arguments.keys()
-    served = served_tasks.serve_fitted(
-        model(kind, config_for(vocabulary)), preprocess, {n: getattr(kind, n) for n in rest}
-    )
-    assert served.kind == kind
+    fitted, given = model(kind, config_for(vocabulary)), {n: getattr(kind, n) for n in rest}
+    assert served_tasks.serve_fitted(fitted, preprocess, given).kind == kind
 
 
 def test_the_file_of_a_subclass_names_the_way_out(tmp_path):
@@ -159,11 +157,8 @@ def test_the_file_of_a_subclass_names_the_way_out(tmp_path):
 
 def test_the_loss_tells_whether_a_text_has_several_labels(preprocess):
     model = model_of(2)
-    for name, expected in (
-        ("BinaryCrossentropy", True),
-        ("BinaryFocalCrossentropy", True),
-        ("SparseCategoricalCrossentropy", False),
-    ):
+    names = dict.fromkeys(("BinaryCrossentropy", "BinaryFocalCrossentropy"), True)
+    for name, expected in (names | {"SparseCategoricalCrossentropy": False}).items():
         model.compile("sgd", getattr(keras.losses, name)(from_logits=True))
         assert served_tasks.serve_fitted(model, preprocess, {}).kind.multilabel is expected
         given = served_tasks.serve_fitted(model, preprocess, {"multilabel": False})

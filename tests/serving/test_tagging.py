@@ -60,11 +60,10 @@ def of_evaluation(kind, vocabulary, sentences):
     return found
 
 
-@pytest.mark.parametrize(
-    ("labels", "count"),
-    [(BIO, NUM_TEXTS), (BIOES, 300), (PLAIN, 300)],
-    ids=["BIO", "BIOES", "plain"],
-)
+COUNTS = [(BIO, NUM_TEXTS), (BIOES, 300), (PLAIN, 300)]
+
+
+@pytest.mark.parametrize(("labels", "count"), COUNTS, ids=["BIO", "BIOES", "plain"])
 def test_many_texts(labels, count, vocabulary, tmp_path):
     if labels is not BIO:
         vocabulary = test_graph_tokenizer.word_piece_vocabulary(tmp_path, True)
@@ -86,11 +85,7 @@ def test_words_in_the_graph():
     split, sentences = WordSplitter(), texts(NUM_TEXTS)
     found = split(tf.constant(sentences))
     starts, ends = found.starts.to_list(), found.ends.to_list()
-    wrong = [
-        text
-        for text, *row in zip(sentences, starts, ends, strict=True)
-        if list(zip(*row, strict=True)) != split_words(text)
-    ]
-    assert wrong == []
+    for text, *row in zip(sentences, starts, ends, strict=True):
+        assert list(zip(*row, strict=True)) == split_words(text), text
     broken = split(tf.constant([b"a\xff b\xed\xa0\x80c"]))
     assert (broken.starts.to_list(), broken.ends.to_list()) == ([[0, 2]], [[1, 4]])

@@ -43,12 +43,8 @@ def test_the_page_loads_the_runtime_that_is_tested():
 
 # A script -> its letters and marks.
 SCRIPTS = {
-    "Latin": [
-        *range(0x61, 0x7B),
-        *range(0xC0, 0x250),
-        *range(0x1E00, 0x1F00),
-        *range(0x300, 0x370),
-    ],
+    "Latin": [*range(0x61, 0x7B), *range(0xC0, 0x250), *range(0x300, 0x370)]
+    + [*range(0x1E00, 0x1F00)],
     "Greek": [*range(0x386, 0x3E2), *range(0x1F00, 0x1FFF), 0x3A3, 0x3A3, 0x301],
     "Cyrillic": [*range(0x400, 0x530), *range(0x483, 0x488)],
     "Hebrew": [*range(0x5B0, 0x5C8), *range(0x5D0, 0x5EB), *range(0xFB1D, 0xFB50)],
@@ -73,30 +69,21 @@ def of_script(script, count=500):
 
     words = [word() for _ in range(300)]
     choices = (lambda: rng.choice(words), word, lambda: rng.choice(SIGNS), lambda: "1,990, ")
-    return [
-        "".join(
-            rng.choices(choices, weights=(8, 1, 2, 1))[0]() + rng.choice(("", " "))
-            for _ in range(rng.randint(3, 20))
-        )
-        for _ in range(count)
-    ]
+
+    def part():
+        return rng.choices(choices, weights=(8, 1, 2, 1))[0]() + rng.choice(("", " "))
+
+    return ["".join(part() for _ in range(rng.randint(3, 20))) for _ in range(count)]
 
 
 def trained(texts=None, **options):
     """Returns a SentencePiece model, by default of all scripts."""
     model = io.BytesIO()
     texts = texts or (text for script in SCRIPTS for text in of_script(script))
-    texts = map(preprocess_text, texts)
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=texts,
-        model_writer=model,
-        vocab_size=8000,
-        hard_vocab_limit=False,
-        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
-        pad_id=3,
-        minloglevel=2,
-        **options,
-    )
+    how = {"sentence_iterator": map(preprocess_text, texts), "model_writer": model}
+    how |= {"vocab_size": 8000, "hard_vocab_limit": False, "pad_id": 3, "minloglevel": 2}
+    how |= {"control_symbols": ["[CLS]", "[SEP]", "[MASK]"], **options}
+    sentencepiece.SentencePieceTrainer.train(**how)
     return model.getvalue()
 
 
@@ -207,9 +194,8 @@ def test_answers_are_ours(name, vocabulary, tmp_path, monkeypatch):
     page, rows = tmp_path / "page", rows_of(KINDS[name])
     web_page.save(make(name, vocabulary), page)
     given = "".join(json.dumps(row) + "\n" for row in rows)
-    found = [
-        json.loads(line) for line in run_node(FOLDER / "answer.mjs", page, given=given).splitlines()
-    ]
+    out = run_node(FOLDER / "answer.mjs", page, given=given)
+    found = [json.loads(line) for line in out.splitlines()]
     predictor = predict.load_exported(page)
     for row, of_page in zip(rows, found, strict=True):
         (expected,) = predictor([row])

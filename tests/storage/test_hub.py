@@ -102,11 +102,8 @@ for name in {}:
 def test_what_the_hub_lacks_is_one_line(files, tmp_path):
     pytest.importorskip("huggingface_hub")
     served = {n: c for n, c in files.items() if n not in ("model.safetensors", "tf_model.h5")}
-    messages = {
-        "someone/unknown": "no such model, or you have no access",
-        f"{NAME}@v9": "no revision 'v9'",
-        NAME: "no weights",
-    }
+    messages = {"someone/unknown": "no such model, or you have no access"}
+    messages |= {f"{NAME}@v9": "no revision 'v9'", NAME: "no weights"}
     with serve({NAME: served}) as (endpoint, _):
         found = run(REFUSED.format(list(messages), tmp_path / "out"), tmp_path, endpoint)
     assert found.returncode == 0, found.stderr

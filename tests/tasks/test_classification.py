@@ -45,10 +45,8 @@ def test_scores_are_the_releases(golden, variant):
 
 def test_a_batch_whose_size_is_not_static_weighs_as_many_as_it_has():
     """As it is among several workers."""
-    weigh = tf.function(
-        lambda ids: tiny.task("rte").loss_weights({"input_ids": ids}),
-        input_signature=[tf.TensorSpec([None, 23], tf.int32)],
-    )
+    weigh = tf.function(lambda ids: tiny.task("rte").loss_weights({"input_ids": ids}))
+    weigh = weigh.get_concrete_function(tf.TensorSpec([None, 23], tf.int32))
     assert float(weigh(tf.zeros([4, 23], tf.int32))["classification_loss"]) == 4
 
 
@@ -198,9 +196,8 @@ def test_rows_hold_all_labels_and_survive_the_cache(task, tmp_path):
     examples = [*examples_of(TARGETS), TextExample("9", "a longer text", None, None)]
     stem = str(tmp_path / "features")
     for _ in range(2):
-        features = feature_table.load_or_make_features(
-            examples, lambda each: task.rows(each, True), task.settings, stem
-        )
+        parts = examples, lambda each: task.rows(each, True), task.settings, stem
+        features = feature_table.load_or_make_features(*parts)
         expected = [[1, 0, 1], [0, 0, 0], [1, 0, 0], [0, 1, 1], [0, 0, 0]]
         np.testing.assert_array_equal(features.scalars["label_targets"], expected)
     plan = length_buckets.evaluation_batches(features.lengths, 5, (23,))

@@ -31,14 +31,9 @@ def rows(choices: int | None = None) -> list[dict[str, np.ndarray]]:
     for i in range(COUNT):
         shape = (int(rng.integers(2, 24)),)
         shape = shape if choices is None else (choices, *shape)
-        found.append(
-            {
-                "input_ids": rng.integers(1, 53, shape).astype(np.int32),
-                "p_mask": rng.integers(0, 2, shape).astype(np.int32),
-                "label_ids": np.int32(i),
-                "score": np.float32(i / 7),
-            }
-        )
+        row = {"input_ids": rng.integers(1, 53, shape), "p_mask": rng.integers(0, 2, shape)}
+        row = {name: values.astype(np.int32) for name, values in row.items()}
+        found.append({**row, "label_ids": np.int32(i), "score": np.float32(i / 7)})
     return found
 
 

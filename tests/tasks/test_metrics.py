@@ -63,21 +63,17 @@ def test_what_is_computed_of_nan_is_nan(name, row):
     assert np.isnan(getattr(metrics, name)(labels, scores))
 
 
-def test_answers_are_normalised_as_the_evaluators_do(golden):
-    for unit in goldens.squad_answers(golden, "results")["units"]["normalize"]:
+def test_answers_are_normalised_and_scored_as_in_both_evaluators(golden):
+    units = goldens.squad_answers(golden, "results")["units"]
+    for unit in units["normalize"]:
         assert metrics.normalize_answer(unit["text"]) == unit["v1"] == unit["v2"]
-
-
-def test_pairs_score_as_in_both_evaluators(golden):
-    for unit in goldens.squad_answers(golden, "results")["units"]["pairs"]:
+    for unit in units["pairs"]:
         pair = unit["prediction"], unit["gold"]
         assert metrics.answer_exact_match(*pair) == unit["em_v1"] == unit["em_v2"]
         assert metrics.answer_f1(*pair) == pytest.approx(unit["f1_v2"])
         v1 = metrics.squad_v1_scores({"q": pair[0]}, {"q": [pair[1]]})
         assert v1["f1"] == pytest.approx(100 * unit["f1_v1"])
-
-
-def test_a_question_without_a_prediction_is_wrong_in_v1():
+    # A question without a prediction is wrong.
     answers = {"q": ["a cat", "dog"], "r": ["x"]}
     assert metrics.squad_v1_scores({"q": "Dog."}, answers) == {"exact_match": 50.0, "f1": 50.0}
 

@@ -22,10 +22,11 @@ def losses(task: PretrainingTask, outputs: dict, features: dict) -> dict:
     return {**each, "total_loss": sum(each.values())}
 
 
+PLAIN = [(variant, "") for variant in goldens.VARIANTS]
+
+
 @pytest.mark.parametrize(
-    ("variant", "how"),
-    [*((variant, "") for variant in goldens.VARIANTS)]
-    + [("base", "compiled"), ("groups2_inner2", "recomputed")],
+    "variant, how", [*PLAIN, ("base", "compiled"), ("groups2_inner2", "recomputed")]
 )
 def test_losses_and_gradients_are_the_releases(variant, how):
     task, features = PretrainingTask(goldens.config(variant)), goldens.inputs(variant)
@@ -35,9 +36,8 @@ def test_losses_and_gradients_are_the_releases(variant, how):
     def forward_and_backward():
         with tf.GradientTape() as tape:
             each = losses(task, model(features, training=True), features)
-        gradients = tape.gradient(
-            each["total_loss"], {name: variable.value for name, variable in named.items()}
-        )
+        values = {name: variable.value for name, variable in named.items()}
+        gradients = tape.gradient(each["total_loss"], values)
         return each, {name: tf.convert_to_tensor(value) for name, value in gradients.items()}
 
     if how == "compiled":
@@ -49,9 +49,7 @@ def test_losses_and_gradients_are_the_releases(variant, how):
     expected = goldens.arrays(goldens.FOLDER / variant / "grads.npz")
     assert set(gradients) == set(expected)
     for name, gradient in gradients.items():
-        np.testing.assert_allclose(
-            gradient, expected[name], rtol=0, atol=tolerances.GRADIENT, err_msg=name
-        )
+        assert_close(gradient, expected[name], tolerances.GRADIENT, name)
 
 
 @pytest.fixture(scope="module")

@@ -35,11 +35,9 @@ def check(golden, examples, tokenizer, expected: list[dict], split: str) -> None
             actual["end_position"] = int(mine["end_positions"])
         assert row["example_index"] in (None, mine["example_index"])
         paragraph = examples[mine["example_index"]].paragraph
-        marks = [
-            len(re.match("[\u0300-\u036f]*", paragraph[end + 1 :])[0])
-            for end in row["tok_end_to_orig_index"]
-        ]
-        row["tok_end_to_orig_index"] = np.add(row["tok_end_to_orig_index"], marks).tolist()
+        places = row["tok_end_to_orig_index"]
+        marks = [len(re.match("[\u0300-\u036f]*", paragraph[end + 1 :])[0]) for end in places]
+        row["tok_end_to_orig_index"] = np.add(places, marks).tolist()
         assert actual == {name: row[name] for name in actual}
 
 
@@ -98,17 +96,11 @@ def test_windows_of_stored_pieces_are_the_releases(golden, version):
     tokenizer = StoredTokenizer(examples, rows, goldens.squad_settings(golden)["doc_stride"])
     unknown = {examples[row["example_index"]].paragraph for row in rows if "<unk>" in row["tokens"]}
     mismatched = {example.paragraph for example in examples} - set(tokenizer._tokens)
-    chosen = [
-        index
-        for index, example in enumerate(examples)
-        if example.paragraph not in unknown | mismatched
-    ]
+    left_out = unknown | mismatched
+    chosen = [i for i, example in enumerate(examples) if example.paragraph not in left_out]
     assert len(chosen) > 10
-    expected = [
-        {**row, "example_index": chosen.index(row["example_index"])}
-        for row in rows
-        if row["example_index"] in chosen
-    ]
+    rows = [row for row in rows if row["example_index"] in chosen]
+    expected = [{**row, "example_index": chosen.index(row["example_index"])} for row in rows]
     assert len(expected) > 50
     examples = [examples[index] for index in chosen]
     check(golden, examples, tokenizer, expected, "dev")
@@ -196,9 +188,7 @@ def test_what_gives_no_window_is_counted(tmp_path, caplog):
         assert f"1 questions are left out: their {what} has no text" in caplog.text
 
 
-TABLE = (
-    "Team            Played    Won\nAjax              34       24\nPSV               34     22\n"
-)
+TABLE = "Team            Played    Won\nAjax              34       24\nPSV              34     22\n"
 ANSWERS = [
     (TABLE, "22"),
     ('{\n    "name": "Anna",\n    "address": {\n        "city": "Rome"\n    }\n}', "Rome"),

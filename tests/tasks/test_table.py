@@ -55,12 +55,8 @@ def test_choices_stand_in_columns_and_the_right_one_has_a_name_or_a_number(tmp_p
     given = {"passage": "p", "question": "q", "one": "a", "two": "b", "three": "c"}
     rows = [{**given, "answer": answer} for answer in ("two", 2, "0")]
     path = tiny.write(tmp_path / "t.jsonl", json_lines(rows))
-    settings = TableSettings(
-        text_column="passage",
-        text_pair_column="question",
-        label_column="answer",
-        choice_columns=("one", "two", "three"),
-    )
+    columns = {"text_column": "passage", "text_pair_column": "question", "label_column": "answer"}
+    settings = TableSettings(**columns, choice_columns=("one", "two", "three"))
     examples = table.read_choices(path, settings)
     assert [example.label for example in examples] == [1, 2, 0]
     assert examples[0] == ChoiceExample("1", "p", ("q a", "q b", "q c"), 1)

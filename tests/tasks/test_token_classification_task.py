@@ -33,10 +33,8 @@ def examples():
     rng = np.random.default_rng(11)
     words = ["the", "\x01", "Representatives", "unaffable-x1990,", "of", "Z\u00fcrich", "qzx" * 9]
     lengths = [1, 2, 37, 5, 23, 1, 1]
-    made = [
-        example(rng.choice(words, n), rng.integers(0, 3, n).tolist(), str(i))
-        for i, n in enumerate(lengths)
-    ]
+    drawn = [(rng.choice(words, n), rng.integers(0, 3, n).tolist()) for n in lengths]
+    made = [example(*pair, str(i)) for i, pair in enumerate(drawn)]
     return [*made, example(["\x01"], [0], "x"), example(["\x01", "\x02", "of"], [0, 0, 2], "y")]
 
 
@@ -56,13 +54,9 @@ def test_each_word_with_pieces_is_in_one_window_with_its_tag(task, examples, tok
             word = tokenizer.encode(examples[key[0]].words[key[1]], LENGTH - 2)
             # Whole, unless it is longer than a window.
             assert ids[position : position + len(word)] == word
-    expected = {
-        (i, k): each.labels[k]
-        for i, each in enumerate(examples)
-        for k, word in enumerate(each.words)
-        if tokenizer.encode(word)
-    }
-    assert found == expected
+    keys = ((i, k) for i, each in enumerate(examples) for k in range(len(each.words)))
+    keys = [(i, k) for i, k in keys if tokenizer.encode(examples[i].words[k])]
+    assert found == {(i, k): examples[i].labels[k] for i, k in keys}
 
 
 def test_predictions_are_of_all_words_in_order(task, examples):

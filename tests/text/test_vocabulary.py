@@ -13,12 +13,8 @@ from tests.kit import goldens, tiny
 from tests.text.vocabularies import SPECIAL, word_pieces
 
 # Where each layout keeps a SentencePiece model.
-PLACES = {
-    "tf1": "en_small.model",
-    "keras": "en_small.model",
-    "huggingface": "spiece.model",
-    "kerashub": "assets/tokenizer/vocabulary.spm",
-}
+PLACES = {"tf1": "en_small.model", "keras": "en_small.model", "huggingface": "spiece.model"}
+PLACES["kerashub"] = "assets/tokenizer/vocabulary.spm"
 CONFIG = "tokenizer_config.json"
 
 

@@ -14,16 +14,7 @@ import types
 import pytest
 
 from tools.campaign import __main__ as campaign
-from tools.campaign import (
-    file_types,
-    kills,
-    mutations,
-    mutators,
-    outcomes,
-    processes,
-    programs,
-    record_files,
-)
+from tools.campaign import file_types, kills, mutations, mutators, outcomes, processes, record_files
 from tools.campaign.file_types import Bench, Evidence, FileType
 from tools.campaign.outcomes import Outcome, Tally
 
@@ -48,9 +39,16 @@ def refuse(message):
     return read
 
 
-def break_down(folder):
-    if (folder / "file.txt").read_bytes() != TEXT:
-        raise KeyError("x")
+def content(folder):
+    return (folder / "file.txt").read_bytes()
+
+
+def unless_whole(act):
+    return lambda folder: None if content(folder) == TEXT else act()
+
+
+def break_down():
+    raise KeyError("x")
 
 
 @pytest.mark.parametrize(
@@ -58,15 +56,11 @@ def break_down(folder):
     [
         (refuse("{} is damaged"), file_types.same, outcomes.REFUSED),
         (refuse("it is damaged"), file_types.same, outcomes.NAMELESS),
-        (break_down, file_types.same, outcomes.TRACEBACK),
+        (unless_whole(break_down), file_types.same, outcomes.TRACEBACK),
         (lambda folder: 3, file_types.same, outcomes.ACCEPTED),
-        (lambda folder: (folder / "file.txt").read_bytes(), file_types.same, outcomes.WRONG),
-        (lambda folder: [(folder / "file.txt").read_bytes()], file_types.part, outcomes.WRONG),
-        (
-            lambda folder: (folder / "file.txt").read_bytes(),
-            lambda evidence: None,
-            outcomes.ACCEPTED,
-        ),
+        (content, file_types.same, outcomes.WRONG),
+        (lambda folder: [content(folder)], file_types.part, outcomes.WRONG),
+        (content, lambda evidence: None, outcomes.ACCEPTED),
     ],
 )
 def test_each_outcome_of_a_reader(read, judge, expected, tmp_path):
@@ -86,21 +80,11 @@ def test_memory_is_counted(tmp_path, monkeypatch):
     assert bench.attempt(0)[1].what == outcomes.MEMORY
 
 
-def hang(folder):
-    if (folder / "file.txt").read_bytes() != TEXT:
-        time.sleep(60)
-
-
-def die(folder):
-    if (folder / "file.txt").read_bytes() != TEXT:
-        os.abort()
-
-
 # The watched process looks these up by name.
 FILE_TYPES = {
     "reads": file_type(lambda folder: 3, name="reads"),
-    "hangs": file_type(hang, name="hangs"),
-    "dies": file_type(die, name="dies"),
+    "hangs": file_type(unless_whole(lambda: time.sleep(60)), name="hangs"),
+    "dies": file_type(unless_whole(os.abort), name="dies"),
 }
 
 
@@ -135,7 +119,7 @@ def test_what_time_is_left_for_none_of_is_told(tmp_path):
     tally = Tally()
     left_out = campaign._run(args, tally, tmp_path)
     assert tally.total() == 0
-    names = [program.name for program in programs.PROGRAMS]
+    names = [program.name for program in kills.programs.PROGRAMS]
     files, disks = [*mutations.FILE_TYPES], [f"full disk, {name}" for name in names]
     killed = left_out[len(files) : -len(disks) - 2]
     assert left_out == [*files, *killed, *disks, "a lost worker", "predictions, threads"]
@@ -220,7 +204,7 @@ def test_kills_are_placed_by_progress(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(kills, "Running", Simulated)
     monkeypatch.setattr(kills, "time", types.SimpleNamespace(monotonic=lambda: Simulated.now))
-    monkeypatch.setattr(programs, "PROGRAMS", [program])
+    monkeypatch.setattr(kills.programs, "PROGRAMS", [program])
     # However short it is, a life has kills everywhere.
     short, tally = Tally(), Tally()
     kills.run(short, ["simulated"], 1, 1, tmp_path / "short")
@@ -235,9 +219,10 @@ def test_kills_are_placed_by_progress(tmp_path, monkeypatch):
     assert defect.startswith("wrong: kills, simulated (life 0): not as when undisturbed: 3.saved")
 
 
-@pytest.mark.parametrize(
-    "mutate", sorted({*mutators.JSON, *mutators.BINARY}, key=lambda m: m.__name__)
-)
+MUTATORS = sorted({*mutators.JSON, *mutators.BINARY}, key=lambda m: m.__name__)
+
+
+@pytest.mark.parametrize("mutate", MUTATORS)
 @pytest.mark.parametrize("content", [b"", b"\n", TEXT, b'{"a": [1, {"b": "c"}], "d": null}'])
 def test_mutators_take_anything_and_draw_the_same_again(mutate, content):
     damaged = [mutate(content, random.Random(seed)) for seed in range(30)]
@@ -252,30 +237,22 @@ def test_records_with_impossible_values_are_known(tmp_path):
     static.make(tmp_path)
     before = (tmp_path / "a.tfrecord").read_bytes()
     whole = record_files.records(before)
-    found = []
-    for seed in range(40):
-        after = record_files.rewrite(before, random.Random(seed))
-        evidence = Evidence(before, after, whole, record_files.records(after), "a.tfrecord")
-        found.append(static.judge(evidence))
-    assert sum(fault is not None for fault in found) > 20
-    swapped = record_files.reorder(before, random.Random(1))
-    assert not static.judge(
-        Evidence(before, swapped, whole, record_files.records(swapped), "a.tfrecord")
-    )
+
+    def fault(after):
+        found = record_files.records(after)
+        return static.judge(Evidence(before, after, whole, found, "a.tfrecord"))
+
+    found = [fault(record_files.rewrite(before, random.Random(seed))) for seed in range(40)]
+    assert sum(each is not None for each in found) > 20
+    assert not fault(record_files.reorder(before, random.Random(1)))
     # Bytes that are no whole record must not count, even if their length field says so.
     tails = [record_files.end_in_length(before, random.Random(seed)) for seed in range(9)]
     for after in (*tails, before[:-1], before + b"\0", before[:20] + b"\0" + before[21:]):
-        evidence = Evidence(before, after, whole, record_files.records(after), "a.tfrecord")
-        assert static.judge(evidence) == "bytes that are no whole record are accepted"
+        assert fault(after) == "bytes that are no whole record are accepted"
 
 
 INTERRUPTED = 'Traceback (most recent call last):\n  File "x.py", line 3\nKeyboardInterrupt\n'
 IGNORED = f"Exception ignored in: <function f>\n{INTERRUPTED}"
-
-
-class Ended:
-    def __init__(self, log: str) -> None:
-        self.log = log
 
 
 @pytest.mark.parametrize(
@@ -299,7 +276,7 @@ class Ended:
     ],
 )
 def test_each_outcome_of_a_process(log, exit_code, sent, expected):
-    assert processes.judge(Ended(log), exit_code, sent).what == expected
+    assert processes.judge(types.SimpleNamespace(log=log), exit_code, sent).what == expected
 
 
 def test_the_table_and_its_defects():

@@ -17,23 +17,17 @@ from albert_tf.training.interfaces import stat_names
 from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TrainStep
 from tests.kit import goldens
+from tests.training.toys import eagerly
 from tools.tpu_check import reports
 from tools.tpu_check.pure import without_variables
 from tools.tpu_check.steps import TASKS, features, make_parts
 
 ROOT = pathlib.Path(__file__).parents[2]
 PYTHON = pathlib.Path(os.environ.get("ALBERT_TPU_PYTHON", ROOT / ".venv-tpu/bin/python"))
-JAX_PYTHON = pathlib.Path(
-    os.environ.get("ALBERT_TPU_JAX_PYTHON", ROOT / ".venv-tpu-jax/bin/python")
-)
-needs_libtpu = pytest.mark.skipif(
-    not PYTHON.exists(),
-    reason="tensorflow-tpu and libtpu are not installed: run make tpu-check once",
-)
-needs_libtpu_of_jax = pytest.mark.skipif(
-    not JAX_PYTHON.exists(),
-    reason="libtpu is not installed beside JAX: run make tpu-check BACKEND=jax once",
-)
+JAX_PYTHON = os.environ.get("ALBERT_TPU_JAX_PYTHON", ROOT / ".venv-tpu-jax/bin/python")
+_WHY = "libtpu is not installed: run make tpu-check once, or make tpu-check BACKEND=jax"
+needs_libtpu = pytest.mark.skipif(not PYTHON.exists(), reason=_WHY)
+needs_libtpu_of_jax = pytest.mark.skipif(not os.path.exists(JAX_PYTHON), reason=_WHY)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -59,12 +53,9 @@ def test_a_step_without_variables_makes_the_same_update():
     def on_features(*values):
         return step(dict(zip(features, values, strict=True)))
 
-    tf.config.run_functions_eagerly(True)
-    try:
+    with eagerly():
         specs = [tf.TensorSpec(x.shape, x.dtype) for x in features.values()]
         traced = on_features.get_concrete_function(*specs)
-    finally:
-        tf.config.run_functions_eagerly(False)
     pure = without_variables(traced)
     captured = {id(variable.handle): variable for variable in traced.graph.variables}
     handles = [outer for outer, inner in traced.graph.captures if inner.dtype == tf.resource]
@@ -116,16 +107,14 @@ for ids in {expressions}:
 """
 
 
+def run(*command: str | pathlib.Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
 @needs_libtpu
 def test_steps_that_cannot_run_on_a_tpu_are_refused():
     expressions = [expression for expression, _ in STEPS.values()]
-    process = subprocess.run(
-        [PYTHON, "-c", CHECK.format(expressions=expressions)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    process = run(PYTHON, "-c", CHECK.format(expressions=expressions))
     lines = process.stdout.splitlines()
     assert len(lines) == len(STEPS), process.stderr[-3000:]
     for line, (name, (_, expected)) in zip(lines, STEPS.items(), strict=True):
@@ -169,19 +158,10 @@ def test_the_largest_batch_is_searched_up_and_down(capsys, smallest):
         assert not passed and small == "1 x 13 small does not fit, nor any larger"
 
 
-def on_jax(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [JAX_PYTHON, "-m", "tools.tpu_check.on_jax", "--chips", "v5e", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-
-
 @needs_libtpu_of_jax
 def test_a_step_on_jax_compiles_and_its_memory_is_reported():
-    process = on_jax("--tasks", "classification", "--batch", "2", "--length", "16")
+    how = ["--chips", "v5e", "--tasks", "classification", "--batch", "2", "--length", "16"]
+    process = run(JAX_PYTHON, "-m", "tools.tpu_check.on_jax", *how)
     assert process.returncode == 0, process.stderr[-3000:]
     titles, line = process.stdout.splitlines()
     assert titles.split()[-1] == "sums" and line.startswith("classification  tiny ")

@@ -83,11 +83,8 @@ def test_the_newest_are_followed_until_the_last(tmp_path):
     results = evaluate(trainer, 7)
     assert trainer.evaluated == [2, 4, 7]
     assert results == {"global_step": 7, **METRICS, "masked_lm_accuracy": 0.375}
-    assert lines(tmp_path) == [
-        *(*block(tmp_path, 2, 0.25, True), RULE),
-        *(*block(tmp_path, 4, 0.5, True), RULE),
-        *(*block(tmp_path, 7, 0.375, False), RULE),
-    ]
+    told = ((2, 0.25, True), (4, 0.5, True), (7, 0.375, False))
+    assert lines(tmp_path) == [line for each in told for line in (*block(tmp_path, *each), RULE)]
     assert best_step(tmp_path) == 4
     # As model cards read them.
     assert eval_results.read(str(tmp_path), 4)["masked_lm_accuracy"] == 0.5

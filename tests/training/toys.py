@@ -72,10 +72,8 @@ class SlopeTask(Task):
         return {"linear_loss": tf.reduce_sum(features["weights"]), "square_loss": count}
 
     def loss_sums(self, outputs, features) -> dict[str, Any]:
-        return {
-            "linear_loss": tf.reduce_sum(outputs * features["weights"]),
-            "square_loss": tf.reduce_sum(outputs**2),
-        }
+        linear = tf.reduce_sum(outputs * features["weights"])
+        return {"linear_loss": linear, "square_loss": tf.reduce_sum(outputs**2)}
 
 
 class Seeds(Slope):
