@@ -13,23 +13,23 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # Lines of Python in the library's folders ("." has the files beside them) ...
 LIBRARY = {
-    ".": 572,
-    "answers": 1481,
-    "cli": 2856,
+    ".": 566,
+    "answers": 1461,
+    "cli": 2808,
     "console": 822,
-    "conversion": 2611,
-    "generator": 2665,
-    "inspection": 835,
-    "model": 2517,
-    "records": 1373,
-    "serving": 4513,
-    "storage": 1731,
-    "tasks": 4458,
-    "text": 1682,
-    "training": 2599,
+    "conversion": 2582,
+    "generator": 2645,
+    "inspection": 823,
+    "model": 2513,
+    "records": 1358,
+    "serving": 4506,
+    "storage": 1710,
+    "tasks": 4434,
+    "text": 1660,
+    "training": 2591,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 29_650, 9_686, 2_896
+TESTS, RESEARCH, DOCS = 28_840, 9_686, 2_896
 TRACKED_FILES = 832
 ROOT_FOLDERS, ROOT_FILES = 11, 12
 # Share of the library's lines that are comments.

@@ -145,7 +145,7 @@ def test_a_signal_in_the_last_loop_leaves_the_rest_to_the_next_start(tmp_path, s
     more = {"steps_per_loop": 1, "after_save": lambda: found.append(saved_steps(tmp_path))}
     assert not train(trainer, numbers(), progress, **more)
     assert progress.steps[-1] == 17 and saved_steps(tmp_path) == [5, 10, 15, 17]
-    # What is done after a save finds the checkpoint; not after one that a signal asked for.
+    # Work that follows a save finds the checkpoint; not after one that a signal asked for.
     assert found == [[5], [5, 10], [5, 10, 15]]
     # The next start has nothing to train.
     progress = Progress()
