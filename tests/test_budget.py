@@ -20,7 +20,7 @@ LIBRARY = {
     "conversion": 2582,
     "generator": 2645,
     "inspection": 823,
-    "model": 2513,
+    "model": 2677,
     "records": 1358,
     "serving": 4506,
     "storage": 1710,
@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2591,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 28_840, 9_686, 2_896
+TESTS, RESEARCH, DOCS = 28_911, 9_686, 2_896
 TRACKED_FILES = 832
 ROOT_FOLDERS, ROOT_FILES = 11, 12
 # Share of the library's lines that are comments.

@@ -10,7 +10,7 @@ from keras import KerasTensor, ops
 
 from albert_tf.config import ConfigSource
 from albert_tf.model import dropout, layers
-from albert_tf.model.configured import ConfiguredModel, check_ids
+from albert_tf.model.configured import ConfiguredModel
 from albert_tf.model.encoder import Encoder
 from albert_tf.types import Array
 
@@ -99,7 +99,6 @@ class AlbertModel(ConfiguredModel):
         """
         # A wrong name or id would change the result without any error.
         self.check_inputs(inputs)
-        check_ids(inputs, self.config)
         input_ids, input_mask, segment_ids = read_inputs(inputs)
         # Dropout needs a seed, which exists only in training.
         if not training or self.seed_generator is None:

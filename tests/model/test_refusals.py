@@ -1,6 +1,8 @@
-"""Models refuse inputs under other names and of other axes, ids, losses and arguments."""
+"""Models refuse inputs under other names and of other axes, values, losses and arguments."""
 
+import contextlib
 import functools
+import itertools
 from typing import Any
 
 import keras
@@ -8,7 +10,8 @@ import numpy as np
 import pytest
 
 import albert_tf
-from tests.kit import tiny
+from tests.kit import jax_process, tiny, tolerances
+from tests.kit.files import refused
 
 MASK = np.ones((2, 8), "int32")
 
@@ -48,9 +51,20 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Model", {"input_mask": MASK[:, None]}, r"^.* input_mask <int32>\[B, S\], .* \(2, 1, 8\).*$"),
     ("Model", {"input_ids": MASK[0]}, "^expected input_ids .*, got the shape .*axes$"),
     ("Model", {"input_ids": np.tile(MASK, 4)}, r"32 tokens .*max_position_embeddings \(31\)"),
-    (CLASSES, {"input_ids": -MASK}, "input_ids must be from 0 to 52, but one is -1"),
-    (CLASSES, {"input_ids": 53 * MASK}, "input_ids must be from 0 to 52, but one is 53"),
-    (CLASSES, {"segment_ids": 2 * MASK}, "segment_ids must be from 0 to 1, but one is 2"),
+    (CLASSES, {"input_ids": -MASK}, "input_ids must be .*from 0 to 52.* is -1"),
+    (CLASSES, {"input_ids": 53 * MASK}, "input_ids must be .*from 0 to 52.* is 53"),
+    (CLASSES, {"input_ids": MASK + 0.25}, "input_ids must be .* is 1.25"),
+    (CLASSES, {"segment_ids": 2 * MASK}, "segment_ids must be .*from 0 to 1.* is 2"),
+    (CLASSES, {"segment_ids": MASK * np.nan}, "segment_ids must be .* is nan"),
+    (CLASSES, {"input_mask": 0.999 * MASK}, "input_mask must be .* is 0.999"),
+    (CLASSES, {"input_mask": 2 * MASK}, "input_mask must be .* is 2"),
+    (CLASSES, {"cls_positions": 8 * MASK[:, :3]}, "cls_positions must be .*from 0 to 7.* is 8"),
+    (V2, {"p_mask": 0.5 * MASK}, "p_mask must be .* is 0.5"),
+    (V2, {"start_positions": -MASK[:, 0]}, "start_positions must be .*from 0 to 7.* is -1"),
+    *(
+        ("ForPreTraining", {"masked_lm_positions": at * MASK[:, :3]}, f"masked_lm_pos.* is {at}")
+        for at in (8, -1, 0.5)
+    ),
 ]
 
 
@@ -58,19 +72,25 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 def test_inputs_are_refused(kind, change, message):
     model, inputs = build(kind), {**features(kind), **change}
     inputs = {name: value for name, value in inputs.items() if value is not None}
-    uses = model, model.predict, lambda x: model.fit(x, np.ones((2, 2)))
+    labels = np.ones((2, 2)) if kind == CLASSES else None
+    uses = model, model.predict, lambda x: model.fit(x, labels)
     for use in uses if "must be" in message else uses[:1]:
         with pytest.raises(ValueError, match=message):
             use(inputs)
 
 
 def test_what_is_not_refused():
-    """The whole position table; and labels and lists among the inputs."""
+    """The whole position table; labels and lists among the inputs; and each form of a mask."""
     assert build("Model")({"input_ids": np.ones((1, 31), "int32")})
     model, inputs = build(CLASSES), features(CLASSES)
     lists = {name: value.tolist() for name, value in inputs.items()}
     np.testing.assert_array_equal(model({**lists, "label_ids": MASK[:, 0]}), model(inputs))
     assert model.predict(inputs, verbose=0).shape == (2, 2)
+    mask = np.repeat([[1, 1, 1, 0]], 2, axis=1) * MASK
+    expected = model({**inputs, "input_mask": mask})
+    for form in (mask == 1, mask.astype("float16"), 1e4 * (mask - 1), np.where(mask, 0, -np.inf)):
+        given = {**inputs, "input_mask": form}
+        tolerances.assert_close(model(given), expected, tolerances.OUTPUT)
 
 
 def test_texts_and_arrays_are_refused():
@@ -81,6 +101,133 @@ def test_texts_and_arrays_are_refused():
         for use in (model, model.predict):
             with pytest.raises(TypeError, match=f"^expected .* `input_ids`, .* texts, not {form}$"):
                 use(given)
+
+
+class Batches(keras.utils.PyDataset):
+    """Three batches of two rows, drawn by threads."""
+
+    def __init__(self, x: dict[str, np.ndarray], y: np.ndarray) -> None:
+        super().__init__(workers=2)
+        self.batches = [
+            ({name: values[i : i + 2] for name, values in x.items()}, y[i : i + 2])
+            for i in (0, 2, 4)
+        ]
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        return self.batches[index]
+
+
+def tf_data(x: dict[str, np.ndarray], y: np.ndarray) -> Any:
+    import tensorflow as tf
+
+    return tf.data.Dataset.from_tensor_slices((dict(x), y)).batch(2)
+
+
+# Calls with inputs and labels held in each way.
+HELD = {
+    "arrays": lambda model, x, y: model.fit(x, y, verbose=0),
+    "dataset": lambda model, x, y: model.fit(Batches(x, y), verbose=0),
+    "generator": lambda model, x, y: model.fit(
+        (batch for batch in itertools.cycle(Batches(x, y))),
+        shuffle=False,
+        verbose=0,
+        steps_per_epoch=3,
+    ),
+    "tf.data": lambda model, x, y: model.fit(tf_data(x, y), shuffle=False, verbose=0),
+    "validation": lambda m, x, y: m.fit(*GOOD, validation_data=(x, y), batch_size=2, verbose=0),
+    "validated": lambda m, x, y: m.fit(*GOOD, validation_data=tf_data(x, y), verbose=0),
+    "evaluate": lambda model, x, y: model.evaluate(Batches(x, y), verbose=0),
+    "a batch": lambda model, x, y: model.train_on_batch(x, y),
+}
+IDS = np.random.default_rng(5).integers(5, 53, (6, 7))
+GOOD = {"input_ids": IDS}, np.array([0, 2, 1, 1, 0, 2])
+
+
+def refuse_what_is_wrong(*holders: str) -> None:
+    """Refuses it in the first and the last batch; then the model is as it was."""
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model = albert_tf.AlbertForSequenceClassification(tiny.config(num_hidden_layers=1), 3, 0.0)
+    model.compile(keras.optimizers.SGD(0.0), loss, jit_compile=keras.backend.backend() == "jax")
+    before = model.evaluate(*GOOD, verbose=0)
+    for hold in map(HELD.get, holders):
+        for row in (0, 5):
+            labels, ids = GOOD[1].copy(), IDS.copy()
+            labels[row], ids[row, 4] = 3, 53
+            with refused(
+                "labels must be .*from 0 to 2.* is 3.*`ignore_class`", exception=ValueError
+            ):
+                hold(model, GOOD[0], labels)
+            with refused("input_ids must be .*from 0 to 52.* is 53", exception=ValueError):
+                hold(model, {"input_ids": ids}, GOOD[1])
+            assert model.evaluate(*GOOD, verbose=0) == before
+        hold(model, *GOOD)
+    # Labels of a test set may be unknown.
+    assert model.predict(Batches(GOOD[0], GOOD[1] - 1), verbose=0).shape == (6, 3)
+
+
+@pytest.mark.parametrize("holder", HELD)
+def test_labels_and_ids_are_refused_before_a_step(holder):
+    refuse_what_is_wrong(holder)
+
+
+def test_labels_and_ids_are_refused_before_a_step_of_jax():
+    """There a label that is no class would cost nothing, and teach nothing."""
+    pytest.importorskip("jax")
+    jax_process.finish(jax_process.start(refuse_what_is_wrong, *HELD))
+
+
+NLL = functools.partial(keras.losses.SparseCategoricalCrossentropy, from_logits=True)
+SPANS = {"start_logits": np.arange(6), "end_logits": np.arange(1, 7)}
+MULTI_HOT = np.eye(3)[[0, 1, 2, 0, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "loss", "labels", "noun"),
+    [
+        (CLASSES, NLL(), GOOD[1] + 0.5, "labels .* 0 to 2.* is 2.5"),
+        (CLASSES, NLL(ignore_class=2), GOOD[1], ""),
+        (CLASSES, NLL(ignore_class=-1), GOOD[1] - 2, "labels .* is -2"),
+        (CLASSES, keras.losses.BinaryCrossentropy(from_logits=True), MULTI_HOT * 0.5, ""),
+        (CLASSES, keras.losses.BinaryCrossentropy(from_logits=True), 2 * MULTI_HOT, "labels .* 2"),
+        (CLASSES, keras.losses.MeanSquaredError(), MULTI_HOT - 7.5, ""),
+        ("ForTokenClassification", NLL(), IDS - IDS, ""),
+        ("ForTokenClassification", NLL(), IDS, "labels .* 0 to 2"),
+        ("ForQuestionAnswering", {name: NLL() for name in SPANS}, SPANS, ""),
+        ("ForQuestionAnswering", NLL(), {**SPANS, "end_logits": IDS[:, 0]}, "of end_log.* 0 to 6"),
+        (CHOICES, NLL(), np.full(6, 4), "labels .* 0 to 3.* is 4"),
+    ],
+)
+def test_which_labels_a_loss_takes(kind, loss, labels, noun):
+    model = getattr(albert_tf, f"Albert{kind}")(
+        tiny.config(num_hidden_layers=1), **({"num_labels": 3} if kind.endswith("tion") else {})
+    )
+    model.compile("sgd", loss, run_eagerly=True)
+    inputs = {"input_ids": np.stack([IDS] * 4, axis=1) if kind == CHOICES else IDS}
+    with refused(noun, exception=ValueError) if noun else contextlib.nullcontext():
+        model.evaluate(inputs, labels, verbose=0)
+
+
+@pytest.mark.parametrize(
+    ("callback", "rate", "is_refused"),
+    [
+        (keras.callbacks.ReduceLROnPlateau("loss"), 0.1, False),
+        (keras.callbacks.ReduceLROnPlateau("loss"), None, True),
+        (keras.callbacks.LearningRateScheduler(lambda epoch: 0.1), None, True),
+        (keras.callbacks.TerminateOnNaN(), None, False),
+    ],
+)
+def test_a_callback_can_not_set_the_rate_of_a_schedule(callback, rate, is_refused):
+    """By default Keras fails at the first plateau, after epochs."""
+    model = build.__wrapped__(CLASSES)
+    optimization = albert_tf.optimization
+    optimizer = optimization.AdamW(rate) if rate else optimization.create_optimizer(0.1, 9, 0)
+    model.compile(optimizer, keras.losses.MeanSquaredError(), run_eagerly=True)
+    check = refused(f"^{type(callback).__name__} .*optimization.AdamW", exception=ValueError)
+    with check if is_refused else contextlib.nullcontext():
+        model.fit(features(CLASSES), np.ones((2, 2)), callbacks=[callback], verbose=0)
 
 
 LOSSES = ["sparse_categorical_crossentropy", keras.losses.BinaryCrossentropy()]
