@@ -24,12 +24,12 @@ LIBRARY = {
     "records": 1358,
     "serving": 4506,
     "storage": 1710,
-    "tasks": 4434,
+    "tasks": 4447,
     "text": 1660,
-    "training": 2591,
+    "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 28_911, 9_686, 2_896
+TESTS, RESEARCH, DOCS = 28_941, 9_686, 2_896
 TRACKED_FILES = 832
 ROOT_FOLDERS, ROOT_FILES = 11, 12
 # Share of the library's lines that are comments.

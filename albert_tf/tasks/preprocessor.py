@@ -63,6 +63,12 @@ class Preprocessor:
         max_query_length: int = 64,
         doc_stride: int = 128,
     ) -> None:
+        if not isinstance(vocabulary, Vocabulary):
+            raise TypeError(
+                f"`vocabulary` must be a Vocabulary, not {vocabulary!r}: write "
+                "Preprocessor.from_weights(...) with the path of the model, or give "
+                "albert_tf.text.vocabulary.Vocabulary.read(path, is_word_piece=...)"
+            )
         self.vocabulary, self.tokenizer = vocabulary, vocabulary.tokenizer
         self.max_seq_length = max_seq_length
         self.labels = class_names(labels)
@@ -260,10 +266,10 @@ class Preprocessor:
         length, anew in each epoch; without it batches keep the order of the texts.
 
         Args:
-          texts: N texts; or a table with the column `text` and optionally `text_pair` and `label`:
-            a pandas DataFrame, a dictionary, or Hugging Face's Dataset, where ids get the names of
-            its ClassLabel; or a tf.data.Dataset of texts, (texts, labels) or (texts, labels,
-            weights).
+          texts: N texts; or a table with the column `text` and optionally `text_pair`, `label`
+            and `sample_weight`: a pandas DataFrame, a dictionary, or Hugging Face's Dataset, where
+            ids get the names of its ClassLabel; or a tf.data.Dataset of texts, (texts, labels) or
+            (texts, labels, weights).
           labels: N of `self.labels`, as names or as the numbers that they were made from; N lists
             of names, which become 0 or 1 for each class; or N ids of classes or other numbers.
           batch_size: Rows per batch; the last one may have fewer.

@@ -16,6 +16,7 @@ from albert_tf.text.characters import to_unicode
 
 # A table's columns -> fields of TextColumns.
 _TABLE = {"text": "texts", "text_pair": "pairs", "label": "labels"}
+_TABLE |= dict.fromkeys(("sample_weight", "sample_weights"), "sample_weights")
 # Types that hold several labels of a text.
 _SEVERAL = (list, tuple, set, frozenset, np.ndarray)
 
@@ -116,6 +117,9 @@ def read(texts: Any, **given: Any) -> TextColumns:
         else:
             columns[name] = _texts(column, name)
 
+    # A table's weights are of no use where it has no labels, as in a test set.
+    if "labels" not in columns and "sample_weights" not in given:
+        columns.pop("sample_weights", None)
     # All columns must have as many entries as there are texts.
     count = len(columns["texts"])
     if not count:
@@ -136,7 +140,10 @@ def _from_table(table: Any) -> dict[str, Any]:
             f"expected a column 'text', got {', '.join(map(repr, table))}: rename the columns, or "
             "give each as an argument"
         )
-    return {ours: table[name] for name, ours in _TABLE.items() if name in table}
+    found = [(ours, table[name]) for name, ours in _TABLE.items() if name in table]
+    if len(dict(found)) < len(found):
+        raise ValueError("of the columns sample_weight and sample_weights leave one out")
+    return dict(found)
 
 
 def _from_hugging_face(dataset: Any) -> dict[str, Any]:

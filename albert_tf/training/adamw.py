@@ -77,6 +77,10 @@ class AdamW(keras.optimizers.Optimizer):
         self.sum_over_replicas = sum_over_replicas
         self._fused_step = compiled(self._step)
 
+    def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
+        """Refuses Keras' exclusions, which are from its own decay."""
+        raise ValueError("use `exclude_names`, patterns of names, when you create the optimizer")
+
     def build(self, variables: Sequence[keras.Variable]) -> None:
         """Creates the moments `adam_m` and `adam_v`, in the order of `variables`."""
         if self.built:

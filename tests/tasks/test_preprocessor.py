@@ -4,6 +4,7 @@ A model is fitted with them in tests/test_api_page.py, and exported in tests/exa
 """
 
 import dataclasses
+import pathlib
 import shutil
 
 import keras
@@ -24,6 +25,7 @@ from albert_tf.tasks.race import ChoiceExample
 from albert_tf.tasks.squad_text import SquadExample
 from albert_tf.text.vocabulary import Vocabulary
 from tests.kit import tiny
+from tests.kit.files import refused
 
 TEXTS = ["In the beginning God created the heaven", "and the earth", "", "the earth was void " * 9]
 PAIRS = ["And the earth was without form", "", "void", "and darkness was upon the face"]
@@ -233,8 +235,20 @@ def test_the_labels_of_a_dataset_may_be_vectors(batched, named):
 
 def test_weights_beside_the_labels_of_a_dataset(preprocess):
     labelled = tf.data.Dataset.from_tensor_slices((["a", "b"], [1, 0]))
-    ((_, labels, found),) = preprocess.dataset(labelled, sample_weights=[0.5, 2.0], shuffle=False)
-    assert labels.numpy().tolist() == [1, 0] and found.numpy().tolist() == [0.5, 2.0]
+    table = {"text": ["a", "b"], "label": [1, 0], "id": [7, 8]}
+    for given in (
+        preprocess.dataset(labelled, sample_weights=[0.5, 2.0], shuffle=False),
+        *(
+            preprocess.dataset({**table, name: [0.5, 2.0], **more}, shuffle=False)
+            for name in ("sample_weight", "sample_weights")
+            for more in ({}, {"text_pair": ["c", "d"]}, {"label": [1.0, 0.0]})
+        ),
+    ):
+        ((_, labels, found),) = given
+        assert labels.numpy().tolist() == [1, 0] and found.numpy().tolist() == [0.5, 2.0]
+    # A test set has no loss.
+    ((inputs,),) = preprocess.dataset({"text": ["a", "b"], "sample_weight": [0.5, 2.0]})
+    assert inputs["input_ids"].shape[0] == 2
 
 
 def test_what_it_is_saved_with_it_comes_back_with(weights, tmp_path):
@@ -301,3 +315,9 @@ def test_a_seed_is_drawn_if_none_is_given(preprocess):
     drawn = [preprocess.dataset(texts, list(range(100)), 100, seed=None) for _ in range(2)]
     orders = [labels.numpy().tolist() for ((_, labels),) in drawn]
     assert orders[0] != orders[1] and list(range(100)) not in orders
+
+
+@pytest.mark.parametrize("given", ["vocab.txt", pathlib.Path("vocab.txt"), None])
+def test_a_path_is_no_vocabulary(given):
+    with refused("`vocabulary` .*from_weights", exception=TypeError):
+        albert_tf.Preprocessor(given, LENGTH)

@@ -205,6 +205,10 @@ CALLS = [
     (lambda make: make()({"sentence": ["a"]}), "'text', got 'sentence'"),
     (lambda make: make()(["a"], pad_to=-1), "`pad_to`"),
     (lambda make: make().dataset(endless()), "never ends"),
+    (
+        lambda make: make().dataset({"text": "a", "sample_weight": 1, "sample_weights": 1}),
+        "sample_weights",
+    ),
     (lambda make: make().dataset(["a"], [1], sample_weights=[np.nan]), "`sample_weights`"),
     (lambda make: make().dataset(["a"], sample_weights=[1.0]), "`sample_weights` .* `labels`"),
     (lambda make: make().dataset(labelled(), labels=[1, 1]), "`labels`"),

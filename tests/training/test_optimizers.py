@@ -246,6 +246,12 @@ def test_bad_arguments_are_refused(arguments, message):
         create_optimizer(**{**good, **arguments})
 
 
+def test_keras_exclusions_from_its_own_decay_are_refused():
+    for optimizer in (AdamW(0.1), Lamb(0.1)):
+        with pytest.raises(ValueError, match="`exclude_names`"):
+            optimizer.exclude_from_weight_decay(var_names=["bias"])
+
+
 def dense(optimizer) -> keras.Model:
     """Returns two dense layers to be fitted to a number; eagerly, for a few steps."""
     keras.utils.set_random_seed(5)
