@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = {
     ".": 566,
     "answers": 1461,
-    "cli": 2808,
+    "cli": 2811,
     "console": 822,
     "conversion": 2582,
     "generator": 2645,
@@ -24,12 +24,12 @@ LIBRARY = {
     "records": 1358,
     "serving": 4506,
     "storage": 1710,
-    "tasks": 4447,
+    "tasks": 4622,
     "text": 1660,
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 28_941, 9_686, 2_896
+TESTS, RESEARCH, DOCS = 29_092, 9_686, 2_896
 TRACKED_FILES = 832
 ROOT_FOLDERS, ROOT_FILES = 11, 12
 # Share of the library's lines that are comments.

@@ -31,6 +31,7 @@ _UNITS = (("num_train_epochs", "train_step"), ("warmup_proportion", "warmup_step
 _EXCLUSIVE = (
     *_UNITS,
     ("high_only", "middle_only"),
+    ("label_column", "label_columns"),
     ("init_checkpoint", "albert_hub_module_handle"),
     ("from_scratch", "init_checkpoint"),
     ("from_scratch", "albert_hub_module_handle"),

@@ -109,6 +109,7 @@ class ProbeSettings(InspectionSettings):
     max_seq_length: int | None = _input(None, _LENGTH_HELP, interval=POSITIVE)
     text_column: str = _input("text", "table: column of the text.")
     label_column: str = _input("label", "table: column of the label.")
+    ignored_label: tuple[str, ...] = _input((), "table: labels whose rows are left out.")
     group_column: str | None = _input(
         None,
         "table: column that tells which texts belong together, such as a document's name: all of "
@@ -265,7 +266,8 @@ def _labelled(settings: ProbeSettings, stored: ModelLocation) -> Labelled:
         return probes.of_neighbours(models.texts(files.list_files(path)), *how)
     if settings.task == "conllu":
         return probes.of_words(path, settings.column, *how)
-    columns = TableSettings(text_column=settings.text_column, label_column=settings.label_column)
+    read = ("text_column", "label_column", "ignored_label")
+    columns = TableSettings(**{name: getattr(settings, name) for name in read})
     return probes.of_table(path, columns, *how, settings.group_column)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import csv
 import dataclasses
 import functools
@@ -10,8 +11,11 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
+
+from absl import logging
 
 from albert_tf.answers.classify import LABEL_SEPARATOR
 from albert_tf.console.settings import Settings, setting
@@ -31,38 +35,45 @@ from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
 
 FORMATS = (".csv", ".tsv", *JSON_LINES, parquet_files.ENDING)
+# Columns of weights, which only Preprocessor.dataset reads.
+WEIGHTS = ("sample_weight", "sample_weights")
 # Spellings of 0 and 1 in multi-hot labels.
 _BITS = {"0": False, "1": True, "false": False, "true": True}
-_NUMBER = re.compile(r"-?\d+(\.\d+)?|true|false")
-# A cell that contains a list of strings, numbers or truth values.
-_LIST = re.compile(r"\s*\[\s*((['\"\d-]|[Tt]rue|[Ff]alse).*)?\]\s*", re.DOTALL)
+_NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
+# Labels that mean none: an empty cell (in any spelling), SNLI's, Hugging Face's, and the losses'.
+_NULL, _NONE = ("", "null", "nan", "<na>"), ("null", "-", "-1", "-100")
+# A cell that contains a list, tuple, set or array of strings, numbers or truth values.
+_COLLECTION = re.compile(
+    r"\[\s*(['\"\d-].*|(true|false|null|none|nan)\b.*)?\]"
+    r"|\(\s*(['\"].*|[-\d\s.]+,[-\d\s.,]*|(true|false)\b.*)?\)"
+    r"|\{\s*(['\"].*|[-\d\s.,]*|(true|false)\b.*)\}"
+    r"|(frozenset|set|array)\(.*\)",
+    re.DOTALL | re.IGNORECASE,
+)
+# Users separate labels by these too; and words, in which nobody does, with 1.5 as one of them.
+_SEPARATORS, _WORD = re.compile("[,;/#]"), re.compile(r"\d+(?:\.\d+)+|[^\W_]+")
+# The log names this many labels of a file.
+_SHOWN = 10
 
 # The csv module's default limit is 131,072 characters; a long document has more.
 csv.field_size_limit(2**31 - 1)
 
 
-def text_rows(
-    path: str, wanted: Sequence[str], of_several: Sequence[str] = ()
-) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields line numbers, and the wanted cells by column as text.
-
-    Cells in the columns `of_several` may be empty or lists, whose parts LABEL_SEPARATOR joins.
-    """
+def text_rows(path: str, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields line numbers, and the wanted cells by column as text."""
     for number, record in table_records(path, wanted):
-        row = {}
-        for name in wanted:
-            where = f"{path}:{number}: column {name!r}"
-            text = _joined if name in of_several else _text
-            row[name] = text(record.get(name), where).strip()
-        # An empty list of labels is a value: the text has none of them.
-        missing = [
-            name for name in wanted if name not in record or not (row[name] or name in of_several)
-        ]
-        if missing:
-            raise ValueError(
-                f"{path}:{number}: expected a value for {', '.join(map(repr, missing))}, got none"
-            )
-        yield number, row
+        yield number, _texts(record, wanted, f"{path}:{number}")
+
+
+def _texts(
+    record: Mapping[str, Any], wanted: Sequence[str], where: str, labels: Sequence[str] = ()
+) -> dict[str, str]:
+    row = {name: _text(record.get(name), f"{where}: column {name!r}") for name in wanted}
+    # A label may be empty: _read says what that means.
+    missing = [n for n in wanted if not row[n]] + [n for n in labels if n not in record]
+    if missing:
+        raise ValueError(f"{where}: expected a value for {', '.join(map(repr, missing))}, got none")
+    return row
 
 
 def table_records(
@@ -106,23 +117,9 @@ def _text(value: Any, where: str) -> str:
     if isinstance(value, (list, dict)):
         raise ValueError(f"{where}: expected text or a number, got {json.dumps(value)[:60]}")
     if isinstance(value, str):
-        return value
+        return value.strip()
     # A missing value is null if pandas wrote it, or else NaN, which is unequal to itself.
     return "" if value is None or value != value else json.dumps(value)
-
-
-def _joined(value: Any, where: str) -> str:
-    if isinstance(value, str) and _LIST.fullmatch(value):
-        value = _list(value.strip(), where)
-    if not isinstance(value, list):
-        return _text(value, where)
-    parts = [_text(part, where) for part in value]
-    for part in parts:
-        if LABEL_SEPARATOR in part:
-            raise ValueError(
-                f"{where}: a label in a list must not contain {LABEL_SEPARATOR}, got {part!r}"
-            )
-    return LABEL_SEPARATOR.join(parts)
 
 
 def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
@@ -143,26 +140,6 @@ COLUMNS = "Columns of a table"
 _column = functools.partial(setting, group=COLUMNS)
 
 
-def _list(cell: str, where: str) -> Any:
-    """Reads a list in JSON, or in Python's form, which pandas writes to .csv files."""
-    # Damaged cells make these readers raise several kinds of errors.
-    value: Any = None
-    for read in (json.loads, ast.literal_eval):
-        try:
-            value = read(cell)
-            break
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            continue
-    is_flat = isinstance(value, list) and all(isinstance(x, (str, int, float)) for x in value)
-    # Without commas, as NumPy prints lists, Python would join ['a' 'b'] to one string.
-    if not is_flat or (read is ast.literal_eval and repr(value) != cell):
-        raise ValueError(
-            f"{where}: expected labels separated by {LABEL_SEPARATOR}, or a list in JSON or as "
-            f"Python writes it, got {cell[:60]}"
-        )
-    return value
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableSettings(Settings):
     """The columns of a table (or the keys of JSON objects) that texts and labels are read from.
@@ -180,20 +157,36 @@ class TableSettings(Settings):
     )
     label_column: str = _column(
         "label",
-        "Column of the labels; for multilabel, the labels of a text are separated by |, or in a "
-        "list, or the list has 0 or 1 for each class.",
+        "Column of the labels; for multilabel, the labels of a text are in a list, or between "
+        "label_separator, or the list has 0 or 1 for each class.",
+    )
+    label_columns: tuple[str, ...] = _column(
+        (),
+        "For multilabel and classification, a column of 0 or 1 for each class, in this order, "
+        "instead of label_column.",
+    )
+    label_separator: str | None = _column(
+        None,
+        "For multilabel, what is between the labels in a cell. By default |, and labels that seem "
+        "to be several are an error.",
     )
     label_names: tuple[str, ...] = _column(
         (),
-        "Names of the classes, separated by commas, where labels are their numbers from 0, or 0 or "
-        "1 for each. By default those that a .parquet file has for them.",
+        "Names of the classes, or tags, separated by commas, where labels are their numbers from "
+        "0, or 0 or 1 for each. By default those that a .parquet file has for them.",
+    )
+    ignored_label: tuple[str, ...] = _column(
+        (),
+        "Labels, separated by commas, whose rows are left out, such as -1, or null for empty "
+        "cells, too. By default labels that mean none are an error.",
     )
     choice_columns: tuple[str, ...] = _column((), "Columns of the choices, separated by commas.")
 
     def columns(self, labelled: bool) -> list[str]:
         """Returns the columns that a file of texts, or pairs of texts, must have."""
         pair = [self.text_pair_column] if self.text_pair_column else []
-        return [self.text_column, *pair, *([self.label_column] if labelled else [])]
+        labels = self.label_columns or (self.label_column,)
+        return [self.text_column, *pair, *(labels if labelled else ())]
 
 
 def stored_class_names(path: str) -> Mapping[str, tuple[str, ...]]:
@@ -207,7 +200,13 @@ def stored_class_names(path: str) -> Mapping[str, tuple[str, ...]]:
 def _class_names(path: str, settings: TableSettings) -> tuple[str, ...]:
     """Returns the names of the classes if the file's labels are ids; () if unknown."""
     files.check_file(path)
-    return settings.label_names or stored_class_names(path).get(settings.label_column, ())
+    names = settings.label_names or settings.label_columns
+    if settings.label_columns and not 1 < len(settings.label_columns) == len(names):
+        raise ValueError(
+            "`label_columns` must be at least two, and as many as `label_names`, if any, got "
+            f"{', '.join(settings.label_columns)}"
+        )
+    return names or stored_class_names(path).get(settings.label_column, ())
 
 
 def find_labels(path: str, settings: TableSettings, several: bool = False) -> tuple[str, ...]:
@@ -218,30 +217,22 @@ def find_labels(path: str, settings: TableSettings, several: bool = False) -> tu
     """
     if named := _class_names(path, settings):
         return named
-    # Collect the labels of each row.
-    given: dict[int, list[str]] = {}
-    of_several = [settings.label_column] if several else []
-    for number, row in text_rows(path, settings.columns(labelled=True), of_several):
-        cell = row[settings.label_column]
-        if any(each in cell for each in "\t\r\n"):
-            raise ValueError(
-                f"{path}:{number}: expected a label without tabs and line ends, which separate "
-                f"cells and rows of predictions.tsv, got {cell!r}"
-            )
-        given[number] = _parts(cell, several)
+    _, given = _Labels(path, settings, several).read(settings.columns(labelled=False))
     # Multi-hot labels have no names: their classes are called by their positions.
     if several and multi_hot(given, f"{path}:") is not None:
         return tuple(map(str, range(len(next(iter(given.values()))))))
     # Names or ids: 1 and 1.0 are the same class.
-    labels = {class_of(part) for parts in given.values() for part in parts}
-    if len(labels) < 2:
-        found = f"only one label: {labels.pop()!r}" if labels else "no label"
+    rows = {class_of(part): number for number, parts in given.items() for part in parts}
+    if len(rows) < 2:
+        found = f"only one label: {next(iter(rows))!r}" if rows else "no label"
         raise ValueError(
             f"{path}: expected several labels in column {settings.label_column!r}, got {found}"
         )
+    if several and not settings.label_separator:
+        _check_apart(rows, path)
     # Sort numbers as numbers, so that class 10 comes after class 9.
-    numbers = all(label.isascii() and label.isdigit() for label in labels)
-    return tuple(sorted(labels, key=lambda label: (int(label) if numbers else 0, label)))
+    numbers = all(label.isascii() and label.isdigit() for label in rows)
+    return tuple(sorted(rows, key=lambda label: (int(label) if numbers else 0, label)))
 
 
 def read_texts(
@@ -260,31 +251,208 @@ def read_texts(
       settings: The columns of texts and labels.
       labels: The classes in the order of their ids; empty for a regression.
       labelled: Whether the file has labels; if not, all are None.
-      several: Whether a text may have any number of labels: joined by LABEL_SEPARATOR, in a list,
-        or multi-hot.
+      several: Whether a text may have any number of labels: in a list, between separators, or
+        multi-hot.
     """
-    column = settings.label_column
-    rows = dict(text_rows(path, settings.columns(labelled), [column] * several))
-    names: Sequence[str] = _class_names(path, settings) if labels else ()
-    given = {n: _parts(row[column], several) for n, row in rows.items() if labelled}
-    # Multi-hot labels become ids: they count positions, whatever the names are.
-    positions = multi_hot(given, f"{path}:", len(names or labels)) if several and labelled else None
-    if positions is not None:
-        names, given = names or labels, positions
+    columns = settings.columns(labelled=False)
+    reader = _Labels(path, settings, several, labels)
+    texts, given = reader.read(columns) if labelled else (dict(text_rows(path, columns)), {})
+    targets = reader.targets(given) if labelled else {}
+    # There may be neither a second text nor a label.
+    pair = settings.text_pair_column or ""
+    return [
+        TextExample(str(number), row[settings.text_column], row.get(pair), targets.get(number))
+        for number, row in texts.items()
+    ]
 
-    # A label is the name of a class, or an id among `names`.
-    examples = []
-    ids = {class_of(name): i for i, name in enumerate(labels)}
-    named = {str(i): name for i, name in enumerate(names)}
-    for number, row in rows.items():
-        second = row[settings.text_pair_column] if settings.text_pair_column else None
-        label = None
-        if labelled:
-            found = [_label(named.get(p, p), ids, f"{path}:{number}") for p in given[number]]
-            # A text may repeat a label, which then counts once.
-            label = tuple(sorted({int(each) for each in found})) if several else found[0]
-        examples.append(TextExample(str(number), row[settings.text_column], second, label))
-    return examples
+
+@dataclasses.dataclass(frozen=True)
+class _Labels:
+    """Decides for all tasks what the labels of a file are."""
+
+    path: str
+    settings: TableSettings
+    several: bool = False
+    known: Sequence[str] | None = None  # The labels that it may have, none for numbers.
+
+    @property
+    def columns(self) -> Sequence[str]:
+        return self.settings.label_columns or (self.settings.label_column,)
+
+    def read(self, columns: Sequence[str]) -> tuple[dict[int, dict], dict[int, list[str]]]:
+        """Returns cells of texts, and labels as written, of the rows that are not ignored."""
+        # A regression and choices have one label; several names of columns are a mistake, too.
+        is_one = self.settings.choice_columns or (self.known is not None and not self.known)
+        if self.settings.label_columns if is_one else self.several and "," in self.columns[0]:
+            raise ValueError(
+                "`label_column` names one column; for classification and multilabel, "
+                "`label_columns` may name one of 0 or 1 for each class"
+            )
+        texts, given = {}, {}
+        for number, record in table_records(self.path, [*columns, *self.columns], WEIGHTS):
+            where = f"{self.path}:{number}"
+            if weights := [name for name in WEIGHTS if name in record]:
+                raise ValueError(
+                    f"{where}: the weights in column {weights[0]!r} would be ignored: rename or "
+                    "remove it, or read the table by Preprocessor.dataset"
+                )
+            texts[number] = _texts(record, columns, where, self.columns)
+            given[number] = self._cells(record, f"{where}: column {', '.join(self.columns)!r}")
+
+        # Leave out what the settings say; any other label that means none is an error.
+        ignored = {*map(_spelt, self.settings.ignored_label)}
+        kept = {n: x for n, x in given.items() if ignored.isdisjoint(map(_spelt, x))}
+        counts = Counter(x for parts in kept.values() for x in {*map(_spelt, parts)})
+        for label in [x for x in _NONE if x in counts and self._means_none(x, counts)]:
+            number = next(n for n, parts in kept.items() if label in map(_spelt, parts))
+            raise ValueError(
+                f"{self.path}:{number}: {label!r} in column {', '.join(self.columns)!r} means no "
+                f"label, and {counts[label]} of {len(given)} rows have it: `ignored_label={label}` "
+                "leaves them out (a class of that name would be one of `label_names`)"
+            )
+        if not kept:
+            raise ValueError(f"{self.path}: all {len(given)} rows have an `ignored_label`")
+        return {n: texts[n] for n in kept}, kept
+
+    def _cells(self, record: Mapping[str, Any], where: str) -> list[str]:
+        """Returns the labels of a row as they are written; of several columns, a cell of each."""
+        values = [record[name] for name in self.columns]
+        if self.several and not self.settings.label_columns:
+            (value,) = values
+            if isinstance(value, str) and _COLLECTION.fullmatch(value.strip()):
+                value = _collection(value.strip(), where)
+            separator = self.settings.label_separator or LABEL_SEPARATOR
+            values = value if isinstance(value, list) else _text(value, where).split(separator)
+            values = [value for value in values if _text(value, where)]
+        parts = [_text(value, where) for value in values]
+        # Names with these would be two cells, rows or labels in predictions.tsv.
+        wrong = {"\t", "\r", "\n", *(LABEL_SEPARATOR * self.several)}
+        for part in parts:
+            if wrong & {*part}:
+                raise ValueError(
+                    f"{where}: expected a label without tabs, line ends and, of several, "
+                    f"{LABEL_SEPARATOR}, got {part!r}"
+                )
+        return parts
+
+    def _means_none(self, label: str, labels: Collection[str]) -> bool:
+        known = _BITS if self.settings.label_columns else self.known
+        if known is not None:
+            return label not in map(class_of, known) and not (not known and label[1:].isdigit())
+        if self.several or label in ("null", "-"):
+            return self.several or label == "null" or "+" not in labels
+        # Other negative numbers, or -1 where 1 is the largest, are a scale.
+        numbers = [float(x) for x in {*labels} - {*_NONE} if _NUMBER.fullmatch(x)]
+        return min(numbers, default=0) >= 0 and max(numbers, default=0) != -int(label)
+
+    def targets(self, given: Mapping[int, list[str]]) -> dict[int, Any]:
+        """Returns ids of classes, tuples of them or numbers, and logs their counts."""
+        labels, how = self.known or (), "any number each" if self.several else "one each"
+        names: Sequence[str] = _class_names(self.path, self.settings) if labels else ()
+        if (found := self._positions(given, len(names or labels))) is not None:
+            # Positions count among the file's classes, which may be in another order.
+            how, names = "0 or 1 for each class", names or labels
+            if {*map(class_of, names)} != {*map(class_of, labels)}:
+                raise ValueError(
+                    f"{self.path}: expected 0 or 1 for each of the classes trained on, "
+                    f"{', '.join(labels)}, got them for {', '.join(names)}"
+                )
+            given = {n: [names[int(i)] for i in row] for n, row in found.items()}
+        elif names:
+            given = self._named(given, names)
+        # A label is now the name of a class, or a number. If a text repeats it, it counts once.
+        known, ids = {class_of(name): i for i, name in enumerate(labels)}, {}
+        for number, row in given.items():
+            ids[number] = sorted({_label(part, known, f"{self.path}:{number}") for part in row})
+        self.log([*itertools.chain(*ids.values())], labels, how)
+        return {n: tuple(row) if self.several else row[0] for n, row in ids.items()}
+
+    def _positions(self, given: Mapping[int, list[str]], count: int) -> dict[int, list[str]] | None:
+        """Returns the positions of the 1s in each row; None if labels are names, ids or numbers."""
+        if not self.settings.label_columns:
+            return multi_hot(given, f"{self.path}:", count) if self.several else None
+        found = {}
+        for number, parts in given.items():
+            bits = [_BITS.get(class_of(part)) for part in parts]
+            found[number] = [str(i) for i, bit in enumerate(bits) if bit]
+            if None in bits or not (self.several or len(found[number]) == 1):
+                raise ValueError(
+                    f"{self.path}:{number}: expected 0 or 1 in each of `label_columns`, for "
+                    f"classification a single 1, got {', '.join(parts)[:60]!r}"
+                )
+        return found
+
+    def _named(self, given: Mapping[int, list[str]], names: Sequence[str]) -> dict[int, list[str]]:
+        """Returns labels by name, where they are ids or names."""
+        ids = {str(i): class_of(name) for i, name in enumerate(names)}
+        found = {class_of(part) for parts in given.values() for part in parts}
+        # Names may be numbers: unless the file itself says that it has ids, all rows tell.
+        unlike = [x for x in found & ids.keys() & {*ids.values()} if ids[x] != x]
+        if unlike and self.settings.label_names:
+            are_names = found <= {*ids.values()}
+            if are_names == (found <= ids.keys()):
+                raise ValueError(
+                    f"{self.path}: the label {min(unlike)!r} could be one of `label_names`, or the "
+                    "id of another one: leave that out, or write names that are no numbers"
+                )
+            ids = {} if are_names else ids
+        return {n: [ids.get(class_of(x), x) for x in parts] for n, parts in given.items()}
+
+    def log(self, ids: Sequence[Any], names: Sequence[str], how: str = "one each") -> None:
+        """Logs in one line what was found, and so how the file was understood."""
+        found = Counter(ids).most_common()
+        counts = [f"{names[i][:40] if names else i} {count}" for i, count in found[:_SHOWN]]
+        more = f" and {len(found) - _SHOWN} others" if len(found) > _SHOWN else ""
+        columns = self.settings.columns(labelled=False), self.columns[:_SHOWN], counts
+        text = f"%s: texts in %s, labels in %s, {how}: %s%s"
+        logging.info(text, self.path, *map(", ".join, columns), more)
+
+
+def _spelt(label: str) -> str:
+    return "null" if label.lower() in _NULL else class_of(label)
+
+
+def _collection(cell: str, where: str) -> list[Any]:
+    """Reads a list in JSON, or a list, tuple, set or array as Python, and so pandas, writes it."""
+    # Damaged cells make these readers raise several kinds of errors.
+    value: Any = None
+    try:
+        value = json.loads(cell)
+    except (ValueError, RecursionError):
+        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            node: Any = ast.parse(cell, mode="eval").body
+            if isinstance(node, ast.Call):  # As in frozenset({'a'}), or set().
+                node = node.args[0] if node.args else ast.List([])
+            nodes = getattr(node, "elts", [node])
+            value = [ast.literal_eval(each) for each in nodes]
+            # Without commas, as NumPy prints lists, Python would join ['a' 'b'] to one string.
+            if [ast.get_source_segment(cell, each) for each in nodes] != [*map(repr, value)]:
+                value = None
+    if not isinstance(value, list) or not all(isinstance(x, (str, int, float)) for x in value):
+        raise ValueError(
+            f"{where}: expected labels between {LABEL_SEPARATOR} or another `label_separator`, or "
+            f"a list in JSON or as Python writes it, got {cell[:60]}"
+        )
+    return value
+
+
+def _check_apart(labels: Mapping[str, int], path: str) -> None:
+    """Checks that no label is several of them in one; `labels` have the number of a row."""
+    words = {tuple(_WORD.findall(label)) for label in labels}
+    joined: set[frozenset[str]] = set()
+    for label, number in labels.items():
+        # At usual separators one part tells, or the same parts in another order.
+        parts = frozenset(class_of(x.strip()) for x in _SEPARATORS.split(label) if x.strip())
+        is_joined = len(parts) > 1 and (parts in joined or not parts.isdisjoint(labels))
+        joined.add(parts)
+        # At all others, a label begins it, and another one ends it.
+        own = tuple(_WORD.findall(label))
+        first = next((i for i in range(1, len(own)) if own[:i] in words), len(own))
+        if is_joined or any(own[i:] in words for i in range(first, len(own))):
+            raise ValueError(
+                f"{path}:{number}: the label {label!r} seems to be several of the other rows: "
+                f"`label_separator` says what is between them ({LABEL_SEPARATOR} if it is one)"
+            )
 
 
 def multi_hot(
@@ -303,7 +471,9 @@ def multi_hot(
     spelt = {number: [*map(class_of, parts)] for number, parts in labels.items()}
     # A text that repeats a number has no ids: it, or else the first text, tells the width.
     repeating = (
-        n for n, x in spelt.items() if all(map(_NUMBER.fullmatch, x)) and len({*x}) < len(x)
+        n
+        for n, x in spelt.items()
+        if all(part in _BITS or _NUMBER.fullmatch(part) for part in x) and len({*x}) < len(x)
     )
     first = next(repeating, None)
     width = num_classes or len(spelt[next(iter(spelt)) if first is None else first])
@@ -364,14 +534,20 @@ def _answers(columns: Any, where: str) -> list[dict[str, Any]]:
 def read_choices(path: str, settings: TableSettings, labelled: bool = True) -> list[ChoiceExample]:
     """Reads questions with choices; a label names the right choice's column or its index from 0."""
     question, choices = settings.text_pair_column, settings.choice_columns
+    columns, labels = [*settings.columns(labelled=False), *choices], {}
+    if labelled:
+        reader = _Labels(path, settings, known=[*choices, *map(str, range(len(choices)))])
+        texts, given = reader.read(columns)
+        labels = {n: _choice(text, choices, f"{path}:{n}") for n, (text,) in given.items()}
+        reader.log([*labels.values()], choices)
+    else:
+        texts = dict(text_rows(path, columns))
     examples = []
-    for number, row in text_rows(path, [*settings.columns(labelled), *choices]):
+    for number, row in texts.items():
         before = f"{row[question]} " if question else ""
         endings = tuple(f"{before}{row[choice]}" for choice in choices)
-        label = None
-        if labelled:
-            label = _choice(row[settings.label_column], choices, f"{path}:{number}")
-        examples.append(ChoiceExample(str(number), row[settings.text_column], endings, label))
+        text = row[settings.text_column]
+        examples.append(ChoiceExample(str(number), text, endings, labels.get(number)))
     return examples
 
 
@@ -383,11 +559,6 @@ def _label(text: str, ids: Mapping[str, int], where: str) -> int | float:
             f"{where}: label {text!r} is not one of those trained on: {', '.join(ids)}"
         )
     return ids[class_of(text)]
-
-
-def _parts(cell: str, several: bool) -> list[str]:
-    parts = cell.split(LABEL_SEPARATOR) if several else [cell]
-    return [part.strip() for part in parts if part.strip()]
 
 
 def _choice(text: str, choices: Sequence[str], where: str) -> int:

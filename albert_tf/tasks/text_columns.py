@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -11,12 +12,12 @@ import numpy as np
 from albert_tf.answers.kind import class_name
 from albert_tf.storage import parquet_files
 from albert_tf.storage.text_files import class_of
-from albert_tf.tasks.table import multi_hot
+from albert_tf.tasks.table import WEIGHTS, multi_hot
 from albert_tf.text.characters import to_unicode
 
 # A table's columns -> fields of TextColumns.
 _TABLE = {"text": "texts", "text_pair": "pairs", "label": "labels"}
-_TABLE |= dict.fromkeys(("sample_weight", "sample_weights"), "sample_weights")
+_TABLE |= dict.fromkeys(WEIGHTS, "sample_weights")
 # Types that hold several labels of a text.
 _SEVERAL = (list, tuple, set, frozenset, np.ndarray)
 
@@ -113,13 +114,18 @@ def read(texts: Any, **given: Any) -> TextColumns:
         elif name == "labels":
             columns[name] = list(column)
         elif name == "sample_weights":
-            columns[name] = np.asarray(column, np.float32)
+            columns[name] = np.array(np.nan)
+            with contextlib.suppress(TypeError, ValueError):
+                columns[name] = np.asarray(column, np.float32)
         else:
             columns[name] = _texts(column, name)
 
     # A table's weights are of no use where it has no labels, as in a test set.
     if "labels" not in columns and "sample_weights" not in given:
         columns.pop("sample_weights", None)
+    weights = columns.get("sample_weights", np.ones(1))
+    if weights.ndim != 1 or not np.isfinite(weights).all():
+        raise ValueError("`sample_weights` must be finite numbers, one for each text")
     # All columns must have as many entries as there are texts.
     count = len(columns["texts"])
     if not count:
@@ -129,8 +135,6 @@ def read(texts: Any, **given: Any) -> TextColumns:
             raise ValueError(f"expected as many {name} as texts, got {len(column)} and {count}")
     if len({*map(len, columns.get("choices", ()))}) > 1:
         raise ValueError("all texts must have the same number of choices")
-    if not np.isfinite(columns.get("sample_weights", 0)).all():
-        raise ValueError("`sample_weights` must be finite numbers")
     return TextColumns(**columns, classes=() if "labels" in given else classes)
 
 

@@ -18,7 +18,7 @@ from tests.kit.files import refused
 TEXT = TableSettings(text_column="review", label_column="mood")
 PAIR = TableSettings(text_column="first", text_pair_column="second", label_column="score")
 CHOICE = TableSettings(text_column="p", label_column="answer", choice_columns=("1", "b"))
-SEVERAL = TableSettings()
+SEVERAL, BITS = TableSettings(), TableSettings(label_columns=("a", "b"))
 READERS = {
     "texts": lambda path: table.read_texts(path, TEXT, ("a", "b")),
     "numbers": lambda path: table.read_texts(path, PAIR, ()),
@@ -26,6 +26,11 @@ READERS = {
     "choices": lambda path: table.read_choices(path, CHOICE),
     "several": lambda path: table.read_texts(path, SEVERAL, ("art", "law", "war"), several=True),
     "sets": lambda path: table.find_labels(path, SEVERAL, several=True),
+    "ignoring": lambda path: table.find_labels(path, TableSettings(ignored_label=("-1",))),
+    "named": lambda path: table.read_texts(path, TableSettings(label_names=("1", "2")), ("1", "2")),
+    "columns": lambda path: table.read_texts(path, BITS, ("a", "b"), several=True),
+    "other columns": lambda path: table.read_texts(path, BITS, ("a", "c"), several=True),
+    "one 1": lambda path: table.read_texts(path, BITS, ("a", "b")),
     "tags": lambda path: conll.read_sentences(path, ("O", "B-a"), labelled=False),
     "tagged": lambda path: conll.read_sentences(path, ("O",)),
     "upos": lambda path: list(conll.conllu_sentences(path, "upos")),
@@ -42,8 +47,8 @@ def rows(*values: object) -> str:
     return "\n".join(json.dumps({"text": "a b", "label": value}) for value in values)
 
 
-def cell(text: str) -> str:
-    return f'text,label\na,"{text}"\n'
+def cells(*texts: str) -> str:
+    return "text,label\n" + "".join(f'a,"{text}"\n' for text in texts)
 
 
 def questions(*given: object) -> str:
@@ -88,8 +93,29 @@ FILES = [
     ("texts", "t.jsonl", '{"review": "x", "mood": NaN}', 1, "'mood'"),
     *(
         ("numbers", "t.csv", f"first,second,score\nx,y,1\nx,y,{score}\n", 3, f"'{score}'")
-        for score in ("five", "nan", "inf")
+        for score in ("five", "inf")
     ),
+    (
+        "numbers",
+        "t.csv",
+        "first,second,score\nx,y,1\nx,y,nan\n",
+        3,
+        "1 of 2 .* `ignored_label=null`",
+    ),
+    ("texts", "t.csv", "review,mood\nx,a\ny,-\nz,-1\nx,-\n", 3, "2 of 4 .* `ignored_label=-`"),
+    ("classes", "t.csv", "review,mood\nx,0\ny,-1.0\nz,2\n", 3, "1 of 3 .* `ignored_label=-1`"),
+    ("classes", "t.csv", "review,mood\nx,no\ny,-1\nz,yes\n", 3, "`ignored_label=-1`"),
+    ("classes", "t.csv", "review,mood\nx,1\ny,0\nz,-100\n", 4, "`ignored_label=-100`"),
+    ("classes", "t.csv", "review,mood\nx,no\ny,-\nz,yes\n", 3, "`ignored_label=-`"),
+    ("classes", "t.csv", "review,mood\nx,no\ny,\nz,<NA>\nx,yes\n", 3, "'mood' .* 2 of 4 .* =null`"),
+    ("classes", "t.csv", "review,mood,sample_weight\nx,a,2\n", 2, "'sample_weight'"),
+    ("ignoring", "t.csv", "text,label\nx,-1\ny,-1\n", 0, "`ignored_label`"),
+    ("named", "t.csv", "text,label\nx,1\ny,1\n", 0, "'1' .* `label_names`"),
+    ("columns", "t.csv", "text,a,b\nx,1,2\n", 2, "0 or 1 .* `label_columns` .* '1, 2'"),
+    ("columns", "t.csv", "text,a,b\nx,1,0\ny,,1\n", 3, "`ignored_label=null`"),
+    ("columns", "t.jsonl", '{"text": "x", "a": 1}', 1, "'b'"),
+    ("other columns", "t.csv", "text,a,b\nx,1,0\n", 0, "0 or 1 .* a, c .* a, b"),
+    ("one 1", "t.csv", "text,a,b\nx,1,0\ny,1,1\n", 3, "`label_columns` .* '1, 1'"),
     ("classes", "t.csv", "review,mood\nx,a\ny,a\n", 0, "'mood'"),
     *(
         ("classes", "t.csv", f'review,mood\nx,a\ny,"c{between}d"\n', 3, repr(f"c{between}d"))
@@ -102,7 +128,16 @@ FILES = [
     ("several", "t.jsonl", rows([2], [0, 1, 1]), 1, "t.jsonl:2 .* '2'"),
     ("several", "t.jsonl", rows([0, 1, 0], []), 2, "t.jsonl:1 .* ''"),
     ("several", "t.jsonl", rows([0, 1, 0, 1]), 1, "3 labels"),
-    ("several", "t.jsonl", rows([2, -1, 2]), 1, "'2|-1|2'"),
+    ("several", "t.jsonl", rows([2, -1, 2]), 1, "'-1' .* `ignored_label=-1`"),
+    ("sets", "t.jsonl", rows([1, 0, 1], [-1, -1, -1]), 2, "1 of 2 .* `ignored_label=-1`"),
+    *(
+        ("sets", name, write("law", label, "war", "art"), line, f"{label!r} .* `label_separator`")
+        for label in ("war, art", "art;war", "art/what", "art#war", "war art", "art & law")
+        for name, write, line in (("t.jsonl", rows, 2), ("t.csv", cells, 3))
+    ),
+    ("sets", "t.jsonl", rows("1,2", 1, 2, 3), 1, "'1,2' .* `label_separator`"),
+    ("sets", "t.jsonl", rows(["art,war"], ["art"]), 1, "'art,war' .* `label_separator`"),
+    ("sets", "t.csv", cells("b; a", "c", "a;b"), 4, "'a;b' .* `label_separator`"),
     ("several", "t.jsonl", '{"text": "a"}', 1, "'label'"),
     ("several", "t.csv", "text,label\na,art|what\n", 2, "'what'"),
     ("sets", "t.jsonl", rows([0, 1], [1, 0]), 1, "0 and 1"),
@@ -110,12 +145,14 @@ FILES = [
     ("sets", "t.jsonl", rows(["x"]) + '\n{"text": {"a": 1}, "label": "x"}', 2, "column 'text'"),
     ("sets", "t.jsonl", rows(["x"], [["x"]]), 2, "column 'label'"),
     ("sets", "t.jsonl", rows(["x"], ["x|y"]), 2, "'x|y'"),
-    ("sets", "t.csv", cell("['art' 'war']"), 2, "'label'"),
-    ("sets", "t.csv", cell("['art', b'war']"), 2, "'label'"),
-    ("sets", "t.csv", cell("[1, " + "[" * 100_000 + "]"), 2, "'label'"),
-    ("sets", "t.csv", cell("[1, [2]]"), 2, "'label'"),
-    ("sets", "t.csv", cell("|"), 0, "no label"),
-    ("sets", "t.csv", cell("art|"), 0, "only one label"),
+    ("sets", "t.csv", cells("['art' 'war']"), 2, "'label'"),
+    ("sets", "t.csv", cells("['art', b'war']"), 2, "'label'"),
+    ("sets", "t.csv", cells("[1, " + "[" * 100_000 + "]"), 2, "'label'"),
+    ("sets", "t.csv", cells("[1, [2]]"), 2, "'label'"),
+    ("sets", "t.csv", cells("('art' 'war')"), 2, "'label'"),
+    ("sets", "t.csv", cells("{'art': 1}"), 2, "'label'"),
+    ("sets", "t.csv", cells("|"), 0, "no label"),
+    ("sets", "t.csv", cells("art|"), 0, "only one label"),
     ("tags", "a.conll", "a O\nb X O\n", 2, "2 column(s) as in line 1, got 3"),
     ("tags", "a.conll", "a O\n\nb\n", 3, "2 column(s) as in line 1, got 1"),
     ("tags", "a.conll", "a O\nb B-XY\n", 2, "'B-XY'"),
@@ -211,6 +248,14 @@ CALLS = [
     ),
     (lambda make: make().dataset(["a"], [1], sample_weights=[np.nan]), "`sample_weights`"),
     (lambda make: make().dataset(["a"], sample_weights=[1.0]), "`sample_weights` .* `labels`"),
+    (lambda make: make().dataset(["a"], [1], sample_weights=[[1.0]]), "`sample_weights`"),
+    (lambda make: make().dataset(["a"], [1], sample_weights=["x"]), "`sample_weights`"),
+    (lambda _: table.find_labels(__file__, TableSettings(label_columns=("a",))), "`label_columns`"),
+    (lambda _: table.read_texts(__file__, BITS, ()), "`label_columns`"),
+    (
+        lambda _: table.find_labels(__file__, TableSettings(label_column="a,b"), True),
+        "`label_columns`",
+    ),
     (lambda make: make().dataset(labelled(), labels=[1, 1]), "`labels`"),
     (lambda make: make().dataset(labelled([0.5, 2.0]), sample_weights=[1, 1]), "`sample_weights`"),
     (lambda make: make().dataset(["a"], ["b"]), "'b' .* `labels` .* none given"),

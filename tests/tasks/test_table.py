@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import re
 
 import pytest
 
@@ -14,10 +15,19 @@ from albert_tf.tasks.table import TableSettings
 from tests.kit import tiny
 
 TEXT = TableSettings(text_column="review", label_column="mood")
+COLUMNS = TableSettings()
 
 
 def json_lines(rows) -> str:
     return "\n".join(map(json.dumps, rows))
+
+
+def write_labels(path: pathlib.Path, values) -> str:
+    lines = [json.dumps({"text": "a b", "label": value}) for value in values]
+    if path.suffix != ".jsonl":
+        cut, quote = (",", '"') if path.suffix == ".csv" else ("\t", "")
+        lines = [f"text{cut}label", *(f"a b{cut}{quote}{value}{quote}" for value in values)]
+    return tiny.write(path, "\n".join(lines))
 
 
 @pytest.mark.parametrize(
@@ -103,6 +113,50 @@ def test_programs_write_numbers_and_truth_in_several_ways(tmp_path, name, values
         assert [example.label for example in table.read_texts(path, TEXT, trained_on)] == ids
 
 
+@pytest.mark.parametrize(
+    ("values", "settings", "classes", "ids"),
+    [
+        # Scales of numbers or signs.
+        ([0, -1, 1, -1], {}, ("-1", "0", "1"), [1, 0, 2, 0]),
+        (["+1", "-1", "-1"], {}, ("+1", "-1"), [0, 1, 1]),
+        ([-2, 0, -1.0, 3], {}, ("-1", "-2", "0", "3"), [1, 2, 0, 3]),
+        (["+", "-", "0", "-"], {}, ("+", "-", "0"), [0, 1, 2, 1]),
+        # Labels that mean none.
+        ([2, -1, 0, 1, -1.0], {"ignored_label": ("-1",)}, ("0", "1", "2"), [2, 0, 1]),
+        ([-1, 0, -100, 1], {"ignored_label": ("-100", "-1")}, ("0", "1"), [0, 1]),
+        (["b", None, "a", "", "NaN"], {"ignored_label": ("null",)}, ("a", "b"), [1, 0]),
+        (["b", "-", "a", "c"], {"ignored_label": ("-", "c")}, ("a", "b"), [1, 0]),
+        (["b", "-", "a"], {"label_names": ("b", "a", "-")}, ("b", "a", "-"), [0, 2, 1]),
+        # Names that are numbers: all rows tell what the labels are.
+        ([-1, 2, 0], {"label_names": ("-1", "0", "1", "2")}, ("-1", "0", "1", "2"), [0, 3, 1]),
+        ([3, 1, 2], {"label_names": ("1", "2", "3")}, ("1", "2", "3"), [2, 0, 1]),
+        ([2, 0, 1, 1.0], {"label_names": ("1", "2", "3")}, ("1", "2", "3"), [2, 0, 1, 1]),
+    ],
+)
+def test_what_a_label_means(tmp_path, values, settings, classes, ids):
+    path = write_labels(tmp_path / "t.jsonl", values)
+    columns = TableSettings(**settings)
+    assert table.find_labels(path, columns) == classes
+    assert [each.label for each in table.read_texts(path, columns, classes)] == ids
+
+
+def test_numbers_are_no_missing_labels(tmp_path):
+    path = write_labels(tmp_path / "t.csv", [-1, "-100", 2.5, "null"])
+    columns = TableSettings(ignored_label=("null",))
+    found = table.read_texts(path, columns, ())
+    assert [(each.guid, each.label) for each in found] == [("2", -1.0), ("3", -100.0), ("4", 2.5)]
+
+
+def test_the_log_says_in_one_line_how_a_table_is_understood(tmp_path, caplog):
+    names = tuple(f"class{i}" for i in range(13))
+    path = write_labels(tmp_path / "t.csv", [names[0], *names, names[7], names[7]])
+    with caplog.at_level("INFO", "absl"):
+        table.read_texts(path, COLUMNS, names)
+    (line,) = caplog.messages
+    counts = r"class7 3, class0 2, (class\d+ 1, ){7}class\d+ 1 and 3 others"
+    assert re.fullmatch(rf"{re.escape(path)}: .*text\b.*label\b.* {counts}", line)
+
+
 @pytest.mark.parametrize("quote", ["", '"'])
 def test_a_cell_may_hold_a_long_document(tmp_path, quote):
     document = "a word." * 30_000
@@ -111,7 +165,6 @@ def test_a_cell_may_hold_a_long_document(tmp_path, quote):
     assert [len(example.text_a) for example in examples] == [210_000, 1]
 
 
-COLUMNS = TableSettings()
 LABELS = ("art", "law", "war")
 # The labels of four texts.
 TARGETS = [(0, 2), (), (0,), (1, 2)]
@@ -121,14 +174,6 @@ def read_several(path: str, classes=LABELS, columns=COLUMNS) -> list:
     return [each.label for each in table.read_texts(path, columns, classes, several=True)]
 
 
-def write_labels(path: pathlib.Path, values) -> str:
-    lines = [json.dumps({"text": "a b", "label": value}) for value in values]
-    if path.suffix != ".jsonl":
-        cut, quote = (",", '"') if path.suffix == ".csv" else ("\t", "")
-        lines = [f"text{cut}label", *(f"a b{cut}{quote}{value}{quote}" for value in values)]
-    return tiny.write(path, "\n".join(lines))
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -136,6 +181,14 @@ def write_labels(path: pathlib.Path, values) -> str:
         ("t.tsv", "label\ttext\nwar|art\ta b\n\ta b\nart\ta b\nwar|law\ta b\n"),
         # As pandas writes lists.
         ("p.csv", "text,label\na b,\"['war', 'art']\"\na b,[]\na b,['art']\na b,law|war\n"),
+        # As Python writes other collections.
+        ("s.csv", "text,label\na b,\"{'war', 'art'}\"\na b,set()\na b,{'art'}\na b,law|war\n"),
+        ("u.tsv", "text\tlabel\na b\t('war', 'art')\na b\t()\na b\t('art',)\na b\tlaw|war\n"),
+        (
+            "f.tsv",
+            "text\tlabel\na b\tfrozenset({'war', 'art'})\na b\tfrozenset()\n"
+            "a b\tarray(['art'], dtype=object)\na b\tlaw|war\n",
+        ),
     ],
 )
 def test_a_cell_holds_any_number_of_labels(tmp_path, name, content):
@@ -193,3 +246,56 @@ def test_lists_of_ids_and_names_are_no_numbers_for_each_label(tmp_path, values, 
     if labels != ("0", "1", "2"):
         assert table.find_labels(path, COLUMNS, several=True) == labels
     assert read_several(path, labels) == ids
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.csv", "t.tsv"])
+@pytest.mark.parametrize(
+    ("values", "separator", "labels", "ids"),
+    [
+        # Each is one label: others have no part of it.
+        (
+            ["C#", "C", "C++|C#", "arts, culture"],
+            None,
+            ("C", "C#", "C++", "arts, culture"),
+            [(1,), (0,), (1, 2), (3,)],
+        ),
+        (["1.5", "1", "5", "(1)"], None, ("(1)", "1", "1.5", "5"), [(2,), (1,), (3,), (0,)]),
+        (["non-toxic", "toxic"], None, ("non-toxic", "toxic"), [(0,), (1,)]),
+        # A setting says what separates labels.
+        (["war; art", "art", ";law;", ""], ";", LABELS, [(0, 2), (0,), (1,), ()]),
+        (["0, 2", "2", "1,0"], ",", ("0", "1", "2"), [(0, 2), (2,), (0, 1)]),
+        (["war, art", "war", "art"], "|", ("art", "war", "war, art"), [(2,), (1,), (0,)]),
+    ],
+)
+def test_what_separates_labels(tmp_path, name, values, separator, labels, ids):
+    path = write_labels(tmp_path / name, values)
+    columns = TableSettings(label_separator=separator)
+    assert table.find_labels(path, columns, several=True) == labels
+    assert read_several(path, labels, columns) == ids
+
+
+@pytest.mark.parametrize("name", ["t.jsonl", "t.csv", "t.parquet"])
+def test_each_label_has_a_column_of_its_own(tmp_path, name):
+    cells = {"war": [1, 0.0, -1, 0], "art": [0, 0, -1, 1], "law": [True, False, -1, 0]}
+    names, path, data = tuple(cells), str(tmp_path / name), {"text": ["a b"] * 4, **cells}
+    if name == "t.parquet":
+        pandas = pytest.importorskip("pandas")
+        pytest.importorskip("pyarrow", reason="needs the package of albert_tf[parquet]")
+        pandas.DataFrame(data).astype(dict.fromkeys(names, float)).to_parquet(path)
+    else:
+        rows = [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
+        lines = [",".join(data), *(",".join(map(str, row.values())) for row in rows)]
+        tiny.write(tmp_path / name, json_lines(rows) if name == "t.jsonl" else "\n".join(lines))
+    columns = TableSettings(label_columns=names, ignored_label=("-1",))
+    assert table.find_labels(path, columns, several=True) == names
+    assert read_several(path, names, columns) == [(0, 2), (), (1,)]
+    assert read_several(path, LABELS, columns) == [(1, 2), (), (0,)]
+    renamed = dataclasses.replace(columns, label_names=("x", "y", "z"))
+    assert read_several(path, ("z", "y", "x"), renamed) == [(0, 2), (), (1,)]
+
+
+def test_a_single_1_is_the_class(tmp_path):
+    path = tiny.write(tmp_path / "t.csv", "text,b,c,a\nx,0,1,0\ny,0,0,1\nz,1,0,0\n")
+    columns = TableSettings(label_columns=("b", "c", "a"))
+    assert table.find_labels(path, columns) == ("b", "c", "a")
+    assert [each.label for each in table.read_texts(path, columns, ("a", "b", "c"))] == [2, 0, 1]
