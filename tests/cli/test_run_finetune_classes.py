@@ -88,10 +88,10 @@ def test_classes_in_another_order_predict_the_same(where, labels, order, expecte
 def test_an_export_has_the_tasks_order_and_reads_text_as_given(expected, saved, tmp_path):
     weights = write(tmp_path / "weights", NAMED)
     runs.main(command("mnli", tmp_path, weights, export_dir=tmp_path / "exported"))
-    serve = saved[0].text_signature()
+    saved[0].read_texts()
     examples = read_glue("mnli", runs.GOLDEN / "features/glue_data", "test")
     texts = {name: [getattr(each, name) for each in examples] for name in ("text_a", "text_b")}
-    answers = serve(**{name: tf.constant(each) for name, each in texts.items()})
+    answers = saved[0].answer_texts(**{name: tf.constant(each) for name, each in texts.items()})
     assert answers["labels"].numpy()[0].tolist() == [name.encode() for name in CLASSES]
     probabilities = results(expected)[0]
     np.testing.assert_allclose(answers["probabilities"], probabilities, atol=tolerances.SUBLAYER)
@@ -101,7 +101,7 @@ def test_an_export_has_the_tasks_order_and_reads_text_as_given(expected, saved, 
     assert served.vocabulary.form == (False, True) and served.kind.labels == CLASSES
 
 
-def test_a_student_learns_from_its_teachers_best_whatever_the_order_of_its_classes(tmp_path):
+def test_a_student_learns_from_its_teachers_best_whatever_the_order_of_its_classes(tmp_path, eager):
     """Of three classes in a cycle: the inverse of their order is another one."""
     learned = []
     for name, labels, order in (("own", CLASSES, range(3)), ("other", NAMED, ORDER)):

@@ -137,7 +137,7 @@ def test_a_linear_head_learns_of_no_answer_and_goes_to_hugging_face_and_back(sav
     assert type(again.kind) is SpanOrNone and again.kind.null_threshold == 0
 
 
-def test_the_file_to_evaluate_on_says_from_which_null_odds_there_is_no_answer(tmp_path):
+def test_the_file_to_evaluate_on_says_from_which_null_odds_there_is_no_answer(tmp_path, eager):
     """Any answer is right there, and wrong in the file to predict, whose own choice were 0."""
     questions = ["who sat there?", "the cat", "when?", "it was a house of the king", "why not"]
     plain = [{"id": text, "question": text, "context": "cat"} for text in questions]

@@ -33,7 +33,7 @@ def write_table(folder: pathlib.Path, labels: tuple[str, ...]) -> dict[str, path
     return {**files, "predict_file": folder / "test.csv", "data_dir": None, "train_batch_size": 4}
 
 
-def test_texts_with_several_labels_in_windows(saved, tmp_path):
+def test_texts_with_several_labels_in_windows(saved, tmp_path, eager):
     files = write_table(tmp_path, ("b|a", "", "c", "a|c"))
     windows = {"windows": "max", "max_seq_length": 8, "doc_stride": 3}
     command = runs.command("multilabel", tmp_path, train_step=2, **files, **windows)
@@ -49,7 +49,8 @@ def test_texts_with_several_labels_in_windows(saved, tmp_path):
     joined = ["|".join(np.array(["a", "b", "c"])[row >= 0.5]) for row in shares]
     lines = [f"{i + 2}\t{label}" for i, label in enumerate(joined)]
     assert (out / "predictions.tsv").read_text().splitlines()[1:] == lines
-    answers = saved[0].text_signature()(text=tf.constant(TEXTS))
+    saved[0].read_texts()
+    answers = saved[0].answer_texts(text=tf.constant(TEXTS))
     np.testing.assert_allclose(answers["probabilities"], shares, rtol=0, atol=tolerances.SUBLAYER)
     assert [label.decode() for label in answers["label"].numpy()] == joined
     # A later command needs none of the run's flags: it reads texts as that did, and its files.

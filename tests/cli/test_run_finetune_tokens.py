@@ -162,7 +162,8 @@ def test_its_export_answers_as_it_predicted(trained, saved, tmp_path):
     runs.main([*args, f"--output_dir={tmp_path}/out"])
     sentences = columns(trained / "out/dev_predictions.conll")
     texts = [" ".join(cells[0] for cells in each) for each in sentences]
-    answers = saved[0].text_signature()(text=tf.constant(texts))
+    saved[0].read_texts()
+    answers = saved[0].answer_texts(text=tf.constant(texts))
     for row, each in enumerate(sentences):
         expected = [
             (" ".join(cells[0] for cells in each[first : last + 1]), kind)

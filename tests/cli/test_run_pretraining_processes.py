@@ -25,17 +25,22 @@ LISTING = "albert_tf.storage.checkpoint.write_list"
 
 
 @exhibit
-def beside_replicas(folder: pathlib.Path, museum: Museum) -> None:
-    """Two files of records, fewer than six batches of 12; ten updates and an evaluation, in one."""
+def two_files(folder: pathlib.Path, museum: Museum) -> None:
+    """Two files of records, fewer than six batches of 12, and a config."""
     runs.write_records(folder / "a.tfrecord", runs.examples(41, seed=1))
     runs.write_records(folder / "b.tfrecord", runs.examples(29, seed=2))
     runs.write_config(folder / "albert_config.json", num_hidden_layers=1)
-    runs.main(runs.command(folder, output_dir=folder / "one", do_eval=True))
+
+
+@exhibit
+def one_process(folder: pathlib.Path, museum: Museum) -> None:
+    """Ten updates on them and an evaluation."""
+    runs.main(runs.command(museum("two_files"), output_dir=folder, do_eval=True))
 
 
 @pytest.fixture(scope="module")
 def folder(museum) -> pathlib.Path:
-    return museum("beside_replicas")
+    return museum("two_files")
 
 
 def test_replicas_share_the_masked_pieces_unevenly(folder):
@@ -51,26 +56,27 @@ def test_replicas_share_the_masked_pieces_unevenly(folder):
     assert np.max(np.abs(shares[:, 0] - shares[:, 1])) >= 5
 
 
-def assert_same_as_one(folder: pathlib.Path, out: pathlib.Path) -> None:
-    stats = runs.assert_same_run(out, folder / "one")
-    runs.assert_close(out / "model.ckpt-10", folder / "one/model.ckpt-10")
+def assert_same_as_one(museum: Museum, out: pathlib.Path) -> None:
+    one = museum("one_process")
+    stats = runs.assert_same_run(out, one)
+    runs.assert_close(out / "model.ckpt-10", one / "model.ckpt-10")
     assert list(stats) == list(range(1, 11))
     assert stats[10]["loss"] < stats[1]["loss"] - 0.1
 
 
 @pytest.mark.slow
-def test_two_replicas_change_nothing(folder, tmp_path):
+def test_two_replicas_change_nothing(museum, folder, tmp_path):
     """With all that splits a batch or recomputes."""
     parts = {"gradient_accumulation_steps": 3, "jit_compile": True, "recompute": True}
     flags = runs.command(folder, output_dir=tmp_path / "out", do_eval=True, **parts)
     run = runs.start(flags, tmp_path / "log", cpus=2)
     assert run.wait() == 0, run.log
     assert "MirroredStrategy with 2 replica(s)" in run.log
-    assert_same_as_one(folder, tmp_path / "out")
+    assert_same_as_one(museum, tmp_path / "out")
 
 
 @pytest.mark.slow
-def test_two_workers_change_nothing(folder, tmp_path):
+def test_two_workers_change_nothing(museum, folder, tmp_path):
     out = tmp_path / "out"
     flags = runs.command(folder, output_dir=out, do_eval=True, save_checkpoints_steps=3)
     logs = [tmp_path / "worker0.log", tmp_path / "worker1.log"]
@@ -80,7 +86,7 @@ def test_two_workers_change_nothing(folder, tmp_path):
         assert run.wait() == 0, run.log
     assert "CollectiveAllReduceStrategy with 2 replica(s)" in workers[1].log
     assert "saved" in workers[0].log and "saved" not in workers[1].log
-    assert_same_as_one(folder, out)
+    assert_same_as_one(museum, out)
 
 
 def flags_of(folder: pathlib.Path, out: pathlib.Path, **changes) -> list[str]:
@@ -101,7 +107,7 @@ def start(flags: list[str], log: pathlib.Path, **how) -> runs.Run:
 def evaluated_beside(folder: pathlib.Path, museum: Museum) -> None:
     """One step at a time; another process evaluates the first checkpoint before the second."""
     out = folder / "straight"
-    records = museum("beside_replicas")
+    records = museum("two_files")
     flags = flags_of(records, out, iterations_per_loop=1, keep_checkpoint_max=1)
     evaluating = runs.start([*flags, "--do_train=false", "--do_eval"], folder / "eval.log")
     evaluating.wait_until(lambda: "waiting for the first checkpoint" in evaluating.log)

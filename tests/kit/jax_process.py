@@ -175,11 +175,8 @@ def _serve(connection: socket.socket) -> dict[str, Any]:
 if __name__ == "__main__":
     from albert_tf.console import tensorflow_logs
 
-    tensorflow_logs.import_tensorflow()
-    import jax  # noqa: F401
-    import keras  # noqa: F401
-
-    from tests.kit import finetune_runs, frozen, pretraining_runs  # noqa: F401
+    with tensorflow_logs.filtered_stderr():
+        from tests.kit import frozen  # noqa: F401
 
     _request = _serve(socket.socket(fileno=int(sys.argv[1])))
     os.environ.clear()

@@ -41,8 +41,7 @@ TIMEOUT_SECONDS = 240
 _HELD = "held by the test"
 
 FORK_SERVER = multiprocessing.get_context("forkserver")
-_KIT = [f"tests.kit.{name}" for name in ("pretraining_runs", "finetune_runs", "frozen")]
-FORK_SERVER.set_forkserver_preload(["tensorflow", "keras", "tensorboard", *_KIT])
+FORK_SERVER.set_forkserver_preload(["tests.kit.frozen"])
 
 
 def examples(count: int, seed: int = 0, length: int = LENGTH) -> list[dict[str, np.ndarray]]:
