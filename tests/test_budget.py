@@ -29,8 +29,8 @@ LIBRARY = {
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 29_114, 9_686, 2_896
-TRACKED_FILES = 832
+TESTS, RESEARCH, DOCS = 29_375, 9_686, 2_896
+TRACKED_FILES = 833
 ROOT_FOLDERS, ROOT_FILES = 11, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

@@ -13,12 +13,14 @@ import zlib
 import numpy as np
 import pytest
 
+from albert_tf.answers.tag import Tag
 from albert_tf.serving.predict import Predictor
 from tests.kit import made_up_models as made_up
 from tests.kit.made_up_models import ANNA, CAPITALS, ENDINGS, SCORE
 
 testclient = pytest.importorskip("starlette.testclient")
 
+from albert_tf.serving import rest_bounds  # noqa: E402
 from albert_tf.serving.rest_api import create_app  # noqa: E402
 
 VERTEX = {"AIP_HEALTH_ROUTE": "/health/of/vertex", "AIP_PREDICT_ROUTE": "/v1/endpoints/7:predict"}
@@ -68,6 +70,8 @@ LENGTH = "inference_header_content_length"
 
 ROME = {**ANNA, "length": 13}
 NOBODY = {"entities": [], "probabilities": [], "length": 0}
+LETTERS = "Aé " * 100
+MANY = {"entities": ["Aé"] * 100, "probabilities": [0.5] * 100, "length": 300}
 THREE = {"probabilities": [3, 5], "choice": 1, "ending": "three"}
 
 
@@ -79,6 +83,8 @@ THREE = {"probabilities": [3, 5], "choice": 1, "ending": "three"}
         ("capitals", {"instances": [{"b64": "QW5u\r\n YSBpbiBSb21lIA\t"}]}, [ROME]),
         ("capitals", {"instances": [{"b64": "QW5uYSBpbiBSb21lIA.="}]}, [ROME]),
         ("capitals", {"instances": [""]}, [NOBODY]),
+        # So many values are written in parts, and sent in pieces.
+        ("capitals", {"instances": [LETTERS] * 3 + ["Anna in Rome"]}, [*[MANY] * 3, ANNA]),
         (
             "capitals/versions/2",
             {"inputs": ["Anna in Rome"], "signature_name": "serving_default"},
@@ -277,6 +283,8 @@ BODIES = {
         ({"instances": ["a", None]}, "instances\\[1\\]"),
         (of_one(["a"]), "instances\\[0\\]"),
         (of_one({"txt": "a"}), "txt"),
+        (b'{"instances": ["\\"[", ' + b"[" * 40 + b"]" * 40 + b"]}", "nested.* 32"),
+        (b'{"instances": [' + b"[], " * 1200 + b"[]]}", "1032 values"),
         (of_one({"b64": "/w=="}), "UTF-8"),
         (of_one({"b64": "QQ="}), "padding"),
         (of_one({"b64": 1}), "b64"),
@@ -301,6 +309,10 @@ BODIES = {
         (tensor_of([1], [1]), "inputs\\[0\\].* UTF-8"),
         (tensor_of(["a"], ["a"]), "shape"),
         (tensor_of(["a"], [1.0]), "shape"),
+        (tensor_of(["a"], [1, 1, 1]), "shape"),
+        (tensor_of(["a"] * 5, [5]), "shape.* 4"),
+        (tensor_of([["a", "b"], "c"], [3]), "inputs\\[0\\].data"),
+        (tensor_of(["a"], [1], outputs=["length"] * 4), "outputs.* 3.* 4"),
         (tensor_of(["a"], [2]), "inputs\\[0\\].*shape \\[2\\]"),
         (tensor_of([], [0]), "shape.* \\[0\\]"),
         (tensor_of(["a"], [1], "x"), "'x'"),
@@ -330,6 +342,8 @@ CSV = {"content_type": "text/csv"}
 REFUSED += [
     (ASK, b"a,b", 400, "line 1.*text", CSV),
     (ASK, b"\xff", 400, "UTF-8", CSV),
+    (ASK, b'"a,b",c\n' * 600, 400, "1032 cells", CSV),
+    (ASK, b"\n" * 5, 400, "1 to 4.* 5", CSV),
     (PREDICT.format("capitals"), of_one("a" * 5000), 413, "5000 bytes", {}),
     (PREDICT.format("capitals"), of_one("bad"), 500, "this text is bad", {}),
     (PREDICT.format("nothing"), of_one("a"), 404, "nothing, only capitals, endings", {}),
@@ -378,3 +392,23 @@ def test_packed_requests(client, coding, pack):
     body = pack(json.dumps(of_one("Anna in Rome")).encode())
     path, headers = PREDICT.format("capitals"), {"content_encoding": coding}
     assert post(client, path, body, **headers) == (200, {"predictions": [ANNA]})
+
+
+@pytest.mark.parametrize("text", ["!" * 7, "b " * 7])
+def test_words_to_tag_are_bounded(monkeypatch, text):
+    monkeypatch.setattr(rest_bounds, "_WORDS", 6)
+    tagger = Predictor(Tag(labels=("A", "B")), CAPITALS[1])
+    app = create_app({"tags": {"1": tagger}}, made_up.settings_of())
+    with testclient.TestClient(app, "http://localhost") as client:
+        found = [post(client, ASK, {"instances": [each, ""]})[0] for each in (text, text[1:6])]
+    assert found == [400, 200]
+
+
+def test_a_padded_answer_is_bounded(monkeypatch, client):
+    monkeypatch.setattr(rest_bounds, "_ANSWER_VALUES", 17)
+    body = tensor_of(["Anna in Rome", "A", "B"], [3])
+    # Two outputs of 3 x 2 values, and one of 3.
+    assert post(client, INFER, body)[0] == 200
+    body["inputs"][0]["data"][0] += " Rome"
+    status, answer = post(client, INFER, body)
+    assert (status, answer["error"].count("21")) == (400, 1)

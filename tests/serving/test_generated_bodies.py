@@ -1,0 +1,222 @@
+"""Generated bodies of all protocols: each is answered in work that grows no faster than it.
+
+Work is counted in Python's instructions, and in bytes of the answer: what one call of C does with a
+large value is not seen.
+"""
+
+import asyncio
+import gzip
+import json
+import sys
+import threading
+import types
+
+import numpy as np
+import pytest
+
+from albert_tf.serving.predict import Predictor
+from tests.kit import made_up_models as made_up
+
+hypothesis = pytest.importorskip("hypothesis")
+pytest.importorskip("starlette")
+
+from hypothesis import strategies as st  # noqa: E402
+
+from albert_tf.serving.rest_api import create_app  # noqa: E402
+
+# Instructions, and bytes of an answer, for each byte of a body, and without any.
+INSTRUCTIONS, INSTRUCTIONS_AT_LEAST = 100, 30_000
+BYTES, BYTES_AT_LEAST = 50, 10_000
+# Bytes of a part of a body that is repeated.
+MOST_BYTES = 20_000
+
+
+def many(each, between=","):
+    """Returns texts of an element, up to thousands of times."""
+
+    def repeated(text, count):
+        return between.join([text] * min(count, 1 + MOST_BYTES // (1 + len(text))))
+
+    return st.builds(repeated, each, st.sampled_from((1, 1, 1, 2, 17, 3000)))
+
+
+def nested(each):
+    depths = st.sampled_from((1, 2, 40, 300, 300))
+    return st.builds(lambda text, depth: "[" * depth + text + "]" * depth, each, depths)
+
+
+def members(**given):
+    """Returns JSON of objects, mostly with all the members that are given."""
+    fields = [st.builds(f'"{name}":{{}}'.format, mostly(each, ANY)) for name, each in given.items()]
+    some = st.lists(st.one_of(fields), max_size=5).map(tuple)
+    return mostly(st.tuples(*fields), some).map(lambda found: "{" + ",".join(found) + "}")
+
+
+def mostly(usual, other):
+    return st.sampled_from((usual,) * 7 + (other,)).flatmap(lambda each: each)
+
+
+def listed(each):
+    return st.builds("[{}]".format, many(each))
+
+
+TEXT = st.sampled_from(('"a"', '""', '"Anna in Rome"', '{"b64":"QQ=="}', '"\\"[,"', '"é"'))
+ODD = ("1", "-1e999", "null", "true", "{}", "[]", "NaN", "9" * 5000, '"', "[", '"\\ud800"')
+ANY = st.recursive(
+    TEXT | st.sampled_from(ODD),
+    lambda each: nested(many(each)) | many(each) | st.builds('{{"text":{}}}'.format, each),
+    max_leaves=5,
+)
+DEEP = st.builds("[{},{}]".format, nested(TEXT), many(TEXT))
+TEXTS = mostly(listed(TEXT), nested(many(TEXT)) | DEEP)
+ENDINGS = members(context=TEXT, endings=TEXTS)
+ROWS = {"text": listed(mostly(TEXT, members(text=TEXT))), "endings": listed(ENDINGS)}
+COLUMNS = {"text": TEXTS, "endings": members(context=TEXTS, endings=listed(TEXTS))}
+SHAPE = listed(mostly(st.just("1"), st.sampled_from(("2", "3", "17", "300", "0", "-1", "1.5"))))
+FRAME = members(columns=st.sampled_from(('["text"]', '["context","endings"]')), data=listed(TEXTS))
+
+
+def tensors(*names):
+    """Returns requests with a tensor for each name; the last of several has 3 texts a row."""
+
+    def tensor(name, width):
+        axes = "" if width == 1 else f",{width}"
+        counts = st.sampled_from((1, 2, 2, 2, 256, 1000))
+        usual = st.builds(
+            lambda text, rows: (
+                f'{{"name":"{name}","datatype":"BYTES","shape":[{rows}{axes}],'
+                f'"data":[{",".join([text] * rows * width)}]}}'
+            ),
+            TEXT,
+            counts,
+        )
+        odd = {"name": st.just(f'"{name}"'), "datatype": st.just('"BYTES"'), "data": TEXTS}
+        return usual | members(**odd, shape=SHAPE)
+
+    given = [tensor(name, 3 if place else 1) for place, name in enumerate(names)]
+    inputs = mostly(st.tuples(*given).map(",".join), many(st.one_of(given))).map("[{}]".format)
+    output = st.sampled_from(('"probabilities"', '{"name":"probabilities"}'))
+    return members(inputs=inputs) | members(inputs=inputs, outputs=listed(output))
+
+
+CELL = st.sampled_from(("", "a", '"a"', '"a,b\n"', '"', '""', "é"))
+ENDS = st.sampled_from(("\n", "\r\n", "\r", ""))
+TABLE = many(st.builds("{}{}".format, many(CELL), ENDS), "")
+JSON, CSV = "application/json", "text/csv"
+V1, V2 = "/v1/models/{}:predict", "/v2/models/{}/infer"
+ONE = ({"instances": ROWS["text"]}, {"inputs": COLUMNS["text"]}, {"dataframe_split": FRAME})
+# Each protocol's requests: path, media type, body.
+PROTOCOLS = {
+    "tensorflow": [
+        (V1.format(name), JSON, members(instances=ROWS[form]) | members(inputs=COLUMNS[form]))
+        for name, form in (("capitals", "text"), ("endings", "endings"))
+    ],
+    "open_inference": [
+        (V2.format("capitals"), JSON, tensors("text")),
+        (V2.format("endings"), JSON, tensors("context", "endings")),
+    ],
+    "openai": [("/v1/embeddings", JSON, members(model=st.just('"embed"'), input=TEXT | TEXTS))],
+    "one_model": [
+        ("/invocations", JSON, st.one_of([members(**form) for form in ONE])),
+        ("/invocations", CSV, TABLE),
+    ],
+}
+
+
+def embed(inputs):
+    return [{"mean": np.array([len(text)], np.float32)} for (text,) in inputs]
+
+
+class Clock:
+    """Counts the instructions of rest_*.py that Python runs, in this thread and in new ones."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, frame, event, argument):
+        if event == "call":
+            if "/serving/rest_" not in frame.f_code.co_filename:
+                return None
+            frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        self.count += event == "opcode"
+        return self
+
+
+@pytest.fixture(scope="module")
+def ask():
+    """Returns a function that returns an application's status and answer, and what it did."""
+    embedder = types.SimpleNamespace(**{**vars(made_up.kind("text")), "embeds": True}), embed
+    models = {
+        "capitals": {"1": Predictor(*made_up.CAPITALS)},
+        "endings": {"1": Predictor(*made_up.ENDINGS)},
+        "embed": {"1": Predictor(*embedder)},
+    }
+    app = create_app(models, made_up.settings_of(access_log=False))
+    clock = Clock()
+
+    async def answer(path, kind, body, coding):
+        sent = []
+        messages = [{"type": "http.request", "body": body}]
+
+        async def receive():
+            return messages.pop() if messages else await asyncio.Event().wait()
+
+        async def send(message):
+            sent.append(message)
+
+        headers = {"host": "localhost", "content-type": kind, "content-encoding": coding}
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": path,
+            "query_string": b"",
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        }
+        clock.count = 0
+        sys.settrace(clock)
+        try:
+            await app(scope, receive, send)
+        finally:
+            sys.settrace(None)
+        content = b"".join(message.get("body", b"") for message in sent)
+        return sent[0]["status"], content, clock.count
+
+    # The thread of large bodies starts with the first of them.
+    threading.settrace(clock)
+    with asyncio.Runner() as runner:
+        yield lambda *request: runner.run(answer(*request))
+    threading.settrace(None)
+
+
+def refuse(constant):
+    raise ValueError(constant)
+
+
+@pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_generated_bodies(protocol, count, ask):
+    requests = [st.tuples(st.just(p), st.just(k), b) for p, k, b in PROTOCOLS[protocol]]
+    found = []
+
+    @hypothesis.settings(
+        max_examples=count,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[*hypothesis.HealthCheck],
+    )
+    @hypothesis.given(st.one_of(requests), mostly(st.none(), st.just(-1)), st.booleans())
+    def check(request, end, is_packed):
+        path, kind, body = request
+        body = body.encode()[:end]
+        sent, coding = (gzip.compress(body, 1), "gzip") if is_packed else (body, "identity")
+        status, content, instructions = ask(path, kind, sent, coding)
+        found.append(status)
+        assert status in (200, 400, 404, 413)
+        json.loads(content, parse_constant=refuse)
+        assert instructions <= INSTRUCTIONS * len(body) + INSTRUCTIONS_AT_LEAST
+        assert len(content) <= BYTES * len(body) + BYTES_AT_LEAST
+
+    check()
+    # Some bodies are right, or only the first check of each would be tested.
+    assert found.count(200) > count / 5
