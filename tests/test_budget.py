@@ -15,22 +15,22 @@ ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = {
     ".": 566,
     "answers": 1461,
-    "cli": 2811,
+    "cli": 2915,
     "console": 822,
     "conversion": 2582,
     "generator": 2645,
     "inspection": 823,
     "model": 2677,
-    "records": 1358,
+    "records": 1365,
     "serving": 4506,
-    "storage": 1710,
+    "storage": 1719,
     "tasks": 4622,
     "text": 1660,
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 29_375, 9_686, 2_896
-TRACKED_FILES = 833
+TESTS, RESEARCH, DOCS = 29_684, 9_688, 2_896
+TRACKED_FILES = 834
 ROOT_FOLDERS, ROOT_FILES = 11, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

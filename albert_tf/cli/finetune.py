@@ -94,6 +94,7 @@ def prepare(
     data = {name: feature_table.examples_digest(split) for name, split in examples.items()}
     shared = {**settings.record(), "config": config.to_dict(), "classes": task.classes}
     run_directory.check_workers_agree(devices, {**shared, **dict.fromkeys(SPLITS), **data})
+    directory.check_followed(settings, **{n: found for n, found in data.items() if n != "test"})
     directory.hold(devices, held, run=True)
     logging.info("%s with %d replica(s)", devices.name, devices.num_replicas)
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from albert_tf import config
-from albert_tf.cli.training_settings import MODEL, SPEED, TPU, TRAINING, TrainingSettings
+from albert_tf.cli.training_settings import LOSS, MODEL, SPEED, TPU, TRAINING, TrainingSettings
 from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, setting, with_default
 from albert_tf.conversion.settings import StoredSettings
 from albert_tf.tasks.registry import TASKS, names_in_help
@@ -23,19 +23,10 @@ from albert_tf.tasks.settings import FEATURES, SQUAD, TASK, TaskSettings
 from albert_tf.tasks.table import COLUMNS
 from albert_tf.training import length_buckets
 
-_LOSS, _EVALUATION, _EXPORT = "Loss", "Evaluation and prediction", "Export"
+_EVALUATION, _EXPORT = "Evaluation and prediction", "Export"
 _RECIPES = config.shipped_recipes("finetuning")
 # Settings that say the same in other units.
 _UNITS = (("num_train_epochs", "train_step"), ("warmup_proportion", "warmup_step"))
-# At most one setting of each pair may be given.
-_EXCLUSIVE = (
-    *_UNITS,
-    ("high_only", "middle_only"),
-    ("label_column", "label_columns"),
-    ("init_checkpoint", "albert_hub_module_handle"),
-    ("from_scratch", "init_checkpoint"),
-    ("from_scratch", "albert_hub_module_handle"),
-)
 
 _model = functools.partial(setting, group=MODEL)
 _inherited = functools.partial(with_default, TrainingSettings)
@@ -43,7 +34,7 @@ _beside = functools.partial(with_default, StoredSettings, group=MODEL, per_comma
 _features = functools.partial(setting, group=FEATURES)
 _stored = functools.partial(setting, group=FEATURES, rare=True)
 _training = functools.partial(setting, group=TRAINING)
-_loss = functools.partial(setting, group=_LOSS)
+_loss = functools.partial(setting, group=LOSS)
 _evaluation = functools.partial(setting, group=_EVALUATION)
 _export = functools.partial(setting, group=_EXPORT, per_command=True)
 
@@ -59,10 +50,19 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
     """
 
     headings = (
-        *(TASK, COLUMNS, MODEL, FEATURES, TRAINING, _LOSS, _EVALUATION, _EXPORT),
+        *(TASK, COLUMNS, MODEL, FEATURES, TRAINING, LOSS, _EVALUATION, _EXPORT),
         *(SQUAD, SPEED, TPU),
     )
     recipes: ClassVar[Mapping[str, str]] = _RECIPES
+    exclusive = (
+        *_UNITS,
+        ("high_only", "middle_only"),
+        ("label_column", "label_columns"),
+        ("init_checkpoint", "albert_hub_module_handle"),
+        ("from_scratch", "init_checkpoint"),
+        ("from_scratch", "albert_hub_module_handle"),
+    )
+    # Setting -> the same in another unit.
     same: ClassVar[Mapping[str, str]] = {**dict(_UNITS), **{b: a for a, b in _UNITS}}
 
     task_name: str = with_default(TaskSettings, "task_name", REQUIRED, names_in_help())
@@ -275,11 +275,6 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
             raise ValueError(
                 "nothing to do: set `do_train`, `do_eval`, `do_predict` or `export_dir`"
             )
-        # Defaults do not count: only settings that are given exclude each other.
-        for pair in _EXCLUSIVE:
-            if all(name in self.given and getattr(self, name) for name in pair):
-                first, second = pair
-                raise ValueError(f"`{first}` and `{second}` exclude each other: set one of them")
         if len(self.choice_columns) == 1:
             raise ValueError(
                 f"`choice_columns` must name at least two columns, not only "

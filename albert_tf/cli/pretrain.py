@@ -5,21 +5,24 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
 from albert_tf import conversion
 from albert_tf.cli import run_directory
-from albert_tf.cli.pretraining_settings import PretrainingSettings
+from albert_tf.cli.pretraining_settings import UNKNOWN_STEPS, PretrainingSettings
 from albert_tf.cli.run_directory import RunDirectory
 from albert_tf.config import AlbertConfig
 from albert_tf.console import errors, log
 from albert_tf.conversion import layouts
 from albert_tf.conversion.names import POOLER, SENTENCE_ORDER_HEAD
+from albert_tf.generator.settings import MASKING
 from albert_tf.records import frequencies, input_files, input_pipeline
 from albert_tf.records.input_pipeline import DynamicMasking
 from albert_tf.records.masking import MaskingSettings
@@ -32,15 +35,13 @@ from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.training import evaluation
 from albert_tf.training.deadline import Deadline
 from albert_tf.training.interfaces import Devices, InputFn
-from albert_tf.training.optimizers import count_decay_steps
+from albert_tf.training.optimizers import SCHEDULES, count_decay_steps
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.schedules import WarmupPolynomialDecay
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
 # Seed of an evaluation's masks, whatever `random_seed` is.
 _EVALUATION_SEED = -1
-# Placeholder for the last step of a timed run until its decay is scheduled.
-_UNKNOWN_STEPS = 2**31 - 1
 
 
 def main(settings: PretrainingSettings) -> None:
@@ -82,12 +83,14 @@ def prepare(
     branches = settings.do_train and settings.decay_from is not None
     directory, settings, config = RunDirectory.open(settings, find_initial_weights, branches)
     settings = check_weights(settings, config, directory.initial)
-    settings = place_decay(settings, directory) if settings.do_train else settings
     paths = input_files.find_files(settings.input_file)
 
     # 2. The devices, before any other TensorFlow operation: workers can't be connected later.
     devices = held.enter_context(settings.create_devices())
     settings.check_batch_sizes(devices, eval_batch_size=settings.do_eval)
+    if settings.do_train and not directory.stored:  # A run that resumes has its decay.
+        settings = place_decay(settings, directory.initial)
+    directory.check_followed(settings)
 
     # 3. The records, which must match settings and config, and be the same for all workers.
     if devices.is_chief:
@@ -96,9 +99,10 @@ def prepare(
     cache = os.path.join(settings.output_dir, "input_files.json") if has_cache else None
     records = check_records(settings, paths, config, cache)
     vocabulary = find_vocabulary(paths, directory, config) if settings.do_train else None
-    data = {"records": records.digest()}
-    shared = {**settings.record(), "config": config.to_dict(), **data}
+    data = {"train": records.digest()}
+    shared = {**settings.record(), "config": config.to_dict(), "records": data}
     run_directory.check_workers_agree(devices, shared)
+    directory.check_followed(settings, **data)
     # Training and evaluation are reserved apart: another process may evaluate this run.
     directory.hold(devices, held, run=settings.do_train, evaluation=settings.do_eval)
     text = "%d records in %d files; %s with %d replica(s)"
@@ -158,35 +162,38 @@ def check_weights(
     return settings
 
 
-def place_decay(settings: PretrainingSettings, directory: RunDirectory) -> PretrainingSettings:
-    """Returns the settings with the steps of a branch, or of a timed run.
+def place_decay(settings: PretrainingSettings, initial: str | None) -> PretrainingSettings:
+    """Returns the settings of a new run with the steps of a branch off `initial`, or a timed run.
 
-    A branch decays from its first step on. A timed run's decay begins when the time that is left
-    just suffices. Once settled, run.json holds the steps.
+    A timed run's decay begins when the time that is left just suffices; see settle_decay.
     """
-    # A branch resumes only itself: another checkpoint to branch from is another run.
-    run = find_run(directory.path) if directory.stored else None
-    recorded = run.settings if run else {}
-    if directory.stored and settings.decay_from != recorded.get("decay_from"):
-        raise ValueError(
-            f"`output_dir` {directory.path} contains another run than a branch from "
-            f"`decay_from={settings.decay_from}`: give a new directory"
-        )
-    # Four cases: settled by an earlier start; a new branch; a new timed run; or given steps.
-    if recorded.get("decay_from") or recorded.get("train_minutes"):
-        steps, decay_steps = (recorded[name] for name in ("num_train_steps", "decay_steps"))
-    elif settings.decay_from:
-        first = int(checkpoint.read(directory.initial).get("global_step", 0))
-        decay_steps = count_decay_steps(settings.decay_steps, first)
-        steps = first + decay_steps
-    elif settings.train_minutes:
-        # A timed run learns its last step only on the way, in settle_decay.
-        steps, decay_steps = _UNKNOWN_STEPS, settings.decay_steps
-    else:
-        return settings
-    return dataclasses.replace(
-        settings, schedule="wsd", num_train_steps=steps, decay_steps=decay_steps
-    )
+    changes: dict[str, Any] = {"num_train_steps": UNKNOWN_STEPS}
+    changes |= {} if "schedule" in settings.given else {"schedule": "wsd"}
+    if not settings.decay_from:
+        return dataclasses.replace(settings, **changes) if settings.train_minutes else settings
+    # 1. The rate of the run that the branch leaves, as its record says, or else these settings.
+    first = int(checkpoint.read(initial).get("global_step", 0))
+    left = settings
+    if run := find_run(initial):
+        left = dataclasses.replace(settings, given=frozenset()).following(run.settings)
+    steps = left.num_train_steps, count_decay_steps(left.decay_steps, left.num_train_steps)
+    schedule = {**left.rate, "first_decay_step": SCHEDULES[left.schedule](*steps)}
+    peak = left.learning_rate
+    rate = float(WarmupPolynomialDecay(peak, **schedule)(first))
+    if not math.isclose(rate, peak, rel_tol=1e-6):
+        if not (settings.decay_from_any and rate > 0):
+            raise ValueError(
+                f"`decay_from` {initial}: the learning rate at its step {first} is {rate:.3g}, not "
+                f"a stable {peak:.3g} (`schedule={left.schedule}`): name one of a constant or wsd "
+                "run between warm-up and decay, or set `decay_from_any` if that rate is not 0"
+            )
+        if "learning_rate" not in settings.given:
+            changes |= {"learning_rate": rate, "num_warmup_steps": 0}
+    # 2. The branch decays from its first step on.
+    asked = settings.decay_steps if "decay_steps" in settings.given else None
+    decay_steps = count_decay_steps(asked, first)
+    changes |= {"decay_steps": decay_steps, "num_train_steps": first + decay_steps}
+    return dataclasses.replace(settings, decay_from=initial, train_minutes=None, **changes)
 
 
 def settle_decay(
@@ -194,10 +201,12 @@ def settle_decay(
 ) -> WarmupPolynomialDecay:
     """Records where a timed run decays, before its first such step; returns the schedule."""
     logging.info("the learning rate decays from step %d to step %d", first, last)
+    asked = {"decay_steps": settings.decay_steps}  # There may be time for fewer.
     settings = dataclasses.replace(settings, num_train_steps=last, decay_steps=last - first)
     if devices.is_chief:
         # A restart reads these steps, and neither trains longer nor decays elsewhere.
-        run = dataclasses.replace(find_run(settings.output_dir), settings=settings.record())
+        run = find_run(settings.output_dir)
+        run = dataclasses.replace(run, settings=settings.record(), asked=asked)
         run.write(settings.output_dir)
     return WarmupPolynomialDecay(settings.learning_rate, **settings.rate, first_decay_step=first)
 
@@ -234,10 +243,9 @@ class Records:
         return [index.records for index in self.indexes]
 
     def digest(self) -> str:
-        """Returns a digest of everything that the order of the records depends on."""
-        names = list(map(os.path.basename, self.files))
+        """Returns a digest of the records and their order, wherever they lie."""
         remote = sum(map(files.is_remote, self.files))  # Remote files are read in another order.
-        return digest([names, self.counts, remote])
+        return digest([[(each.records, each.digest) for each in self.indexes], remote])
 
     def masking(self, masks: Callable[..., MaskingSettings], seed: int) -> DynamicMasking | None:
         """Returns the drawing of masks; None if the records hold masks."""
@@ -251,6 +259,12 @@ def check_records(
     """Checks that the records are intact, and match the settings and the config."""
     # Records with masks say how many masks a row has room for.
     if not settings.has_dynamic_masks:
+        drawing = {f.name for f in settings.flags() if f.metadata["group"] == MASKING}
+        if unused := sorted(settings.given & drawing - {"masked_lm_prob"}):  # It is 0 here.
+            raise ValueError(
+                f"`{unused[0]}` is for masks that are drawn while training: set `masking=dynamic`, "
+                "with records made for it, or leave it out"
+            )
         most = settings.max_predictions_per_seq or input_files.count_prediction_slots(paths[0])
         spec = pretraining_spec(
             settings.max_seq_length,
@@ -324,7 +338,7 @@ def train(settings: PretrainingSettings, trainer: Trainer, records: Records) -> 
     )
     # The last step of a timed run is not known yet.
     deadline = None
-    if settings.num_train_steps == _UNKNOWN_STEPS:
+    if settings.num_train_steps == UNKNOWN_STEPS:
         settle = functools.partial(settle_decay, settings, trainer.devices)
         deadline = Deadline(60 * settings.train_minutes, settings.decay_steps, settle)
     steps, loop = settings.num_train_steps, settings.loop

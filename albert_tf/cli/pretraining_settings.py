@@ -14,9 +14,12 @@ from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, setting, wit
 from albert_tf.generator.settings import MASKING, MaskSettings
 from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.spec import RowFormat
+from albert_tf.storage import checkpoint
 
 _RECORDS, _EVALUATION = "Records", "Evaluation"
 _RECIPES = config.shipped_recipes("pretraining")
+# Placeholder for the last step of a timed run until its decay is scheduled.
+UNKNOWN_STEPS = 2**31 - 1
 
 _inherited = functools.partial(with_default, TrainingSettings)
 _records = functools.partial(setting, group=_RECORDS)
@@ -31,6 +34,11 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
 
     headings = (MODEL, _RECORDS, TRAINING, _EVALUATION, MASKING, SPEED, TPU)
     recipes: ClassVar[Mapping[str, str]] = _RECIPES
+    # A branch, a timed run: each ends in a way of its own.
+    exclusive = (
+        *(("decay_from", name) for name in ("init_checkpoint", "num_train_steps", "train_minutes")),
+        ("train_minutes", "num_train_steps"),
+    )
 
     albert_config_file: str | None = _inherited(
         "albert_config_file", None, "By default the one beside the weights."
@@ -56,8 +64,16 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
         None,
         "Checkpoint of another run to branch off from, in a new output_dir: with its state and its "
         "settings, but for decay_steps in which the learning rate decays to 0, by default a tenth "
-        "of the steps before. The other run stays as it is.",
+        "of the steps before. The other run stays as it is; its rate must be stable there. Of a "
+        "directory it is the newest checkpoint when the branch begins.",
         group=MODEL,
+    )
+    decay_from_any: bool = setting(
+        False,
+        "Branch also where the rate is not stable, and decay from the one that it has there.",
+        group=MODEL,
+        per_command=True,
+        rare=True,
     )
 
     input_file: str = _records(
@@ -172,6 +188,8 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
     @classmethod
     def of(cls, **values: Any) -> PretrainingSettings:
         """Returns settings with values that count as given; an evaluation needs no output_dir."""
+        if values.get("decay_from"):  # However it is spelled, it is the same run.
+            values["decay_from"] = checkpoint.spelled_out(values["decay_from"])
         if "output_dir" not in values and values.get("do_eval") and values.get("init_checkpoint"):
             return cls(**{"do_train": False, **values}, given=frozenset(values))
         return super().of(**values)

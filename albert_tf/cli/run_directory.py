@@ -16,7 +16,8 @@ import tensorflow as tf
 from absl import logging
 
 from albert_tf.cli.finetune_settings import FinetuningSettings
-from albert_tf.cli.pretraining_settings import PretrainingSettings
+from albert_tf.cli.pretraining_settings import UNKNOWN_STEPS, PretrainingSettings
+from albert_tf.cli.training_settings import LOSS, TRAINING
 from albert_tf.config import CONFIG_FILE, DROPOUT_FIELDS, AlbertConfig
 from albert_tf.console import log
 from albert_tf.conversion import labels, layouts
@@ -29,6 +30,11 @@ from albert_tf.training.interfaces import Devices
 from albert_tf.training.progress import four_digits
 from albert_tf.training.trainer import Trainer
 
+# Settings that say how a run begins, how it decays, and where it ends.
+_BEGIN = {"init_checkpoint", "albert_hub_module_handle", "init_from_group0", "decay_from"}
+_DECAY = {"train_minutes", "schedule", "num_train_steps", "decay_steps"}
+_END = {"num_train_steps", "train_step", "early_stopping_patience"}
+
 AnySettings = TypeVar("AnySettings", FinetuningSettings, PretrainingSettings)
 
 
@@ -39,6 +45,8 @@ class RunDirectory:
     path: str
     stored: str | None = None  # The newest checkpoint of the run in it.
     initial: str | None = None  # Weights to begin with otherwise; None for random ones.
+    # Settings as they are given, which a new run settles; see RunRecord.
+    asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def open(
@@ -58,6 +66,12 @@ class RunDirectory:
             check_fresh_or_own(path)
         # 1. Weights: the newest checkpoint in the directory, init_checkpoint, or random ones.
         stored = checkpoint.latest(path)
+        own = find_run(path) if checkpoint.read_list(path) else None
+        # Each start has what the run has settled, also before its first checkpoint.
+        asked = {"decay_from": settings.record()["decay_from"]} if branches else {}
+        if own and (stored or (asked and asked.items() <= own.asked.items())):
+            known = [name for name, value in own.asked.items() if getattr(settings, name) == value]
+            settings = dataclasses.replace(settings, **{n: own.settings[n] for n in known})
         initial = None if stored else find_initial(settings)
         weights = stored or initial
         # 2. Config: the one that is named, else the one beside the weights.
@@ -65,13 +79,15 @@ class RunDirectory:
             config = AlbertConfig.from_json_file(settings.albert_config_file)
         elif weights:
             config = layouts.read_config(weights)
+        elif own and not settings.do_train:  # A run without a checkpoint yet.
+            config = AlbertConfig.from_dict(dict(own.config))
         else:
             raise ValueError(
                 "no config: set `albert_config_file`, or an `init_checkpoint` with one beside it"
             )
         if settings.num_hidden_layers:
             config = dataclasses.replace(config, num_hidden_layers=settings.num_hidden_layers)
-        if stored:
+        if stored or (own and not settings.do_train):
             _check_same_model(config, path)
         # 3. Settings: those of the recorded run. Training that starts from other weights is a new
         # run with its own settings.
@@ -79,7 +95,41 @@ class RunDirectory:
         if goes_on and (run := find_run(initial or path)):
             settings = settings.following(run.settings)
         config.check_length(settings.max_seq_length)
-        return cls(path, stored, initial), settings, config
+        return cls(path, stored, initial, asked), settings, config
+
+    def check_followed(self, settings: AnySettings, **data: str) -> None:
+        """Checks that what is given is followed, also where the run here had something else.
+
+        `data` are digests of what it trains on and, where it chooses the best, evaluates on.
+        """
+        if not settings.do_train:
+            return
+        if self.stored and (run := find_run(self.path)):
+            # How a run began stays; how it trained, too, after its end, which may be put off.
+            refused, now, before = _fixed(run.settings), settings.record(), run.settings
+            step, last = checkpoint.step_of(self.stored), settings.rate["num_train_steps"]
+            early = getattr(settings, "early_stopping_patience", None), settings.loop["save_steps"]
+            if step >= last or eval_results.is_over(self.path, *early):
+                late = {f.name for f in settings.flags() if f.metadata["group"] in (TRAINING, LOSS)}
+                refused |= late - _END if step <= last else late
+            refused -= {field.name for field in settings.flags() if field.metadata["per_command"]}
+            found = [
+                f"`{name}` ({before[name]} before, {now[name]} now)"
+                for name in sorted(refused & before.keys() & now.keys())
+                if len({checkpoint.spelled_out(str(each[name])) for each in (before, now)}) > 1
+            ]
+            if not settings.accept_other_records:
+                other = [n for n, value in data.items() if run.data.get(n, value) != value]
+                found += [f"other records ({n}) without `accept_other_records`" for n in other]
+            if found:
+                raise ValueError(
+                    f"`output_dir` {self.path} contains a run, at step {step} now, which can't "
+                    f"take {', '.join(found)}: give what it had before, or a new directory"
+                )
+        decays = settings.given & {"decay_steps", "decay_from", "train_minutes"}
+        if decays and settings.schedule != "wsd":
+            text = f"`{min(decays)}` needs `schedule=wsd`, not `schedule={settings.schedule}`"
+            raise ValueError(text)
 
     def hold(self, devices: Devices, held: contextlib.ExitStack, **activities: bool) -> None:
         """Lets the chief make the directory, and reserve it for activities until `held` closes."""
@@ -111,21 +161,23 @@ class RunDirectory:
         Every worker calls it. The chief writes what later commands read: vocabulary, class names,
         config and run.json. `data` are digests of this command's data; other recorded ones stay.
         """
+        if devices.is_chief:
+            # Later commands find these beside the checkpoints, and need no flags for them.
+            if kept:
+                vocabulary.keep(kept, self.path)
+            if classes:
+                labels.write(self.path, classes)
+            # A resumed run keeps the digests of data that this command doesn't read.
+            before = find_run(self.path) if resumes else None
+            data = {**(before.data if before else {}), **data}
+            asked = before.asked if before else self.asked
+            files.replace(os.path.join(self.path, CONFIG_FILE), config.to_json())
+            # The command as typed in a shell.
+            command = shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])
+            run = RunRecord(settings.record(), config.to_dict(), data, task, command, asked=asked)
+            run.write(self.path)
         # A new run removes an earlier one's scores, which would be mistaken for its own.
         evaluation.begin(self.path, devices, resumes)
-        if not devices.is_chief:
-            return
-        # Later commands find these beside the checkpoints, and need no flags for them.
-        if kept:
-            vocabulary.keep(kept, self.path)
-        if classes:
-            labels.write(self.path, classes)
-        # A resumed run keeps the digests of data that this command doesn't read.
-        before = find_run(self.path) if resumes else None
-        data = {**(before.data if before else {}), **data}
-        files.replace(os.path.join(self.path, CONFIG_FILE), config.to_json())
-        command = shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])  # As typed in a shell.
-        RunRecord(settings.record(), config.to_dict(), data, task, command).write(self.path)
 
 
 def log_end(trainer: Trainer, evaluates: bool, served_as: str, exported: str | None = None) -> None:
@@ -151,6 +203,15 @@ def log_end(trainer: Trainer, evaluates: bool, served_as: str, exported: str | N
         elif vocabulary.find(directory):
             following = log.command("albert-predict", model=path, task=served_as)
     logging.info("next: %s", following)
+
+
+def _fixed(recorded: Mapping[str, Any]) -> set[str]:
+    """Returns the settings that a run with these recorded ones doesn't change any more."""
+    if not (recorded.get("decay_from") or recorded.get("train_minutes")):
+        return _BEGIN | {"train_minutes"}
+    # Until a timed run's decay is settled there is time to change it.
+    is_open = recorded.get("num_train_steps") == UNKNOWN_STEPS
+    return _BEGIN | (_DECAY - {"train_minutes", "decay_steps"} if is_open else _DECAY)
 
 
 def _check_same_model(config: AlbertConfig, directory: str) -> None:

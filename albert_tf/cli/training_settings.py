@@ -17,7 +17,8 @@ if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.training.trainer import Trainer
 
 # Group headings of --help.
-MODEL, TRAINING, SPEED, TPU = "Model and output", "Training", "Speed and memory", "TPU"
+MODEL, TRAINING, LOSS = "Model and output", "Training", "Loss"
+SPEED, TPU = "Speed and memory", "TPU"
 BACKENDS = ("tensorflow", "jax")
 
 _model = functools.partial(setting, group=MODEL)
@@ -33,8 +34,8 @@ class TrainingSettings(Settings):
 
     # The command's recipes: name -> flag file.
     recipes: ClassVar[Mapping[str, str]] = {}
-    # Setting -> the same in another unit, such as steps and epochs.
-    same: ClassVar[Mapping[str, str]] = {}
+    # At most one setting of each pair may be given.
+    exclusive: ClassVar[tuple[tuple[str, str], ...]] = ()
 
     albert_config_file: str | None = _model(
         None,
@@ -45,7 +46,7 @@ class TrainingSettings(Settings):
         None,
         "Directory for checkpoints, results and TensorBoard files. An interrupted run resumes "
         "from the newest checkpoint there, with the settings in its run.json unless others are "
-        "given.",
+        "given; those that it can't follow any more are refused.",
         per_command=True,
     )
     init_checkpoint: str | None = _model(
@@ -69,6 +70,13 @@ class TrainingSettings(Settings):
     )
 
     do_train: bool = _training(False, "Train the model.", per_command=True)
+    accept_other_records: bool = _training(
+        False,
+        "Resume also with other records or examples, or others to evaluate on, than the run had. "
+        "Without it they are refused; files that were only moved or renamed are the same.",
+        per_command=True,
+        rare=True,
+    )
     optimizer: str = _training(
         "adamw",
         "Optimizer. The release pre-trains with LAMB, which allows large batches, and fine-tunes "
@@ -191,6 +199,11 @@ class TrainingSettings(Settings):
     def __post_init__(self) -> None:
         if not self.output_dir:
             raise ValueError("`output_dir` is empty: give a directory, or . for the current one")
+        # Defaults do not count: only settings that are given exclude each other.
+        for pair in self.exclusive:
+            if all(name in self.given and getattr(self, name) for name in pair):
+                first, second = pair
+                raise ValueError(f"`{first}` and `{second}` exclude each other: set one of them")
 
     @property
     def dtype_policy(self) -> str:
@@ -281,11 +294,13 @@ class TrainingSettings(Settings):
 
     @classmethod
     def implied(cls, values: flags.FlagValues) -> list[str]:
-        """Returns the recipe's flags, without those whose other unit is given."""
+        """Returns the recipe's flags, without those that a given one excludes."""
         if values.recipe is None:
             return []
         # absl reads the file, with its comments and nested flag files.
         named = f"--flagfile={cls.recipes[values.recipe]}"
         recipe = flags.FlagValues().read_flags_from_files([named], force_gnu=False)
-        replaced = tuple(f"--{name}=" for name, flag in cls.same.items() if values[flag].present)
+        given = [name for name in values if values[name].present and values[name].value]
+        pairs = [*cls.exclusive, *(pair[::-1] for pair in cls.exclusive)]
+        replaced = tuple(f"--{name}=" for name, flag in pairs if flag in given)
         return [each for each in recipe if not each.startswith(replaced)]

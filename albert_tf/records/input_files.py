@@ -8,6 +8,7 @@ import fnmatch
 import itertools
 import json
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import NamedTuple
@@ -109,6 +110,7 @@ class FileIndex(NamedTuple):
     # `<int64>[ceil(records / STRETCH) + 1]`, offset in bytes of the first of each STRETCH records,
     # and last of all the size of the file.
     starts: np.ndarray
+    digest: int = 0  # Checksum of all records in their order.
 
 
 def index_records(files: Sequence[str], cache_file: str | None = None) -> list[FileIndex]:
@@ -130,7 +132,7 @@ def index_records(files: Sequence[str], cache_file: str | None = None) -> list[F
         indexed = {path: known[path] for path in unread}
         text = json.dumps(
             {
-                path: {"stamp": stamp, "records": index.records, "starts": index.starts.tolist()}
+                path: {"stamp": stamp, **index._asdict(), "starts": index.starts.tolist()}
                 for path, (stamp, index) in {**_read_cache(cache_file), **indexed}.items()
             }
         )
@@ -143,7 +145,10 @@ def _read_cache(cache_file: str | None) -> dict[str, tuple[list[int], FileIndex]
         return {}
     try:
         return {
-            path: (each["stamp"], FileIndex(each["records"], np.array(each["starts"], np.int64)))
+            path: (
+                each["stamp"],
+                FileIndex(each["records"], np.array(each["starts"], np.int64), each["digest"]),
+            )
             for path, each in json.loads(read_bytes(cache_file)).items()
         }
     except Exception:  # Missing or unreadable: the files are indexed again.
@@ -153,13 +158,15 @@ def _read_cache(cache_file: str | None) -> dict[str, tuple[list[int], FileIndex]
 def _index_file(path: str) -> FileIndex:
     records = tf.data.TFRecordDataset(path, buffer_size=READ_BYTES)
     batches = untuned(records.batch(_COUNTED_AT_ONCE))
-    count = 0
+    count = digest = 0
     num_bytes: list[np.ndarray] = [np.zeros(1, np.int64)]
     try:
         for batch in batches:
             lengths = tf.strings.length(batch).numpy()
             firsts = np.arange(0, len(lengths), STRETCH)
             num_bytes.append(np.add.reduceat(lengths.astype(np.int64) + FRAME_BYTES, firsts))
+            hashes = tf.strings.to_hash_bucket_fast(batch, 2**63 - 1)  # The same on all platforms.
+            digest = zlib.crc32(hashes.numpy().tobytes(), digest)
             count += len(lengths)
     except tf.errors.DataLossError:
         collections.deque(_read(path), maxlen=0)  # Raises, naming the record.
@@ -168,7 +175,7 @@ def _index_file(path: str) -> FileIndex:
     # TensorFlow accepts a file that ends within a record's length field.
     if starts[-1] < tf.io.gfile.stat(path).length:
         raise ValueError(_damaged(path, count, "the file ends within it"))
-    return FileIndex(count, starts)
+    return FileIndex(count, starts, digest)
 
 
 def _read(path: str) -> Iterator[bytes]:

@@ -21,6 +21,7 @@ from albert_tf.storage import bundle, files
 BASENAME = "model.ckpt"
 BEST = "best"
 _DATA, _INDEX, _META = ".data-00000-of-00001", ".index", ".meta"
+_ENDING = re.compile(rf"\.index$|\.meta$|{re.escape(_DATA)}$")
 _FILE = "checkpoint"
 CLAIM = "model.ckpt-none"
 # A line of the list as TensorFlow writes it; the group is a path.
@@ -89,7 +90,7 @@ def resolve(path: str) -> str:
     """
     path = os.fspath(path)
     # Users also give a file's whole name, as their shell completes it.
-    prefix = path.removesuffix(_INDEX).removesuffix(_DATA).removesuffix(_META)
+    prefix = _ENDING.sub("", path)
     # A directory may have the name of a prefix: the checkpoint's files come first.
     if files.exists(prefix + _INDEX):
         return prefix
@@ -104,6 +105,12 @@ def resolve(path: str) -> str:
     raise FileNotFoundError(
         f"there is no checkpoint {path}: expected {prefix}{_INDEX}; give the path without .index"
     )
+
+
+def spelled_out(path: str) -> str:
+    """Returns the one spelling of a path: absolute, without links and a file's ending."""
+    prefix = _ENDING.sub("", path)
+    return prefix.rstrip("/") if files.is_remote(prefix) else os.path.realpath(prefix)
 
 
 def latest(directory: str) -> str | None:

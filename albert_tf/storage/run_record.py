@@ -48,6 +48,8 @@ class RunRecord:
     command: str = ""  # The command line.
     # Versions of Python and of packages.
     versions: Mapping[str, str] = dataclasses.field(default_factory=_versions)
+    # Settings as they were given, where the run has settled others, which `settings` holds.
+    asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def write(self, directory: str) -> None:
         """Writes the record into a directory, whole or not at all."""

@@ -271,6 +271,8 @@ def _command(step: Step, directories: dict[str, pathlib.Path]) -> list[str]:
     }
     flags = []
     for name, value in step.flags.items():
+        if name in ("init_checkpoint", "num_train_steps") and "decay_from" in step.flags:
+            continue  # A branch has its run's weights, and ends with its decay.
         if isinstance(value, bool):
             value = str(value).lower()
         for other, path in paths.items():

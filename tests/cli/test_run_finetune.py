@@ -158,7 +158,8 @@ def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
     assert "has the head of another task (output_weights [2, 6], output_bias [2])" in caplog.text
     # Classes keep their ids when the run goes on with another file, whose labels must be known.
     train.write_text("text,label\na,pos\nb,odd\nc,odd\n")
-    runs.main([*command, "--do_train", "--do_predict", "--train_step=2"])
+    more = ["--do_predict", "--train_step=2", "--accept_other_records"]
+    runs.main([*command, "--do_train", *more])
     assert labels_file.read(str(tmp_path / "out")) == ("neg", "odd", "pos")
     lines = (tmp_path / "out/predictions.tsv").read_text().splitlines()[1:]
     ids, labels = zip(*(line.split("\t") for line in lines), strict=True)
