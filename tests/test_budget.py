@@ -23,14 +23,14 @@ LIBRARY = {
     "model": 2677,
     "records": 1365,
     "serving": 4506,
-    "storage": 1719,
-    "tasks": 4622,
+    "storage": 1724,
+    "tasks": 4965,
     "text": 1660,
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 29_684, 9_688, 2_896
-TRACKED_FILES = 834
+TESTS, RESEARCH, DOCS = 29_861, 9_688, 2_896
+TRACKED_FILES = 836
 ROOT_FOLDERS, ROOT_FILES = 11, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

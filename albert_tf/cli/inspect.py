@@ -20,7 +20,7 @@ from albert_tf.console import errors, log, tensorflow_logs
 from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, Settings, setting
 from albert_tf.conversion.settings import StoredSettings
 from albert_tf.storage import files
-from albert_tf.tasks import conll
+from albert_tf.tasks.tag_columns import CONLLU_COLUMNS
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.conversion.stored_model import ModelLocation
@@ -115,7 +115,7 @@ class ProbeSettings(InspectionSettings):
         "table: column that tells which texts belong together, such as a document's name: all of "
         "one are held out, or none. By default each text is one.",
     )
-    column: str = _input("upos", "conllu: column.", choices=conll.CONLLU_COLUMNS)
+    column: str = _input("upos", "conllu: column.", choices=CONLLU_COLUMNS)
     max_examples: int = _input(
         5000,
         "Maximum number of rows or words, a sample; a fifth of the rows, or of their groups, is "

@@ -135,6 +135,11 @@ def read_json_object(path: str) -> dict[str, Any]:
 def json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields line numbers from 1, and the objects of a file of JSON Lines; skips empty lines."""
     for number, line in utf8_lines(path):
+        if line.lstrip().startswith("["):
+            raise ValueError(
+                f"{path}:{number}: expected a JSON object a line, got an array: write each of its "
+                f"elements in a line, as jq -c '.[]' does"
+            )
         if line.strip():
             yield number, parse_json_object(line, f"{path}:{number}")
 

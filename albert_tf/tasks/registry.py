@@ -129,7 +129,7 @@ def _choices(settings: TaskSettings) -> tuple[str, ...]:
 
 
 def _read_tags(settings: TaskSettings, split: str, task: Any) -> list[Any]:
-    examples = conll.read_sentences(settings.file(split), task.classes, split != "test")
+    examples = conll.read_sentences(settings.file(split), task.classes, split != "test", settings)
     if split != "train":
         task.check_scorable(examples)
     return examples
@@ -243,7 +243,7 @@ TASKS: Mapping[str, TaskRow] = {
         Tag,
         _read_tags,
         lambda _, labels: {"labels": labels},
-        lambda settings: conll.find_tags(settings.file("train")),
+        lambda settings: conll.find_tags(settings.file("train"), settings),
     ),
 }
 

@@ -149,7 +149,11 @@ class TableSettings(Settings):
         ['review', 'label']
     """
 
-    text_column: str = _column("text", "Column of the text or, with choices, of their context.")
+    text_column: str = _column(
+        "text",
+        "Column of the text or, with choices, of their context; for token_classification, of words "
+        "(by default the first), by name or by number from 1, like label_column.",
+    )
     text_pair_column: str | None = _column(
         None,
         "Column of the second text or, with choices, of a question that precedes each of them. By "

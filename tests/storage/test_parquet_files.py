@@ -101,7 +101,7 @@ def test_words_and_tags_are_columns_of_lists(pyarrow, write):
     for columns, message in (
         ({"tokens": words, "ner_tags": ids}, "t.parquet:1: expected strings in 'ner_tags', got 1"),
         ({"tokens": ["Anna lives"]}, "t.parquet:1: expected an object whose 'tokens' is a list"),
-        ({"text": words}, "t.parquet: expected the columns 'tokens', each once, got 'text'"),
+        ({"body": words}, "t.parquet: expected the columns 'tokens', each once, got 'body'"),
     ):
         with pytest.raises(ValueError, match=message):
             conll.find_tags(write(columns))

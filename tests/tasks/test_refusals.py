@@ -32,6 +32,8 @@ READERS = {
     "other columns": lambda path: table.read_texts(path, BITS, ("a", "c"), several=True),
     "one 1": lambda path: table.read_texts(path, BITS, ("a", "b")),
     "tags": lambda path: conll.read_sentences(path, ("O", "B-a"), labelled=False),
+    "tag set": conll.find_tags,
+    "names": lambda path: conll.find_tags(path, TableSettings(label_names=("O", "B-a"))),
     "tagged": lambda path: conll.read_sentences(path, ("O",)),
     "upos": lambda path: list(conll.conllu_sentences(path, "upos")),
     "squad": squad_text.read_squad,
@@ -69,6 +71,9 @@ def passages(**changes: object) -> str:
 
 QUESTION = {"id": "q", "question": "who?"}
 CONLLU = "1\tI\tI\t_\t_\t_\t2\tnsubj\t_\t_\n"
+BLANKS = "\t_\tX\t_\t_\t_\t_\t_\t_\n"
+WORDS = f"1\tthe{BLANKS}2\tcat{BLANKS}\n"
+IN_2012 = "d 0 0 Tom N (T* - - - Sp (X) a\n\n"
 QQP = "id\tquestion1\tquestion2\tis_duplicate\n0\ta\tb\t1\n1\tc\td\te\t0\n"
 WNLI = "index\tsentence1\tsentence2\tlabel\n7\ta\tb\t1\n8\ta\tb\t1\n7\tc\td\t0\n"
 LONE = r'{"review": "\\ud83d \ud83d\ude00 \uDe00"}'  # A backslash, a pair, and half of one.
@@ -173,7 +178,67 @@ FILES = [
     ("tagged", "a.JSON", '{"tokens": ["EU"]}\n{"tokens": ["a b"]}', 1, "'EU' has no label"),
     ("upos", "a.conllu", "1\tI\tPRON\n", 1, "10 columns"),
     ("upos", "a.conllu", CONLLU, 0, "`column`"),
-    ("upos", "a.conllu", "# text\n\n", 0, "no sentences"),
+    ("upos", "a.conllu", "\n\n", 0, "no sentences"),
+    # Columns that can't be those of words and tags.
+    *(
+        ("tag set", "a.conll", content, line, nouns)
+        for content, line, nouns in (
+            (WORDS + "1\tx" + BLANKS + "3\ty" + BLANKS, 5, "expected 2, got '3'"),
+            (WORDS + "1\tx" + BLANKS + "y\ty" + BLANKS, 5, "expected 2, got 'y'"),
+            (WORDS[:-1] + WORDS, 3, "expected 3, got '1'"),
+            (WORDS + "1\tx\tx\n", 4, "10 column(s) as in line 1, got 3"),
+            ("5\tx" + BLANKS + "7\ty" + BLANKS, 1, "expected 1, got '5'"),
+            (WORDS.replace("X", "_", 1), 1, "no label in column 4"),
+            (WORDS.replace("_\n", "B-a\n"), 1, "column 10"),
+            ("1 a B-x O\n2 b O B-y\n3 c O O\n", 1, "columns 3 and 4"),
+            ("a 0 0 Tom (12)\na 0 1 ran -\n\nb 0 0 a (3)\n", 1, "'a'"),
+            (IN_2012.replace("Tom", "[WORD]"), 1, "[WORD]"),
+            (IN_2012 + IN_2012.replace(" - -", ""), 3, "11 columns .* got 10"),
+            (IN_2012[:-1] + IN_2012.replace(" a", "").replace(" 0 T", " 1 T"), 2, "12 column(s)"),
+            (IN_2012.replace("(X)", "(X*"), 1, "entity X"),
+            ("a (X*\nb (Y)\nc *)\n", 2, "'(Y)'"),
+            ("a (X)\nb *)\n", 2, "'*)'"),
+            ("a (X)\nb *\nc x\n", 3, "'x'"),
+            ("B-a\tTom\nO\tran\n", 1, "column 1 .* column 2 .* `text_column`"),
+            ("Tom B-a NNP\nran O VBD\n", 1, "column 2 .* column 3 .* `label_column`"),
+            ("word pos tag\na O\n", 2, "header"),
+            ("a\tx y\nb\tO\n", 1, "'x y'"),
+            ("a\tN\tO\nb\tN\t\n", 2, "3 column(s)"),
+            ("New York\tB-a\nx y O\n", 2, "2 column(s) as in line 1, got 3"),
+        )
+    ),
+    ("tag set", "a.csv", "Word,Tag\nTom,B-a\n", 0, ".jsonl"),
+    ("names", "a.conll", "a 0\nb 2\n", 2, "`label_names` (O, B-a) .* '2'"),
+    ("names", "a.jsonl", '{"tokens": ["a"], "tags": [-100]}', 1, "-100"),
+    ("tag set", "a.jsonl", '{"tokens": ["a"], "tags": [1]}', 1, "`label_names`"),
+    (
+        "tag set",
+        "a.jsonl",
+        '{"tokens": ["a"], "tags": ["x"], "labels": ["y"]}',
+        1,
+        "`label_column`",
+    ),
+    ("tag set", "a.jsonl", '{"data": {"text": "a"}}', 1, "'tokens' or 'words' or 'text'"),
+    ("tag set", "a.json", '[{"text": "a", "label": []}]', 1, "array"),
+    *(
+        (
+            "tag set",
+            "a.jsonl",
+            json.dumps({"text": "Tomato ran!", "label": spans}),
+            1,
+            nouns,
+        )
+        for spans, nouns in (
+            ([[0, 3, "x"]], "'Tom' .* within a word"),
+            ([[7, 10, "x"], [0, 10, "y"]], "overlaps"),
+            ([[7, 7, "x"]], "[7, 7, 'x']"),
+            ([[7, 12, "x"]], "at most 11"),
+            ([[7.0, 10, "x"]], "[7.0,"),
+            ([{"start": 7, "end": 10, "labels": ["x", "y"]}], "one label"),
+            ([{"start": 8, "end": 10, "text": "ran", "label": "x"}], "'ran' at 8, got 'an'"),
+            ({"x": {"ran": [[8, 10]]}}, "'label' is a list"),
+        )
+    ),
     ("sst-2", "SST-2/train.tsv", "text\tlabel\na\t1\n", 1, "'sentence'"),
     ("sst-2", "SST-2/train.tsv", "sentence\tlabel\na\t1\nb\t2\n", 3, "'2'"),
     ("sst-2", "SST-2/train.tsv", "sentence\tlabel\n", 0, "no examples"),
@@ -279,9 +344,6 @@ CALLS = [
     (lambda _: class_weights("a=none"), "`class_weights` .* a .* 'none'"),
     (lambda _: class_weights("a=0"), "`class_weights` .* '0'"),
     (lambda _: class_weights("d=inf"), "`class_weights` .* 'inf'"),
-    (lambda _: order("B-a I-a L-a U-a"), "f: .* B-a, I-a, L-a, U-a .* BILOU"),
-    (lambda _: order("B-a M-a E-a S-b O"), "f: .* BMES .* I- for M-"),
-    (lambda _: order("B-a W-a"), "f: .* B-a, W-a"),
     (lambda _: order("lower"), "f: .* 'lower'"),
     (lambda _: order("O"), "f: .* 'O'"),
 ]
