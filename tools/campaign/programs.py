@@ -35,7 +35,7 @@ def _make_compact_records(folder: pathlib.Path) -> None:
 
 def _pretraining(folder: pathlib.Path, out: pathlib.Path, **changes: Any) -> list[str]:
     sizes = {"num_train_steps": 24, "save_checkpoints_steps": 4, "keep_checkpoint_max": 2}
-    return runs.command(folder, output_dir=out, **sizes, **changes)
+    return runs.command(folder, output_dir=out, **{**sizes, **changes})
 
 
 def _pretrain(arguments: list[str]) -> None:
@@ -184,7 +184,9 @@ PROGRAMS = (
         name="pre-training of some minutes",
         main=_pretrain_timed,
         # Two seconds a step, and as many to compile the decay: 24 steps in all.
-        arguments=partial(_pretraining, train_minutes=50 / 60, decay_steps=10),
+        arguments=partial(
+            _pretraining, num_train_steps=None, train_minutes=50 / 60, decay_steps=10
+        ),
     ),
     dataclasses.replace(
         PRETRAINING,
