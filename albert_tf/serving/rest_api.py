@@ -26,7 +26,7 @@ from albert_tf.serving.predict import Predictor
 from albert_tf.serving.rest_models import Metrics, Models, json_response, readiness
 from albert_tf.serving.settings import ServerSettings
 
-_PROTOCOLS = (rest_tensorflow, rest_open_inference, rest_one_model, rest_openai)
+_PROTOCOLS = (rest_one_model, rest_tensorflow, rest_open_inference, rest_openai)
 # The page asks this server, and loads nothing from elsewhere.
 _PAGE = {"title": "albert-serve", "server": "v1/models"}
 _POLICY = (
@@ -66,10 +66,10 @@ def create_app(
         return json_response({"error": str(error)}, 500)  # The server logs the traceback.
 
     handlers: Any = {HTTPException: refused, ClientDisconnect: left, Exception: failed}
-    routes = [*_page(), *_health(metrics)]
-    # All protocols share the models, and so their queues and batches.
-    for protocol in _PROTOCOLS:
-        routes += protocol.routes(models)
+    # All protocols share the models, and so their queues and batches. The first has paths that are
+    # asked for, which may be others' paths as well.
+    routes = [route for protocol in _PROTOCOLS for route in protocol.routes(models)]
+    routes += [*_page(), *_health(metrics)]
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     app.state.is_ending = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,8 +17,6 @@ _DEPTH = 32
 _ANSWER_VALUES = 2_000_000
 _WORDS = _ANSWER_VALUES // 5
 _OTHERS, _BRACKETS = bytes({*range(256)} - {*b"[]{}"}), bytes.maketrans(b"{}", b"[]")
-# Part of a cell of CSV: between quotation marks, or else up to where the cell ends.
-_PART = re.compile(rb'"[^"]*"?|[^",\r\n][^,\r\n]*|([,\r\n])')
 
 
 def most_values(rows: int) -> int:
@@ -49,15 +46,6 @@ def check_json(body: bytes | bytearray, most: int) -> None:
         raise ValueError(f"lists of the JSON must be closed, and nested at most {_DEPTH} deep")
 
 
-def check_csv(body: bytes | bytearray, most: int) -> None:
-    """Raises ValueError if CSV has more than `most` cells."""
-    if sum(map(body.count, (b",", b"\n", b"\r"))) <= most:
-        return
-    cells = (part for part in _PART.finditer(body) if part[1])
-    if next(itertools.islice(cells, most, None), None):
-        raise ValueError(f"the body must have at most {most} cells: send fewer rows at a time")
-
-
 def check_words(texts: Sequence[str]) -> None:
     """Raises ValueError if texts have more words than an answer may have."""
     if sum(map(len, texts)) <= _WORDS:
@@ -67,13 +55,13 @@ def check_words(texts: Sequence[str]) -> None:
         raise ValueError(f"the texts must have at most {_WORDS} words: send fewer at a time")
 
 
-def axes_of(shape: Any, where: str, most: int) -> tuple[int, int]:
-    """Returns rows, and texts of a row, of a tensor's shape: [B], [B, 1] or [B, E]."""
-    axes = shape if isinstance(shape, list) and 1 <= len(shape) <= 2 else [0]
-    if not all(type(axis) is int and 1 <= axis <= most for axis in axes):
-        raise ValueError(
-            f"{where}.shape must be 1 or 2 numbers from 1 to {most}, got {shape!s:.80}"
-        )
+def axes_of(shape: Any, is_many: bool, where: str, most: int) -> tuple[int, int]:
+    """Returns rows, and texts of a row, of a tensor's shape: [B] or [B, 1], or [B, E]."""
+    axes = shape if isinstance(shape, list) and 1 + is_many <= len(shape) <= 2 else [0]
+    is_wide = not is_many and axes[1:] not in ([], [1])
+    if is_wide or not all(type(axis) is int and 1 <= axis <= most for axis in axes):
+        wanted = "[rows, texts]" if is_many else "[rows] or [rows, 1]"
+        raise ValueError(f"{where}.shape must be {wanted}, from 1 to {most}, got {shape!s:.80}")
     return axes[0], axes[-1] if len(axes) > 1 else 1
 
 

@@ -30,6 +30,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 _SMALL_BODY, _SMALL_ANSWER = 16_384, 1024
 # Bytes of a large answer that are sent at once.
 _PIECE = 65_536
+_MEDIA_TYPE = "application/json"
 # Outputs are arrays or NumPy's numbers.
 _JSON = json.JSONEncoder(
     ensure_ascii=False,
@@ -72,6 +73,14 @@ class Model:
 
 # A parsed request: the model, its rows of texts, and the function that formats the response.
 Asked = tuple[Model, list[list[str]], Callable[[list[dict[str, Any]]], Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Lines:
+    """Values that are written as JSON Lines, which has several types of media."""
+
+    values: list[Any]
+    media_type: str
 
 
 class Models(dict[str, dict[str, Model]]):
@@ -160,12 +169,7 @@ class Models(dict[str, dict[str, Model]]):
             size = sum(getattr(each, "size", 1) for found in outputs for each in found.values())
             if size <= _SMALL_ANSWER:
                 return json_response(write(outputs))
-            content = await self._in_thread(_written, write, outputs)
-            return StreamingResponse(
-                _pieces(content),
-                headers={"Content-Length": str(len(content))},
-                media_type="application/json",
-            )
+            return await self._in_thread(_written, write, outputs)
 
         return answer
 
@@ -203,23 +207,30 @@ def json_response(
     value: Any, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Returns a value as compact JSON in UTF-8; unpaired surrogates stay escaped."""
-    return Response(_encoded(_JSON.encode(value)), status, headers, "application/json")
+    text = "".join(_parts(value)) if isinstance(value, Lines) else _JSON.encode(value)
+    return Response(_encoded(text), status, headers, getattr(value, "media_type", _MEDIA_TYPE))
 
 
 def _encoded(text: str) -> bytes:
     return text.encode(errors="backslashreplace")
 
 
-def _written(write: Callable[[Any], Any], outputs: list[dict[str, Any]]) -> memoryview:
-    content = io.BytesIO()
-    for part in _parts(write(outputs)):
+def _written(write: Callable[[Any], Any], outputs: list[dict[str, Any]]) -> Response:
+    value, content = write(outputs), io.BytesIO()
+    for part in _parts(value):
         content.write(_encoded(part))
-    return content.getbuffer()
+    headers = {"Content-Length": str(content.tell())}
+    headers["Content-Type"] = getattr(value, "media_type", _MEDIA_TYPE)
+    return StreamingResponse(_pieces(content.getbuffer()), headers=headers)
 
 
 def _parts(value: Any) -> Iterator[str]:
     """Yields JSON in parts, between which other threads run: no call of json.dumps ends early."""
-    if isinstance(value, dict):
+    if isinstance(value, Lines):
+        for each in value.values:
+            yield from _parts(each)
+            yield "\n"
+    elif isinstance(value, dict):
         yield "{"
         for place, (name, each) in enumerate(value.items()):
             yield f"{',' * (place > 0)}{_JSON.encode(name)}:"

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import csv
+import email.message
 import io
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.routing import Route
 
 from albert_tf.serving import rest_bounds, rest_parsing, rest_tensorflow
 from albert_tf.serving.predict import Predictor
-from albert_tf.serving.rest_models import Asked, Models, readiness
+from albert_tf.serving.rest_models import Asked, Lines, Models, readiness
+from albert_tf.serving.settings import ServerSettings
 
 # MLflow's names of a data frame in JSON: column by column, and row by row.
 _SPLIT, _RECORDS = "dataframe_split", "dataframe_records"
+# Members of a request that have its rows.
+_MEMBERS = ("instances", "inputs", _SPLIT, _RECORDS)
+# Types of media. `curl -d` sends JSON under a type of its own.
+_JSON, _OF_CURL = "application/json", "application/x-www-form-urlencoded"
+_LINES = re.compile(r"(application|text)/(x-)?(jsonl|jsonlines|json-lines|ndjson)")
+_CSV = re.compile(r"(application|text)/(x-)?csv")
+# A type of media in Accept, and its weight.
+_RANGE = re.compile(r"([^\s;,]+)[^,]*?(?:;\s*q=(\d+\.?\d*))?\s*(?:,|$)")
 
 
 def default_port() -> int:
@@ -30,52 +42,148 @@ def default_port() -> int:
 def routes(models: Models) -> list[Route]:
     """Returns /ping and /invocations, and the paths that Vertex AI's variables name."""
     invoke = models.answering(read)
-    asked = {"/invocations", os.environ.get("AIP_PREDICT_ROUTE", "/invocations")}
-    found = [Route(path, invoke, methods=["GET", "POST"]) for path in sorted(asked)]
-    health = {"/ping", "/health", os.environ.get("AIP_HEALTH_ROUTE", "/ping")}
-    return [*found, *(Route(path, readiness) for path in sorted(health))]
+    asked, health = _path("AIP_PREDICT_ROUTE", "/invocations"), _path("AIP_HEALTH_ROUTE", "/ping")
+    if asked == health:
+        raise ValueError("AIP_PREDICT_ROUTE and AIP_HEALTH_ROUTE must be two paths")
+    found = [Route(path, invoke, methods=["GET", "POST"]) for path in (asked, "/invocations")]
+    return [*found, *(Route(path, readiness) for path in (health, "/ping", "/health"))]
+
+
+def _path(variable: str, default: str) -> str:
+    """Returns the path that a variable of Vertex AI names."""
+    path = os.environ.get(variable, default)
+    # The page is at "/".
+    if not re.fullmatch(r"/[^\s{}?#]+", path):
+        raise ValueError(
+            f"{variable} in the environment must be a path like {default}, got {path[:80]!r}"
+        )
+    return path
 
 
 def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
-    """Reads rows of text/csv, or JSON of `instances`, `inputs` or a data frame.
+    """Reads rows of CSV, of JSON Lines, or of JSON with `instances`, `inputs` or a data frame.
 
-    The answer has `predictions`, an object for each row.
+    The answer has `predictions`, an object for each row, or is a line for each.
     """
-    model = models.first()
-    if request.headers.get("content-type", "").startswith("text/csv"):
-        rest_bounds.check_csv(body, rest_bounds.most_values(models.settings.max_instances))
-        form = "rows"
-        given: Any = _csv_rows(body, model.predictor)
+    model, settings = models.first(), models.settings
+    write = _writer(", ".join(request.headers.getlist("accept")) or "*/*")
+    media, given = email.message.Message(), request.headers.get("content-type") or _JSON
+    media["content-type"] = given
+    kind, header = media.get_content_type(), str(media.get_param("header", "")).lower()
+    is_utf_8 = media.get_content_charset("utf-8") in ("utf-8", "utf8", "us-ascii")
+    if is_utf_8 and _CSV.fullmatch(kind) and header in ("", "present", "absent"):
+        rows = _csv_rows(body, model.predictor, header, settings)
+    elif is_utf_8 and _LINES.fullmatch(kind):
+        lines = enumerate(io.BytesIO(body), 1)
+        parts = ((f"line {number}", line) for number, line in lines if line.strip())
+        rows = _json_rows(parts, model.predictor, settings, is_lines=True)
+    elif is_utf_8 and kind in (_JSON, _OF_CURL):
+        rows = _json_rows([("the body", body)], model.predictor, settings)
     else:
-        forms = ("instances", "inputs", _SPLIT, _RECORDS)
-        values, form = rest_parsing.read_object(body, models.settings, *forms)
-        given = _records(values[form]) if form == _SPLIT else values[form]
-    reader = rest_parsing.read_columns if form == "inputs" else rest_parsing.read_instances
-    return model, reader(given, form, model.predictor, models.settings), rest_tensorflow.predictions
+        known = f"{_JSON}, application/jsonlines, application/x-ndjson or text/csv"
+        detail = f"{known}, in UTF-8, header=present or absent, not {given[:80]!r}"
+        raise HTTPException(415, f"Content-Type must be {detail}")
+    return model, rest_parsing.read_instances(rows, "rows", model.predictor, settings), write
 
 
-def _records(frame: Any) -> list[dict[str, Any]]:
+def _writer(accept: str) -> Callable[[list[dict[str, Any]]], Any]:
+    """Returns the function that writes answers in the type that Accept prefers."""
+    ranges = _RANGE.findall(accept.lower())
+    # A range has a weight from 0 to 1, by default 1. Of equal ones the first is taken.
+    for name, weight in sorted(ranges, key=lambda each: -float(each[1] or 1)):
+        if float(weight or 1) and name in ("*/*", "application/*", _JSON):
+            return rest_tensorflow.predictions
+        if float(weight or 1) and _LINES.fullmatch(name):
+            return lambda found: Lines(rest_tensorflow.predictions(found)["predictions"], name)
+    raise HTTPException(406, f"answers are {_JSON} or application/jsonlines, not {accept[:80]!r}")
+
+
+def _json_rows(
+    parts: Iterable[tuple[str, bytes | bytearray]],
+    predictor: Predictor,
+    settings: ServerSettings,
+    is_lines: bool = False,
+) -> Iterator[Any]:
+    """Yields the rows of requests in JSON; a line may also be a row."""
+    for where, content in parts:
+        values = rest_parsing.read_json(content, settings, where)
+        if is_lines and not (isinstance(values, dict) and {*_MEMBERS} & {*values}):
+            yield values
+            continue
+        form = rest_parsing.form_of(values, where, *_MEMBERS)
+        if form == _SPLIT:
+            yield from _records(values[form])
+        elif form == "inputs":
+            yield from rest_parsing.rows_of(values[form], form, predictor, settings)
+        else:
+            yield from rest_parsing.a_list(values[form], form, settings.max_instances)
+
+
+def _records(frame: Any) -> Iterator[dict[str, Any]]:
     try:
-        return [dict(zip(frame["columns"], row, strict=True)) for row in frame["data"]]
+        columns, rows = frame["columns"], frame["data"]
+        if len({*columns}) < len(columns):
+            raise ValueError
+        yield from (dict(zip(columns, row, strict=True)) for row in rows)
     except (KeyError, TypeError, ValueError):
-        raise ValueError(f"{_SPLIT} must have columns, and rows of as many data") from None
+        wanted = "must have columns, each once, and rows of as many data"
+        raise ValueError(f"{_SPLIT} {wanted}") from None
 
 
-def _csv_rows(body: bytes | bytearray, predictor: Predictor) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a CSV table of the model's texts, with or without their names above."""
-    names = predictor.names
-    lines = csv.reader(io.TextIOWrapper(io.BytesIO(body), "utf-8", newline=""))
+def _csv_rows(
+    body: bytes | bytearray, predictor: Predictor, header: str, settings: ServerSettings
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a CSV table of the model's texts."""
+    # A model's last text may be a list, which is as many cells as there are.
+    names, many = predictor.names, predictor.names[-1] if predictor.takes_many else ""
+    most = rest_bounds.most_values(settings.max_instances)
+    text = io.TextIOWrapper(io.BytesIO(body), "utf-8-sig", newline="")
+    columns: list[str] = []
+    line, ends = "", set()
+
+    def bounded() -> Iterator[str]:
+        nonlocal line
+        for line in text:
+            if line.count(",") > most:
+                raise ValueError(f"a line must have at most {most} cells")
+            yield line
+
+    lines = csv.reader(bounded(), strict=True)
     try:
-        for place, line in enumerate(lines):
-            if not place and line == [*names]:
-                continue
-            fields: list[Any] = line or [""]  # An empty line is an empty text.
-            if predictor.takes_many:
-                # The last text is a list: it takes all cells that are left.
-                fields = [*line[: len(names) - 1], line[len(names) - 1 :]]
-            if len(fields) != len(names):
-                wanted = " and ".join(names)
-                raise ValueError(f"line {1 + place} must have {wanted}, got {len(line)} fields")
-            yield dict(zip(names, fields, strict=True))
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise ValueError(f"the body is no CSV in UTF-8: {error}") from None
+        # A blank line is no row; an empty text is in quotation marks.
+        for cells in filter(None, lines):
+            ends.add(line[-1:])
+            # Some writers leave a lone CR in a text without quotation marks: a row would end there.
+            if {"\r", "\n"} <= ends:
+                raise ValueError("some rows end in CR and others in LF: quote all texts")
+            if not columns:
+                columns = _heading(cells, names, many, header)
+                if columns:
+                    continue
+                columns = [*names]
+            if many and columns[-1] == many:
+                columns += [many] * (len(cells) - len(columns))
+            if len(cells) != len(columns):
+                raise ValueError(f"must have {' and '.join(names)}, got {len(cells)} cells")
+            pairs = [*zip(columns, cells, strict=True)]
+            lists = {many: [cell for name, cell in pairs if name == many]} if many else {}
+            yield {**dict(pairs), **lists}
+    except (csv.Error, ValueError) as error:
+        raise ValueError(f"line {lines.line_num} of the CSV in UTF-8: {error}") from None
+
+
+def _heading(cells: list[str], names: Sequence[str], many: str, header: str) -> list[str]:
+    """Returns the names of the columns if the first row has them, else none.
+
+    It has if `header` is present, or has one of the model's names and `header` isn't absent.
+    """
+    found = [cell.strip().lower() for cell in cells]
+    if header == "absent" or header != "present" and not {*found} & {*names}:
+        return []
+    # A model of one text takes a column of any name.
+    if len(found) == len(names) == 1:
+        return [*names]
+    if {*found} != {*names} or any(found.count(name) > 1 for name in names if name != many):
+        wanted = f"the heading must have {' and '.join(names)}, each once, got {cells!s:.80}"
+        raise ValueError(f"{wanted}: if it is a row, say `text/csv; header=absent`")
+    return found

@@ -69,13 +69,19 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
             # A tensor in JSON has `data`; one in binary has the size of its part.
             in_binary = (tensor.get("parameters") or {}).get("binary_data_size")
             given = tensor["data"] if in_binary is None else binary[:in_binary]
+            if in_binary is not None and ("data" in tensor or len(given) != in_binary):
+                raise KeyError
         except (AttributeError, KeyError, TypeError):
-            raise ValueError(f"{where} must have name, shape, datatype and data") from None
+            data = "data, or binary_data_size and as many bytes"
+            raise ValueError(f"{where} must have name, shape, datatype, and {data}") from None
         if datatype != "BYTES":
             raise ValueError(f"{where} must have datatype BYTES, texts, not {str(datatype)[:20]!r}")
+        if name not in model.inputs or name in columns:
+            raise ValueError(f"inputs are {[*model.inputs]}, each once, {where} is {name[:80]!r}")
         # The shape is [B] or [B, 1], or [B, E] if there are several texts for each row. It bounds
         # how many texts are read.
-        count, width = rest_bounds.axes_of(shape, where, models.settings.max_instances)
+        is_many = model.inputs[name].rank > 1
+        count, width = rest_bounds.axes_of(shape, is_many, where, models.settings.max_instances)
         size = count * width
         if in_binary is None:
             texts = _flat(given, f"{where}.data", count, width)
@@ -85,10 +91,12 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
             raise ValueError(f"{where} has {len(texts)} texts, but shape {shape}")
         # An input in JSON takes none of the binary data.
         binary = binary[in_binary or 0 :]
-        is_many = name in model.inputs and model.inputs[name].rank > 1
         starts = range(0, size, width)
         columns[name] = [texts[i : i + width] for i in starts] if is_many else texts
-    rows = rest_parsing.read_columns(columns, "inputs", model.predictor, models.settings)
+    if binary:
+        raise ValueError(f"{len(binary)} bytes follow the binary data of inputs")
+    by_row = rest_parsing.rows_of(columns, "inputs", model.predictor, models.settings)
+    rows = rest_parsing.read_instances(by_row, "inputs", model.predictor, models.settings)
     # Outputs are answered as asked, in the order asked; by default all of them.
     every = [*model.outputs]
     wanted = rest_parsing.a_list(values.get("outputs") or every, "outputs", len(every))

@@ -48,33 +48,53 @@ def unpacked(body: bytes | bytearray, coding: str, most: int) -> bytes | bytearr
     return content
 
 
+def _number(given: str) -> float:
+    """Reads a number of JSON. Python also takes NaN and Infinity, and makes one of 1e999."""
+    if not math.isfinite(value := float(given)):
+        raise ValueError(f"{given[:20]} is no value of JSON")
+    return value
+
+
+def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(members)) < len(members):
+        raise ValueError(f"an object has a name twice: {ascii([*found])[:80]}")
+    return found
+
+
+_DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_number, object_pairs_hook=_object)
+
+
+def read_json(content: bytes | bytearray, settings: ServerSettings, where: str = "the body") -> Any:
+    """Returns the value of JSON."""
+    rest_bounds.check_json(content, rest_bounds.most_values(settings.max_instances))
+    try:
+        # In another coding than UTF-8 the marks that were counted are others.
+        return _DECODER.decode(content.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"JSON Parse error in {where}: {str(error)[:200]}") from None
+
+
+def form_of(values: Any, where: str, *forms: str) -> str:
+    """Returns the one of `forms` that is a member of an object."""
+    found = [*{*forms} & {*values}] if isinstance(values, dict) else []
+    if len(found) != 1:
+        either = "either " * (len(forms) > 1)
+        raise ValueError(f"{where} must be an object with {either}{' or '.join(map(repr, forms))}")
+    return found[0]
+
+
 def read_object(
     body: bytes | bytearray, settings: ServerSettings, *forms: str
 ) -> tuple[dict[str, Any], str]:
     """Returns the JSON object in a body, and the one of `forms` that is a member of it."""
-
-    # Python's parser takes NaN and Infinity, which JSON does not have.
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is no value of JSON")
-
-    rest_bounds.check_json(body, rest_bounds.most_values(settings.max_instances))
-    try:
-        # In another coding than UTF-8 the marks that were counted are others.
-        values = json.loads(body.decode("utf-8-sig"), parse_constant=refuse)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"JSON Parse error: {str(error)[:200]}") from None
-    found = {*forms} & {*values} if isinstance(values, dict) else ()
-    if len(found) != 1:
-        either = "either " * (len(forms) > 1)
-        raise ValueError(f"the body must be an object with {either}{' or '.join(map(repr, forms))}")
-    (form,) = found
-    return values, form
+    values = read_json(body, settings)
+    return values, form_of(values, "the body", *forms)
 
 
 def read_instances(
     given: Any, where: str, predictor: Predictor, settings: ServerSettings
 ) -> list[list[str]]:
-    """Returns rows of texts from a list with a text, or an object of texts, for each row.
+    """Returns rows of texts from a list with a text, or several by name or in order, for each row.
 
     An iterator of rows, instead of the list, is read no further than to the first row too many.
     """
@@ -96,19 +116,18 @@ def read_instances(
     return rows
 
 
-def read_columns(
-    given: Any, where: str, predictor: Predictor, settings: ServerSettings
-) -> list[list[str]]:
-    """Returns rows of texts from lists by name, or from one list if the model takes one text."""
-    names = predictor.names
-    given = {names[0]: given} if len(names) == 1 and isinstance(given, list) else given
-    most = settings.max_instances
+def rows_of(given: Any, where: str, predictor: Predictor, settings: ServerSettings) -> list[Any]:
+    """Returns what `read_instances` reads: of one row, a list of rows, or lists by name."""
+    names, most = predictor.names, settings.max_instances
+    if isinstance(given, str) or isinstance(given, dict) and isinstance(given.get(names[0]), str):
+        return [given]
+    if isinstance(given, list):
+        return a_list(given, where, most)
     columns = [a_list(column, where, most) for column in _members(given, names, where)]
     if len({*map(len, columns)}) > 1:
         raise ValueError(f"the lists of {where} must have equally many elements")
     # From here on they are rows, for which all limits are checked in one place.
-    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-    return read_instances(rows, where, predictor, settings)
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def a_list(value: Any, where: str, most: int) -> list[Any]:
@@ -119,6 +138,8 @@ def a_list(value: Any, where: str, most: int) -> list[Any]:
 
 
 def _members(value: Any, names: Sequence[str], where: str) -> list[Any]:
+    if isinstance(value, list) and len(value) == len(names) > 1:
+        return [*value]
     if not isinstance(value, dict) or {*value} != {*names}:
         raise ValueError(f"{where} must have {' and '.join(names)}, got {shown(value)}")
     return [value[name] for name in names]

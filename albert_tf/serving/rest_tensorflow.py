@@ -61,11 +61,11 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     if (signature := values.get("signature_name") or _SIGNATURE) != _SIGNATURE:
         wrong = f"Serving signature name: {ascii(signature)[:80]} not found in signature def"
         raise ValueError(f"{wrong}: there is only {_SIGNATURE!r}")
-    if form == "instances":
-        rows = rest_parsing.read_instances(values[form], form, model.predictor, models.settings)
-        return model, rows, predictions
-    rows = rest_parsing.read_columns(values[form], form, model.predictor, models.settings)
-    return model, rows, _outputs
+    given, write = values[form], predictions
+    if form == "inputs":
+        given, write = rest_parsing.rows_of(given, form, model.predictor, models.settings), _outputs
+    rows = rest_parsing.read_instances(given, form, model.predictor, models.settings)
+    return model, rows, write
 
 
 def predictions(found: list[dict[str, Any]]) -> dict[str, Any]:

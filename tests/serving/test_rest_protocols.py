@@ -4,8 +4,12 @@ Clients of these protocols are in tests/peers.
 """
 
 import base64
+import contextlib
+import csv
 import gzip
+import io
 import json
+import random
 import re
 import types
 import zlib
@@ -200,6 +204,9 @@ def test_kserve_2_answers_rows_of_many_texts(client, binary):
         {"instances": ["Anna in Rome"], "parameters": {}},
         {"inputs": ["Anna in Rome"]},
         {"inputs": {"text": ["Anna in Rome"]}},
+        {"inputs": "Anna in Rome"},
+        {"inputs": {"text": "Anna in Rome"}},
+        {"inputs": [{"text": "Anna in Rome"}]},
         {"dataframe_split": {"index": [0], "columns": ["text"], "data": [["Anna in Rome"]]}},
         {"dataframe_records": [{"text": "Anna in Rome"}]},
     ],
@@ -208,22 +215,139 @@ def test_one_model_answers(client, path, body):
     assert post(client, path, body) == (200, {"predictions": [ANNA]})
 
 
+@contextlib.contextmanager
+def asking(model):
+    """Yields a function that returns status, type and text of answers of this model alone."""
+    app = create_app({"one": {"1": Predictor(*model)}}, made_up.settings_of())
+
+    def ask(content, kind, **headers):
+        answer = client.post(ASK, content=content, headers={"Content-Type": kind, **headers})
+        return answer.status_code, answer.headers["content-type"], answer.text
+
+    with testclient.TestClient(app, "http://localhost") as client:
+        yield ask
+
+
 @pytest.mark.parametrize(
-    ("model", "table", "output", "answers"),
+    ("model", "kind", "body", "output", "answers"),
     [
-        (CAPITALS, b'text\r\n"Anna in Rome"\r\n"A, i\nn Rome"\r\n\r\n', "length", [12, 11, 0]),
-        (ENDINGS, b"c,one,three\nd,xx,y\n", "ending", ["three", "xx"]),
-        (SCORE, b"text_a,text_b\na,bc\n", None, [5]),
-        # Only names in their order are a heading: columns are never exchanged.
-        (SCORE, b"text_b,text_a\na,bc\n", None, [18, 5]),
+        (CAPITALS, "", b'text\r\n"Anna in Rome"\r\n"A, i\nn Rome"\r\n\r\n', "length", [12, 11]),
+        (CAPITALS, "", b'\xef\xbb\xbf"text"\n\nab\n""\n\n \nabc', "length", [2, 0, 1, 3]),
+        (CAPITALS, "", b"ab\r\ra\r", "length", [2, 1]),
+        (CAPITALS, "", b'ab\n"c\rd"\n', "length", [2, 3]),
+        (CAPITALS, "", b"a\r\r\nbcd\r\r\n", "length", [1, 3]),
+        # Without a word about it, only a known name makes a heading.
+        (CAPITALS, "", b"review\nab\n", "length", [6, 2]),
+        (CAPITALS, ";header=Present", b"review\nab\n", "length", [2]),
+        (CAPITALS, ' ; Header="absent"', b"text\nab\n", "length", [4, 2]),
+        (ENDINGS, "", b"c,one,three\nd,xx,y\n", "ending", ["three", "xx"]),
+        (ENDINGS, "", b"context,endings\nc,one,three\nd,xx,y\n", "ending", ["three", "xx"]),
+        (ENDINGS, "", b"endings,Context,endings\none,long,e\n", "ending", ["one"]),
+        (SCORE, "", b"text_a,text_b\na,bc\n", None, [5]),
+        (SCORE, "", b"text_b, text_a\na,bc\n", None, [4]),
+        (SCORE, ";header=absent", b"text_b,text_a\na,bc\n", None, [18, 5]),
+        (SCORE, "lines", b'\xef\xbb\xbf{"text_b":"bc","text_a":"a"}\n\n["a",""]\r\n', None, [5, 1]),
+        (SCORE, "lines", b'{"inputs":[["a","bc"],["","b"]]}\n["",""]', None, [5, 2, 0]),
+        (SCORE, "lines", '{"inputs":{"text_a":["\u2028"],"text_b":["b"]}}'.encode(), None, [3]),
     ],
 )
-def test_one_model_answers_tables(model, table, output, answers):
-    app = create_app({"one": {"1": Predictor(*model)}}, made_up.settings_of())
+def test_one_model_answers_as_many_rows(model, kind, body, output, answers):
+    types = ["text/csv", "application/CSV"]
+    if kind == "lines":
+        kind, types = "", ["application/jsonlines", "application/x-ndjson", "text/JSONL"]
+    for each in types:
+        with asking(model) as ask:
+            status, _, answer = ask(body, f"{each}{kind}")
+        rows = json.loads(answer)["predictions"]
+        assert (status, [row[output] if output else row for row in rows]) == (200, answers)
+
+
+PIECES = ["a", "é", " ", ",", '"', "'", ";", "\t", "\r\n", "\n", "\u2028", "\ufeff", "Rome", "]"]
+
+
+@pytest.mark.parametrize("model", [CAPITALS, SCORE, ENDINGS], ids=("capitals", "score", "endings"))
+def test_tables_of_a_writer_are_answered_row_by_row(model):
+    with asking(model) as ask:
+        check_tables(model, ask)
+
+
+def check_tables(model, ask):
+    rng = random.Random(len(model[0].text_names))
+    names, many = model[0].text_names, model[0].takes_many
+    columns = [*names, *names[-1:] * many]
+
+    def text(place):
+        # No row is a heading.
+        return "x" * (place == 0) + "".join(rng.choices(PIECES, k=rng.randint(0, 6)))
+
+    for _ in range(100):
+        end, header = rng.choice(("\n", "\r\n", "\r")), rng.choice((";header=present", "", None))
+        # Python's writer quotes what ends its own lines, and leaves other ends of lines bare.
+        quoting = rng.choice((csv.QUOTE_ALL, csv.QUOTE_MINIMAL if end != "\r" else csv.QUOTE_ALL))
+        rows = [[*map(text, range(len(columns)))] for _ in range(rng.randint(1, 20))]
+        order = [*range(len(columns))]
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator=end, quoting=quoting)
+        if header is not None:
+            rng.shuffle(order)
+            writer.writerow([columns[place] for place in order])
+        for row in rows:
+            file.write(end * rng.choice((0, 0, 1, 2)))
+            writer.writerow([row[place] for place in order])
+        content = (file.getvalue() + end).encode(rng.choice(("utf-8", "utf-8-sig")))
+        status, _, answer = ask(content, f"text/csv{header or ''}")
+        # The endings have the order of their columns.
+        endings = [place for place in order if place] if many else []
+        given = [[row[0], [row[place] for place in endings]] if many else row for row in rows]
+        predictions = [
+            {name: np.asarray(value).tolist() for name, value in each.items()}
+            for each in model[1](given)
+        ]
+        expected = predictions if model != SCORE else [each["score"] for each in predictions]
+        assert (status, json.loads(answer)) == (200, {"predictions": expected}), content
+
+
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("*/*", "application/json"),
+        ("", "application/json"),
+        ("text/html, application/*;q=0.8", "application/json"),
+        ("application/json;q=0.1, Application/JSONLines", "application/jsonlines"),
+        ("text/csv, application/x-ndjson; q=0.5, */*;q=0.4", "application/x-ndjson"),
+    ],
+)
+def test_one_model_answers_in_the_type_that_is_accepted(accept, kind):
+    body = json.dumps({"instances": ["Anna in Rome", "é"] * 128})
+    with asking(CAPITALS) as ask:
+        status, found, answer = ask(body, "application/json", Accept=accept)
+    values = [json.loads(line) for line in answer.splitlines()]
+    assert (status, found) == (200, kind)
+    rows = values[0]["predictions"] if kind == "application/json" else values
+    assert rows == [ANNA, {**NOBODY, "length": 1}] * 128
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        {"AIP_PREDICT_ROUTE": "predict"},
+        {"AIP_HEALTH_ROUTE": "/"},
+        {"AIP_HEALTH_ROUTE": "/a{b"},
+        {"AIP_PREDICT_ROUTE": "/a", "AIP_HEALTH_ROUTE": "/a"},
+    ],
+)
+def test_paths_that_can_not_be_asked_are_refused(paths, monkeypatch):
+    for name, path in paths.items():
+        monkeypatch.setenv(name, path)
+    with pytest.raises(ValueError, match=[*paths][-1]):
+        create_app({"one": {"1": Predictor(*SCORE)}}, made_up.settings_of())
+
+
+def test_paths_that_are_asked_for_come_before_others(monkeypatch):
+    monkeypatch.setenv("AIP_HEALTH_ROUTE", "/v1/models/any")
+    app = create_app({"one": {"1": Predictor(*SCORE)}}, made_up.settings_of())
     with testclient.TestClient(app, "http://localhost") as client:
-        _, answer = post(client, ASK, table, content_type="text/csv; charset=utf-8")
-    rows = answer["predictions"]
-    assert [row[output] if output else row for row in rows] == answers
+        assert client.get("/v1/models/any").json()["ready"] is True
 
 
 def test_requests_are_counted_for_the_model_that_answers(client):
@@ -272,7 +396,8 @@ BODIES = {
         (b"hello", "JSON"),
         (b'{"instances": ["\xff"]}', "JSON"),
         (b'{"instances": [NaN]}', "NaN"),
-        (b'{"instances": [1e999]}', "instances\\[0\\].*inf"),
+        (b'{"instances": ["a"], "parameters": [-1e999]}', "-1e999"),
+        (b'{"instances": ["a"], "instances": ["b"]}', "instances.*twice|twice.*instances"),
         (b"[" * 4000, "JSON"),
         (b'{"instances": [' + b"9" * 4500 + b"]}", "JSON"),
         (b'["a"]', "'instances' or 'inputs'"),
@@ -316,7 +441,11 @@ BODIES = {
         (tensor_of(["a"], [2]), "inputs\\[0\\].*shape \\[2\\]"),
         (tensor_of([], [0]), "shape.* \\[0\\]"),
         (tensor_of(["a"], [1], "x"), "'x'"),
-        (tensor_of(["a"], [1], []), "inputs must have text.*\\[\\]"),
+        (tensor_of(["a"], [1], []), "inputs are .*\\[\\]"),
+        (tensor_of(["a", "b"], [1, 2]), "shape.*\\[1, 2\\]"),
+        (tensor_of(["a", "b"], [2, 1, 1]), "shape.*\\[2, 1, 1\\]"),
+        ({"inputs": [texts(["a"], [1])] * 2}, "list of 2"),
+        (b'{"id": 1e999, "inputs": []}', "1e999"),
         ({"inputs": [{**texts([1], [1]), "datatype": "INT32"}]}, "INT32"),
         (tensor_of(["a"], [1], outputs=[{"name": "x"}]), "outputs.* x"),
         (tensor_of(["a"], [1], outputs=[{"name": []}]), "outputs are .*\\[\\]"),
@@ -328,7 +457,12 @@ BODIES = {
         ({"instances": ["a"], "inputs": ["a"]}, "instances"),
         ({"dataframe_split": {"columns": ["text"], "data": [["a", "b"]]}}, "dataframe_split"),
         ({"dataframe_split": []}, "dataframe_split"),
-        ({"dataframe_records": [{"txt": "a"}]}, "dataframe_records\\[0\\]"),
+        ({"dataframe_split": {"columns": ["text"] * 2, "data": [["a", "b"]]}}, "columns.*once"),
+        ({"dataframe_records": [{"txt": "a"}]}, "rows\\[0\\].*txt"),
+    ],
+    "/v2/models/endings/infer": [
+        ({"inputs": [texts(["a"], [1], "context")] * 2}, "once.*inputs\\[1\\].*context"),
+        (tensor_of(["a"], [1], "endings"), "shape.*\\[1\\]"),
     ],
     EMBED: [
         ({"model": "score", "input": "a"}, "score has no"),
@@ -338,12 +472,27 @@ BODIES = {
     ],
 }
 REFUSED = [(path, body, 400, noun, {}) for path, rows in BODIES.items() for body, noun in rows]
-CSV = {"content_type": "text/csv"}
+CSV, LINES = {"content_type": "text/csv"}, {"content_type": "application/jsonlines"}
 REFUSED += [
     (ASK, b"a,b", 400, "line 1.*text", CSV),
     (ASK, b"\xff", 400, "UTF-8", CSV),
-    (ASK, b'"a,b",c\n' * 600, 400, "1032 cells", CSV),
-    (ASK, b"\n" * 5, 400, "1 to 4.* 5", CSV),
+    (ASK, b"a," * 1100, 400, "1032 cells", CSV),
+    (ASK, b"\n" * 5, 400, "rows.* 0", CSV),
+    (ASK, b"text\n\n", 400, "rows.* 0", CSV),
+    (ASK, b"a\n" * 5, 400, "rows.*list of 5", CSV),
+    (ASK, b'a\n"the rest\nb\n', 400, "line 3.*end of data", CSV),
+    (ASK, b'a\n"b" c\n', 400, "line 2", CSV),
+    (ASK, b"a\rb\nc\n", 400, "line 2.*CR", CSV),
+    (ASK, b"id,text\n1,a\n", 400, "heading.*id.*header=absent", CSV),
+    (ASK, b"text,text\na,b\n", 400, "heading", CSV),
+    (ASK, b"a", 415, "header", {"content_type": "text/csv; header=yes"}),
+    (ASK, b"a", 415, "UTF-8.*latin-1", {"content_type": "text/csv; charset=latin-1"}),
+    (ASK, b'"a"\n{"text": "b"', 400, "line 2", LINES),
+    (ASK, b'"a"\n\n"b" "c"\n', 400, "line 3", LINES),
+    (ASK, b'{"instances": "ab"}\n', 400, "instances.*'ab'", LINES),
+    (ASK, of_one("a"), 415, "jsonlines.*text/csv, .*'text/plain'", {"content_type": "text/plain"}),
+    (ASK, of_one("a"), 406, "jsonlines, not 'text/csv'", {"accept": "text/csv"}),
+    (ASK, of_one("a"), 406, "q=0", {"accept": "application/json;q=0"}),
     (PREDICT.format("capitals"), of_one("a" * 5000), 413, "5000 bytes", {}),
     (PREDICT.format("capitals"), of_one("bad"), 500, "this text is bad", {}),
     (PREDICT.format("nothing"), of_one("a"), 404, "nothing, only capitals, endings", {}),
@@ -361,7 +510,9 @@ ONE = json.dumps(of_one("a")).encode()
 TENSOR, CONTENT = in_binary(texts(["Anna in Rome", "é"], [2]))
 JSON = json.dumps({"inputs": [TENSOR]}).encode()
 REFUSED += [
-    (INFER, JSON + CONTENT[:-1], 400, "end within a text", {LENGTH: str(len(JSON))}),
+    (INFER, JSON + CONTENT[:-1], 400, "as many bytes", {LENGTH: str(len(JSON))}),
+    (INFER, JSON + b"\x0d" + CONTENT[1:], 400, "end within a text", {LENGTH: str(len(JSON))}),
+    (INFER, JSON + CONTENT + b"a", 400, "1 bytes follow", {LENGTH: str(len(JSON))}),
     (INFER, JSON, 400, "content-length .*'9999'", {LENGTH: "9999"}),
     packed(gzip.compress(b"0" * 5001, mtime=0), "gzip", 413, "5000 bytes"),
     packed(gzip.compress(b"0" * 50_000_000, mtime=0)[:4000], "gzip", 413, "5000 bytes"),
