@@ -1,5 +1,6 @@
 """albert-serve as a process, with a made-up model: its end, and clients that would stop it."""
 
+import concurrent.futures
 import contextlib
 import http.client
 import json
@@ -156,3 +157,20 @@ def test_there_are_only_so_many_connections():
             answer = connection.getresponse()
             assert answer.status == status
             answer.read()
+
+
+def test_a_body_in_parts_of_a_byte_leaves_time_to_others():
+    head = b"POST /invocations HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    count = 0
+    with serving() as (_, port), socket.create_connection(("127.0.0.1", port)) as sender:
+        other = connect(port)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            sent = pool.submit(sender.sendall, head + b"1\r\n \r\n" * 200_000 + b"0\r\n\r\n")
+            answer = pool.submit(sender.recv, 4096)
+            while not answer.done():
+                other.request("GET", "/healthz")
+                count += other.getresponse().read() != b""
+        other.close()
+        assert sent.result() is None and b" 400 " in answer.result()
+    # Another client is answered after each of 70 reads, not after each of 5.
+    assert count > 30
