@@ -38,7 +38,7 @@ const KINDS = {
     const place = answers.find(({ text }) => text === answer);
     const best = answers.slice(0, MOST_CANDIDATES);
     return [
-      marked(context, answer ? [place] : []),
+      marked(context, answer && "start" in place ? [place] : []),
       ...none(answer, "answer in this text"),
       element("h2", {}, "Candidates"),
       bars(best.map(({ text, probability }) => [text, probability, text === answer])),

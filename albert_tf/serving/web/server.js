@@ -52,9 +52,11 @@ const FORMS = {
   entities: (row, text) => ({ entities: spans(text, row, "type", row.entities, row.types) }),
   words: (row, text) => ({ words: spans(text, row, "tag", row.words, row.tags) }),
   answer: ({ answer, answers, probabilities }, question, context) => {
+    // The server names no places: a text that is there twice has none.
     const found = answers.map((text, i) => {
       const start = context.indexOf(text);
-      return { text, start, end: start + text.length, probability: probabilities[i] };
+      const place = start === context.lastIndexOf(text) ? { start, end: start + text.length } : {};
+      return { text, ...place, probability: probabilities[i] };
     });
     return { answer, answers: found.filter(({ text }) => text) };
   },
