@@ -138,6 +138,7 @@ def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
 # Group heading of --help.
 COLUMNS = "Columns of a table"
 _column = functools.partial(setting, group=COLUMNS)
+_rare_column = functools.partial(_column, rare=True)  # Errors and the pages name these.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,12 +165,12 @@ class TableSettings(Settings):
         "Column of the labels; for multilabel, the labels of a text are in a list, or between "
         "label_separator, or the list has 0 or 1 for each class.",
     )
-    label_columns: tuple[str, ...] = _column(
+    label_columns: tuple[str, ...] = _rare_column(
         (),
         "For multilabel and classification, a column of 0 or 1 for each class, in this order, "
         "instead of label_column.",
     )
-    label_separator: str | None = _column(
+    label_separator: str | None = _rare_column(
         None,
         "For multilabel, what is between the labels in a cell. By default |, and labels that seem "
         "to be several are an error.",
@@ -179,7 +180,7 @@ class TableSettings(Settings):
         "Names of the classes, or tags, separated by commas, where labels are their numbers from "
         "0, or 0 or 1 for each. By default those that a .parquet file has for them.",
     )
-    ignored_label: tuple[str, ...] = _column(
+    ignored_label: tuple[str, ...] = _rare_column(
         (),
         "Labels, separated by commas, whose rows are left out, such as -1, or null for empty "
         "cells, too. By default labels that mean none are an error.",
