@@ -14,22 +14,22 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Lines of Python in the library's folders ("." has the files beside them) ...
 LIBRARY = {
     ".": 566,
-    "answers": 1461,
+    "answers": 1463,
     "cli": 2915,
     "console": 822,
-    "conversion": 2582,
-    "generator": 2645,
+    "conversion": 2586,
+    "generator": 2656,
     "inspection": 823,
     "model": 2677,
     "records": 1365,
-    "serving": 4651,
+    "serving": 4652,
     "storage": 1724,
-    "tasks": 4966,
-    "text": 1660,
+    "tasks": 4975,
+    "text": 1667,
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 30_030, 9_688, 2_899
+TESTS, RESEARCH, DOCS = 30_137, 9_688, 2_899
 TRACKED_FILES = 836
 ROOT_FOLDERS, ROOT_FILES = 11, 12
 # Share of the library's lines that are comments.

@@ -72,7 +72,9 @@ class Fill(Kind):
         # The best pieces of each [MASK]; positions behind the row are padding.
         length = len(row["input_ids"])
         is_mask = row["input_ids"] == tokenizer.mask_id
-        shares = softmax(output["masked_lm_logits"][:length][is_mask])
+        # A padded table has more rows than there are pieces.
+        logits = output["masked_lm_logits"][:length, : tokenizer.vocab_size]
+        shares = softmax(logits[is_mask])
         best = np.argsort(-shares, axis=1, kind="stable")[:, : self.top_k]
         pieces = [tokenizer.convert_ids_to_tokens(ids) for ids in best.tolist()]
         # Vectors of the text, as far as their weights were trained.

@@ -103,6 +103,8 @@ def read_hdf5(file: Any, path: str) -> tuple[dict[str, np.ndarray], dict[str, st
     names: dict[str, str] = {}
 
     def visit(where: str, member: h5py.Group | h5py.Dataset) -> None:
+        if isinstance(where, bytes):
+            raise TypeError(f"the name {where!r} is not UTF-8")  # As h5py gives it.
         # A group with a name is one of Keras' layers; its weights are the datasets in it.
         name = member.attrs.get("name")
         if isinstance(name, str):
@@ -124,7 +126,7 @@ def read_hdf5(file: Any, path: str) -> tuple[dict[str, np.ndarray], dict[str, st
     try:
         with h5py.File(file, "r") as stored:
             stored.visititems(visit)  # It visits each object once and follows no link.
-    except (OSError, KeyError, RuntimeError, TypeError) as error:
+    except (OSError, KeyError, RuntimeError, TypeError, UnicodeError) as error:
         raise ValueError(
             f"{path} is damaged ({str(error).splitlines()[0]}): copy it again"
         ) from None

@@ -148,9 +148,11 @@ def read_labels(path: str) -> tuple[str, ...]:
     if not isinstance(by_id, dict) or set(by_id) != {str(i) for i in range(len(by_id))}:
         raise ValueError(f"{file}: id2label must be an object that maps ids from 0 to names")
     # JSON's keys are strings and in any order: sort by number.
-    labels = tuple(by_id[str(i)] for i in range(len(by_id)))
-    if not all(isinstance(label, str) for label in labels) or len(set(labels)) < len(labels):
-        raise ValueError(f"{file}: id2label must have distinct names, not {labels}")
+    given = tuple(by_id[str(i)] for i in range(len(by_id)))
+    labels = tuple(x if isinstance(x, str) else text_files.class_of(str(x)) for x in given)
+    are_names = all(isinstance(label, (str, int, float)) for label in given)
+    if not are_names or len(set(labels)) < len(labels):
+        raise ValueError(f"{file}: id2label must have distinct names or numbers, not {given}")
     return () if labels == tuple(_DEFAULT_LABEL.format(i) for i in range(len(labels))) else labels
 
 

@@ -165,12 +165,12 @@ def add_pieces(
 
     A new piece gets the mean of the rows of the pieces that it replaces.
     """
-    weights = dict(source.weights)
+    weights, size = dict(source.weights), vocabulary.tokenizer.vocab_size
     # The masked-LM head shares the table, so only its bias grows as well.
     for name in (WORD_EMBEDDINGS, OUTPUT_BIAS):
         if name in weights:
             rows = [weights[name][list(ids)].mean(axis=0) for ids in replaced]
-            weights[name] = np.concatenate([weights[name], rows])
-    size = source.config.vocab_size + len(replaced)
+            # New pieces come before a table's padding.
+            weights[name] = np.concatenate([weights[name][: size - len(rows)], rows])
     config = dataclasses.replace(source.config, vocab_size=size)
     return dataclasses.replace(source, config=config, weights=weights, vocabulary=vocabulary)

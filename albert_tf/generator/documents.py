@@ -105,7 +105,15 @@ def open_text(path: str, settings: TextSettings) -> TextFile | ParquetText:
 
 
 def _parse_lines(file: TextFile, split: Splitter, name: str) -> Iterator[Sentences]:
+    is_known = False
     for line in file.lines():
+        if line.startswith("<doc id=") and not is_known:
+            is_known = True
+            logging.warning(
+                "%s begins with a tag, as WikiExtractor writes them, which is read as a sentence: "
+                "`input_format=wikipedia` reads tags as the bounds of documents",
+                file.here,
+            )
         yield Sentences(split(line), not line)
 
 

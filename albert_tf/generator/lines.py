@@ -55,7 +55,10 @@ class TextSource:
         except UnicodeEncodeError as error:
             raise ValueError(f"{self.here} is not Unicode ({error.reason}); {_MEND}") from error
         for _, line in _split_lines(content, MAX_LINE_BYTES):
-            yield self._decode(line)
+            yield from self._lines_of(line)
+
+    def _lines_of(self, line: bytes) -> list[str]:
+        return [part.strip() for part in self._decode(line).split("\r")]
 
     def _decode(self, line: bytes) -> str:
         line = line.removeprefix(codecs.BOM_UTF8).replace(b"\0", b"")
@@ -96,8 +99,8 @@ class ParquetText(TextSource):
 class TextFile(TextSource):
     """A file of UTF-8 text, compressed if its name ends in .gz, .bz2 or .zst.
 
-    Only a line feed ends a line. White space around a line (including a carriage return), NUL
-    bytes and a byte order mark before it, as where files were joined, are dropped.
+    A line ends in a line feed, a carriage return, or both. White space around a line, NUL bytes
+    and a byte order mark before it, as where files were joined, are dropped.
     """
 
     def __init__(self, path: str, errors: str) -> None:
@@ -131,7 +134,7 @@ class TextFile(TextSource):
     def lines(self) -> Iterator[str]:
         """Yields one line after another, long ones in parts of at most MAX_LINE_BYTES."""
         for line in self._read(_split_lines(self._text, MAX_LINE_BYTES)):
-            yield self._decode(line)
+            yield from self._lines_of(line)
 
     def whole_lines(self, max_bytes: int) -> Iterator[str]:
         """Yields one whole line after another."""

@@ -74,21 +74,29 @@ def _examples(content: Any, where: str) -> Iterator[SquadExample]:
 def _example(paragraph: str, question: Any, where: str) -> SquadExample:
     qas_id = str(json_member(question, "id", where, str, int))
     where = f"{where}: question {qas_id}"
-    # SQuAD 1.1 lacks is_impossible; a file to predict may lack answers.
-    question = {"answers": [], "is_impossible": False, **question}
+    # SQuAD 1.1 lacks is_impossible; a file to predict may lack answers. Tools write null, 0 or 1,
+    # columns as Hugging Face's, and for a question without an answer one of empty text.
+    found = {"is_impossible": False, **question, "answers": question.get("answers") or []}
+    if found["is_impossible"] in (None, 0, 1):
+        found["is_impossible"] = bool(found["is_impossible"])
+    if isinstance(found["answers"], dict):
+        found["answers"] = table.answers_of_columns(found["answers"], where)
+    answers = json_member(found, "answers", where, list)
+    if found["is_impossible"] is True:
+        answers = [a for a in answers if not isinstance(a, dict) or a.get("text")]
     return SquadExample(
         qas_id=qas_id,
         question=json_member(question, "question", where, str),
         paragraph=paragraph,
-        answers=tuple(
-            Answer(
-                json_member(answer, "text", where, str),
-                json_member(answer, "answer_start", where, int),
-            )
-            for answer in json_member(question, "answers", where, list)
-        ),
-        is_impossible=json_member(question, "is_impossible", where, bool),
+        answers=tuple(_answer(each, where) for each in answers),
+        is_impossible=json_member(found, "is_impossible", where, bool),
     )
+
+
+def _answer(answer: Any, where: str) -> Answer:
+    text, start = json_member(answer, "text", where, str), answer.get("answer_start")
+    is_whole = isinstance(start, float) and start.is_integer()
+    return Answer(text, int(start) if is_whole else json_member(answer, "answer_start", where, int))
 
 
 def _check(examples: list[SquadExample], path: str | os.PathLike[str]) -> None:

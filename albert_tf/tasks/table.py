@@ -513,7 +513,7 @@ def read_questions(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     first = None
     for number, row in table_records(path, ("id", "question", "context"), ("answers",)):
         where = f"{path}:{number}"
-        answers = None if row.get("answers") is None else _answers(row["answers"], where)
+        answers = None if row.get("answers") is None else answers_of_columns(row["answers"], where)
         is_labelled = answers is not None or row.get("is_impossible") is True
         # The first row decides whether the file has labels.
         first = is_labelled if first is None else first
@@ -526,7 +526,8 @@ def read_questions(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield where, json_member(row, "context", where, str), question
 
 
-def _answers(columns: Any, where: str) -> list[dict[str, Any]]:
+def answers_of_columns(columns: Any, where: str) -> list[dict[str, Any]]:
+    """Returns answers as SQuAD's JSON has them, from an object of two lists."""
     texts, starts = (json_member(columns, name, where, list) for name in ("text", "answer_start"))
     if len(texts) != len(starts):
         raise ValueError(

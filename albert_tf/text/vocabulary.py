@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from absl import logging
+
 from albert_tf.config import AlbertConfig
 from albert_tf.storage import files, hub
 from albert_tf.storage.text_files import read_json_object
@@ -22,6 +24,8 @@ _SENTENCE_PIECE = ("spiece.model", _KERAS_HUB, "assets/*.model", "*.model")
 _WORD_PIECE = ("vocab.txt", "assets/vocab.txt", "vocab_chinese.txt")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _TOKENIZER_CONFIG = "tokenizer_config.json"
+# Tables are padded to multiples of 8 to 1024; more rows are another vocabulary's.
+_MOST_PADDING = 1023
 # The form of text: names of settings, arguments and fields of Hugging Face's config.
 FORM = ("do_lower_case", "keep_accents")
 
@@ -73,8 +77,11 @@ class Vocabulary:
             )
 
     def check(self, config: AlbertConfig) -> None:
-        """Checks that the model has exactly one embedding for each piece."""
-        if self.tokenizer.vocab_size != config.vocab_size:
+        """Checks that the model has an embedding for each piece, and at most padding besides."""
+        padding = config.vocab_size - self.tokenizer.vocab_size
+        if 0 < padding <= _MOST_PADDING:
+            logging.warning("%s: the model has %d more embeddings, not used", self.path, padding)
+        elif padding:
             raise ValueError(
                 f"{self.path} has {self.tokenizer.vocab_size} pieces, but the model's vocab_size "
                 f"is {config.vocab_size}: give the vocabulary that the model was trained with"

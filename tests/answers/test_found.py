@@ -142,8 +142,9 @@ def test_masks_are_filled(tokenizer):
 
     def run(features):
         shape = features["input_ids"].shape
-        logits = np.zeros((*shape, tokenizer.vocab_size))
+        logits = np.zeros((*shape, tokenizer.vocab_size + 3))
         logits[..., best[0]], logits[..., best[1]] = 30 + LN3, 30
+        logits[..., -3:] = 40  # The padding of a table is no piece.
         vectors = np.broadcast_to(np.arange(shape[1])[:, None], (*shape, 2))
         more = {"pooled_output": np.ones((1, 2)), "sentence_order_logits": np.array([[0, LN3]])}
         return {"masked_lm_logits": logits, "sequence_output": vectors, **more}

@@ -100,6 +100,22 @@ def test_a_new_row_is_the_mean_of_those_it_replaces(old, new):
         np.testing.assert_allclose(after[BIAS][i], np.mean(before[BIAS][ids]), rtol=1e-6)
 
 
+def test_new_rows_come_before_padding(old, text, tmp_path):
+    padded = shutil.copytree(old, tmp_path / "padded")
+    size = vocabulary.find(str(old)).tokenizer.vocab_size
+    config = goldens.config("base", vocab_size=size + 5, num_hidden_layers=1)
+    values = tiny.weights(randomise(albert_tf.AlbertForPreTraining(config)))
+    bundles.write(str(padded), config, values)
+    run(init_checkpoint=padded, input_file=text, num_pieces=COUNT, output_dir=tmp_path / "out")
+    words, model = read(tmp_path / "out")
+    assert words.tokenizer.vocab_size == model.config.vocab_size == size + COUNT
+    ids = words.tokenizer.convert_ids_to_tokens([size])[0][1:]
+    replaced = vocabulary.find(str(old)).tokenizer.encode(ids)
+    rows = tiny.weights(model)[ROWS]
+    np.testing.assert_array_equal(rows[:size], values[ROWS][:size])
+    np.testing.assert_allclose(rows[size], values[ROWS][replaced].mean(axis=0), rtol=1e-6)
+
+
 def test_texts_without_new_pieces_are_the_same_to_the_bit(old, new):
     found = []
     for folder in (old, new):

@@ -56,6 +56,7 @@ def test_those_of_another_model_are_refused(trained, tmp_path):
 
 MANY = b"".join(b'"%d"\n' % i for i in range(100_000))
 BY_ID = (5, True, "ab", ["a", "b"], {"0": "a", "2": "b"}, {"0": "a", "1": "a"})
+BY_ID += ({"0": 1, "1": "1"}, {"0": 1, "1": 1.0}, {"0": "a", "1": None}, {"0": "a", "1": [1]})
 
 
 @pytest.mark.parametrize(
@@ -78,3 +79,18 @@ def test_damaged_names_are_refused(file, content, message, tmp_path):
     (tmp_path / file).write_bytes(content)
     with pytest.raises(ValueError, match=message):
         labels.find(str(tmp_path), 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ([1, 2, 5], ("1", "2", "5")),
+        ([1.0, 0.5, "1.0"], ("1", "0.5", "1.0")),
+        ([True, "no", 3], ("true", "no", "3")),
+        (["0", "1", "2"], ("0", "1", "2")),
+    ],
+)
+def test_names_in_the_config_may_be_numbers(given, names, tmp_path):
+    config = {"model_type": "albert", "id2label": dict(enumerate(given))}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert labels.find(str(tmp_path), 3) == names

@@ -12,6 +12,7 @@ import pytest
 
 import albert_tf
 from tests.kit import goldens
+from tests.kit.files import refused
 
 ROOT = pathlib.Path(__file__).parents[1] / "golden/tf_transformers"
 # Hugging Face's names of outputs -> ours; 3.5.1 has none, but their order.
@@ -52,6 +53,16 @@ def test_outputs_are_theirs(folder):
         mine = found[ours] if isinstance(found, dict) else found
         np.testing.assert_allclose(np.asarray(mine), values, atol=1e-6)
     assert expected
+
+
+@pytest.mark.parametrize("name", [b"kernel:0", b"pooler", b"tf_albert_model"])
+def test_a_name_that_is_not_utf_8_is_named(name, tmp_path):
+    folder = shutil.copytree(ROOT / "4.57.6" / "AlbertModel", tmp_path / "AlbertModel")
+    file = folder / "tf_model.h5"
+    assert name in file.read_bytes()
+    file.write_bytes(file.read_bytes().replace(name, b"\xff" + name[1:]))
+    with refused(r"tf_model\.h5 is damaged .*xff", exception=ValueError):
+        load(folder)
 
 
 def test_a_weight_that_is_there_twice_must_be_the_same(tmp_path):

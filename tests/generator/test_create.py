@@ -120,7 +120,7 @@ def test_failure_keeps_the_old_file(run, tmp_path):
 
 @pytest.mark.parametrize(
     ("after_document", "after_sentence", "warns"),
-    [("\n\n", "\n", False), ("\n\n", " ", True), ("\r\r", "\r", True)],
+    [("\n\n", "\n", False), ("\n\n", " ", True), ("\r\r", "\r", False)],
 )
 def test_text_mostly_cut_off_gives_one_warning(
     run, short_text, caplog, after_document, after_sentence, warns

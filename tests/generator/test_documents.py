@@ -36,6 +36,14 @@ def test_blank_lines_and_ends_of_files_end_documents(tmp_path):
     assert _read(tiny.write(tmp_path / "c.txt", ""), blank) == []
 
 
+def test_tags_of_wikiextractor_are_pointed_out_once(tmp_path, caplog):
+    tagged = tiny.write(tmp_path / "a.txt", '<doc id="1" title="A">\nOne.\n</doc>\n' * 2)
+    plain = tiny.write(tmp_path / "b.txt", 'A tag <doc id="1"> in a sentence.\n<docile>\n')
+    assert len(_sentences(plain, tagged)[1]) == 6
+    (said,) = caplog.messages
+    assert said.startswith(f"{tagged}, line 1 ") and "`input_format=wikipedia`" in said
+
+
 def test_document_without_end_is_cut_by_sentences_and_by_length(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "MAX_DOCUMENT_SENTENCES", 3)
     path = tmp_path / "a.txt"

@@ -34,8 +34,8 @@ def _parts(content: bytes, max_bytes: int):
 
 def test_lines_are_stripped_text(tmp_path):
     path = tmp_path / "a.txt"
-    path.write_bytes("\ufeff One.\r\n\r\n\t Zw\u00f6lf\u3000\nl\0\0ast\rone".encode())
-    assert _read(path) == ["One.", "", "Zw\u00f6lf", "last\rone"]
+    path.write_bytes("\ufeff One.\r\n\r\n\t Zw\u00f6lf\u3000\nn\0\0ext \rone\r\rlast\r".encode())
+    assert _read(path) == ["One.", "", "Zw\u00f6lf", "next", "one", "", "last"]
 
 
 @pytest.mark.parametrize("suffix", COMPRESSORS)

@@ -240,3 +240,31 @@ def test_answers_that_stand_elsewhere_are_counted(tmp_path, caplog):
     with caplog.at_level("WARNING"):
         squad_text.read_squad(write(tmp_path, moved))
     assert "1 answers differ from the text at their answer_start" in caplog.text
+
+
+NOTHING = {"text": "", "answer_start": -1}
+COLUMNS = {"text": ["wrote"], "answer_start": [5.0]}
+
+
+@pytest.mark.parametrize(
+    ("given", "starts", "is_impossible"),
+    [
+        ({"answers": [NOTHING], "is_impossible": True}, [], True),
+        ({"answers": [{**NOTHING, "text": None}], "is_impossible": 1}, [], True),
+        ({"answers": None, "is_impossible": True}, [], True),
+        ({"answers": None, "is_impossible": None}, [], False),
+        ({"answers": [], "is_impossible": 1.0}, [], True),
+        ({"answers": [{"text": "wrote", "answer_start": 5.0}]}, [5], False),
+        ({"answers": COLUMNS, "is_impossible": 0}, [5], False),
+        ({"answers": {"text": [], "answer_start": []}, "is_impossible": True}, [], True),
+    ],
+)
+def test_questions_are_read_as_annotation_tools_write_them(given, starts, is_impossible, tmp_path):
+    questions = [{"id": 7, "question": "Who?", **given}]
+    paragraph = {"context": "Anna wrote it.", "qas": questions}
+    path = tmp_path / "questions.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    (example,) = squad_text.read_squad(path)
+    assert [answer.start for answer in example.answers] == starts
+    assert all(type(start) is int for start in starts)
+    assert example.is_impossible is is_impossible

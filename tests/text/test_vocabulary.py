@@ -111,3 +111,15 @@ def test_a_word_piece_vocabulary(tmp_path):
     path = tiny.write(tmp_path / "pieces", "\n".join([*SPECIAL, "a\n"]))
     vocabulary.copy(vocabulary.Vocabulary.read(path, True), tiny.write(tmp_path / "a/b", "")[:-2])
     assert vocabulary.find(str(tmp_path / "a")).path == str(tmp_path / "a/vocab.txt")
+
+
+@pytest.mark.parametrize("padding", [-1, 0, 8, 1023, 1024])
+def test_a_model_may_have_a_few_rows_more_than_there_are_pieces(padding, encoder, caplog):
+    words = vocabulary.find(str(encoder))
+    config = goldens.config("base", vocab_size=words.tokenizer.vocab_size + padding)
+    if padding in (-1, 1024):
+        with pytest.raises(ValueError, match=f"vocab_size is {config.vocab_size}"):
+            words.check(config)
+    else:
+        words.check(config)
+        assert [f" {padding} more" in said for said in caplog.messages] == [True] * (padding > 0)

@@ -77,7 +77,8 @@ class MaskFiller(ServedModel):
         positions = rows.to_tensor()
         outputs = self.apply({**features, "masked_lm_positions": positions})
         # The best pieces of each [MASK]; texts with fewer of them than others are padded.
-        probabilities = tf.nn.softmax(outputs["masked_lm_logits"])
+        logits = outputs["masked_lm_logits"][:, :, : len(self.pieces)]  # Not those of padding.
+        probabilities = tf.nn.softmax(logits)
         probabilities, ids = tf.math.top_k(probabilities, self.kind.top_k)
         there = tf.sequence_mask(rows.row_lengths(), tf.shape(positions)[1])[:, :, None]
         # The mean vector of all positions but padding.
