@@ -139,19 +139,21 @@ def _csv_rows(
     most = rest_bounds.most_values(settings.max_instances)
     text = io.TextIOWrapper(io.BytesIO(body), "utf-8-sig", newline="")
     columns: list[str] = []
-    line, ends = "", set()
+    line, commas, ends = "", 0, set()
 
     def bounded() -> Iterator[str]:
-        nonlocal line
+        nonlocal line, commas
         for line in text:
-            if line.count(",") > most:
-                raise ValueError(f"a line must have at most {most} cells")
+            commas += line.count(",")
+            if commas > most:
+                raise ValueError(f"a row must have at most {most} cells")
             yield line
 
     lines = csv.reader(bounded(), strict=True)
     try:
         # A blank line is no row; an empty text is in quotation marks.
         for cells in filter(None, lines):
+            commas = 0
             ends.add(line[-1:])
             # Some writers leave a lone CR in a text without quotation marks: a row would end there.
             if {"\r", "\n"} <= ends:

@@ -477,6 +477,7 @@ REFUSED += [
     (ASK, b"a,b", 400, "line 1.*text", CSV),
     (ASK, b"\xff", 400, "UTF-8", CSV),
     (ASK, b"a," * 1100, 400, "1032 cells", CSV),
+    (ASK, b'"\n",' * 1100, 400, "1032 cells", CSV),
     (ASK, b"\n" * 5, 400, "rows.* 0", CSV),
     (ASK, b"text\n\n", 400, "rows.* 0", CSV),
     (ASK, b"a\n" * 5, 400, "rows.*list of 5", CSV),
