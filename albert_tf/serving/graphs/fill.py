@@ -48,9 +48,16 @@ class MaskFiller(ServedModel):
         """Returns `masked_lm_logits` of all positions, `sequence_output`, and its other outputs."""
         ids = features["input_ids"]
         positions = tf.range(tf.shape(ids)[1])[None] * tf.ones_like(ids)
-        outputs = self.apply({**features, "masked_lm_positions": positions})
+        outputs = self._scored(features, positions)
         kept = [name for answer, name in MADE_OF.items() if answer not in self.kind.without]
         return {name: outputs[name] for name in ("masked_lm_logits", "sequence_output", *kept)}
+
+    def _scored(self, features: Features, positions: tf.Tensor) -> Features:
+        outputs = self.apply({**features, "masked_lm_positions": positions})
+        # A padded table has more rows than there are pieces: a page counts on one logit for each.
+        logits, size = outputs["masked_lm_logits"], len(self.pieces)
+        logits = logits if logits.shape[-1] == size else logits[:, :, :size]
+        return {**outputs, "masked_lm_logits": logits}
 
     def answer_texts(self, text: tf.Tensor) -> Features:
         """Splits the text at each [MASK], then the parts into pieces."""
@@ -75,10 +82,9 @@ class MaskFiller(ServedModel):
         columns = tf.cast(masked[:, 1], tf.int32)
         rows = from_rows(columns, masked[:, 0], tf.shape(is_mask, tf.int64)[0])
         positions = rows.to_tensor()
-        outputs = self.apply({**features, "masked_lm_positions": positions})
+        outputs = self._scored(features, positions)
         # The best pieces of each [MASK]; texts with fewer of them than others are padded.
-        logits = outputs["masked_lm_logits"][:, :, : len(self.pieces)]  # Not those of padding.
-        probabilities = tf.nn.softmax(logits)
+        probabilities = tf.nn.softmax(outputs["masked_lm_logits"])
         probabilities, ids = tf.math.top_k(probabilities, self.kind.top_k)
         there = tf.sequence_mask(rows.row_lengths(), tf.shape(positions)[1])[:, :, None]
         # The mean vector of all positions but padding.
