@@ -29,8 +29,8 @@ LIBRARY = {
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 30_134, 9_688, 2_899
-TRACKED_FILES = 836
+TESTS, RESEARCH, DOCS = 30_169, 9_688, 2_899
+TRACKED_FILES = 838
 ROOT_FOLDERS, ROOT_FILES = 11, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

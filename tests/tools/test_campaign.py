@@ -13,8 +13,19 @@ import types
 
 import pytest
 
+from albert_tf.storage.run_record import RunRecord
 from tools.campaign import __main__ as campaign
-from tools.campaign import file_types, kills, mutations, mutators, outcomes, processes, record_files
+from tools.campaign import (
+    file_types,
+    flags,
+    kills,
+    mutations,
+    mutators,
+    outcomes,
+    processes,
+    record_files,
+    requests,
+)
 from tools.campaign.file_types import Bench, Evidence, FileType
 from tools.campaign.outcomes import Outcome, Tally
 
@@ -80,6 +91,37 @@ def test_memory_is_counted(tmp_path, monkeypatch):
     assert bench.attempt(0)[1].what == outcomes.MEMORY
 
 
+@pytest.mark.parametrize(
+    ("status", "content", "rows", "expected"),
+    [
+        (200, b'{"predictions":[1,2]}', 2, outcomes.ACCEPTED),
+        (200, b'{"predictions":[1,2]}', 3, outcomes.WRONG),
+        (200, b'{"predictions":[NaN]}', None, outcomes.WRONG),
+        (400, b"", None, outcomes.REFUSED),
+        (400, b"", 2, outcomes.WRONG),
+        (500, b"", None, outcomes.WRONG),
+    ],
+)
+def test_each_outcome_of_a_request(status, content, rows, expected):
+    assert requests._judge(status, content, rows).what == expected
+
+
+@pytest.mark.parametrize(
+    ("what", "detail", "value", "expected"),
+    [
+        (outcomes.REFUSED, "error: --ngram is 2", 2, outcomes.REFUSED),
+        (outcomes.REFUSED, "error: --ngrams is 2", 2, outcomes.NAMELESS),
+        (outcomes.FINISHED, "", 2, outcomes.FINISHED),
+        (outcomes.FINISHED, "", 3, outcomes.WRONG),
+    ],
+)
+def test_each_outcome_of_other_flags(what, detail, value, expected, tmp_path):
+    RunRecord({"ngram": value}, {}).write(str(tmp_path))
+    arguments = ["--input_file=x", "--output_dir=y", "--ngram=2"]
+    outcome = flags._judge(Outcome(what, detail), arguments, {"ngram": "2"}, tmp_path)
+    assert outcome.what == expected
+
+
 # The watched process looks these up by name.
 FILE_TYPES = {
     "reads": file_type(lambda folder: 3, name="reads"),
@@ -121,8 +163,9 @@ def test_what_time_is_left_for_none_of_is_told(tmp_path):
     assert tally.total() == 0
     names = [program.name for program in kills.programs.PROGRAMS]
     files, disks = [*mutations.FILE_TYPES], [f"full disk, {name}" for name in names]
-    killed = left_out[len(files) : -len(disks) - 2]
-    assert left_out == [*files, *killed, *disks, "a lost worker", "predictions, threads"]
+    last = ["a lost worker", "predictions, threads", *requests.SUBJECTS, flags.SUBJECT]
+    killed = left_out[len(files) : -len(disks) - len(last)]
+    assert left_out == [*files, *killed, *disks, *last]
     trains = [f"kills {place}, fine-tuning" for place in ("before a save", "in a save")]
     assert {*trains, "kills after a save, fine-tuning", "kills before a save, export"} < {*killed}
     assert "kills after a save, export" not in killed  # It has none to go on from.

@@ -1,9 +1,10 @@
 """Tries to break the scripts: python -m tools.campaign --help.
 
-Programs are killed at random moments and restarted, every type of input file is damaged, disks fill
-up, one of two workers is lost, and a model gets many requests at once. A defect is a traceback, a
-refusal that doesn't name its file, a hang, a crash, gigabytes of memory, output that differs from
-that of an undisturbed run, or a damaged file that is accepted although the damage is detectable.
+Programs are killed at random moments and restarted, or resumed with other flags; every type of
+input file is damaged, disks fill up, one of two workers is lost, a model gets many requests at
+once, and a server gets generated ones. A defect is a traceback, a refusal that doesn't name its
+file or flag, a hang, a crash, gigabytes of memory, output that differs from that of an undisturbed
+run, a damaged file that is accepted although the damage is detectable, or a flag without effect.
 """
 
 from __future__ import annotations
@@ -18,12 +19,20 @@ import sys
 import tempfile
 import time
 
-from tools.campaign import disk, exports, kills, mutations, programs
+from tools.campaign import disk, exports, flags, kills, mutations, programs, requests
 from tools.campaign.outcomes import Tally
 from tools.campaign.processes import CONTEXT
 
 # The parts and their shares of `--minutes`; a part that ends early leaves its time to later ones.
-_PARTS = {"mutations": 8, "kills": 6, "disk": 4, "workers": 1, "predictions": 1}
+_PARTS = {
+    "mutations": 8,
+    "kills": 6,
+    "disk": 4,
+    "workers": 1,
+    "predictions": 1,
+    "requests": 1,
+    "flags": 2,
+}
 _PRELOADED = ["tensorflow", "keras", "tensorboard", "tools.campaign.mutations"]
 
 
@@ -77,6 +86,8 @@ def _run(args: argparse.Namespace, tally: Tally, folder: pathlib.Path) -> list[s
         "disk": lambda *to: disk.run(tally, full, *to),
         "workers": lambda folder, _: kills.lose_workers(tally, folder),
         "predictions": lambda folder, _: exports.predict_concurrently(tally, folder),
+        "requests": lambda *to: requests.run(tally, args.seed, *to),
+        "flags": lambda *to: flags.run(tally, args.seed, *to),
     }
     # The subjects that need at least one outcome.
     wanted = {
@@ -85,6 +96,8 @@ def _run(args: argparse.Namespace, tally: Tally, folder: pathlib.Path) -> list[s
         "disk": [f"full disk, {name}" for name in full],
         "workers": _chosen("workers", ["a lost worker"], args.only),
         "predictions": _chosen("predictions", ["predictions, threads"], args.only),
+        "requests": _chosen("requests", [*requests.SUBJECTS], args.only),
+        "flags": _chosen("flags", [flags.SUBJECT], args.only),
     }
     chosen = [part for part in run if wanted[part]]
     start, shares = time.monotonic(), 0
