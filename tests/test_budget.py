@@ -22,7 +22,7 @@ LIBRARY = {
     "inspection": 823,
     "model": 2677,
     "records": 1365,
-    "serving": 4660,
+    "serving": 4611,
     "storage": 1724,
     "tasks": 4975,
     "text": 1667,

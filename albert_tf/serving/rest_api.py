@@ -65,18 +65,21 @@ def create_app(
     async def failed(request: Request, error: Exception) -> Response:
         return json_response({"error": str(error)}, 500)  # The server logs the traceback.
 
+    async def show_metrics(request: Request) -> Response:
+        text = prometheus.generate_latest(metrics.registry)
+        return Response(text, media_type=prometheus.CONTENT_TYPE_LATEST)
+
     handlers: Any = {HTTPException: refused, ClientDisconnect: left, Exception: failed}
     # All protocols share the models, and so their queues and batches. The first has paths that are
     # asked for, which may be others' paths as well.
     routes = [route for protocol in _PROTOCOLS for route in protocol.routes(models)]
-    routes += [*_page(), *_health(metrics)]
+    routes += [*_page(), Route("/healthz", json_response({"status": "alive"}), methods=["GET"])]
+    routes += [Route("/readyz", readiness), Route("/metrics", show_metrics)]
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     app.state.is_ending = False
     # The observer also sees requests that no route answers.
-    app.add_middleware(
-        _Observer, state=app.state, models=models, metrics=metrics, settings=settings
-    )
+    app.add_middleware(_Observer, state=app.state, models=models, metrics=metrics)
     return app
 
 
@@ -92,18 +95,6 @@ def _page() -> list[Route]:
         )
     # A response is an application itself.
     return [Route(f"/{name}", answer, methods=["GET"]) for name, answer in answers.items()]
-
-
-def _health(metrics: Metrics) -> list[Route]:
-    async def health(request: Request) -> Response:
-        return json_response({"status": "alive"})
-
-    async def show_metrics(request: Request) -> Response:
-        text = prometheus.generate_latest(metrics.registry)
-        return Response(text, media_type=prometheus.CONTENT_TYPE_LATEST)
-
-    endpoints = {"/healthz": health, "/readyz": readiness, "/metrics": show_metrics}
-    return [Route(path, endpoint) for path, endpoint in endpoints.items()]
 
 
 async def _read_body(receive: Any, most: int) -> bytes | None:
@@ -127,12 +118,9 @@ async def _read_body(receive: Any, most: int) -> bytes | None:
 class _Observer:
     """Counts, times and logs requests; refuses other hosts, and requests when time is up."""
 
-    def __init__(
-        self, app: Any, state: Any, models: Models, metrics: Metrics, settings: ServerSettings
-    ) -> None:
-        self._app, self._state, self._models = app, state, models
-        self._metrics, self._log = metrics, settings.access_log
-        self._most = settings.max_body_bytes
+    def __init__(self, app: Any, state: Any, models: Models, metrics: Metrics) -> None:
+        self._app, self._state, self._models, self._metrics = app, state, models, metrics
+        self._settings = settings = models.settings
         # A server for this machine alone answers to its own name; other servers to any name,
         # unless `allowed_hosts` lists some.
         local = settings.host in ("localhost", "::1") or settings.host.startswith("127.")
@@ -162,20 +150,18 @@ class _Observer:
         # Only the server's own names may be asked: a page elsewhere could rebind its name to us.
         app, host = self._app, dict(scope["headers"]).get(b"host", b"").decode("latin-1").lower()
         if not {"*", host.partition(":")[0]} & self._hosts and not _OWN_HOST.fullmatch(host):
-            app = json_response(
-                {"error": f"no host {host[:80]!r} here: add it to `allowed_hosts`"}, 400
-            )
+            message = f"no host {host[:80]!r} here: add it to `allowed_hosts`"
+            app = json_response({"error": message}, 400)
         try:
-            body = await _read_body(receive, self._most)
+            body = await _read_body(receive, self._settings.max_body_bytes)
             if body is None:
                 status = 499
                 return
             unread.append({"type": "http.request", "body": body})
             await app(scope, take, observe)
         except asyncio.CancelledError:  # The server's time to shut down is over.
-            await json_response({"error": "the server ends: ask again later"}, 503)(
-                scope, take, observe
-            )
+            ending = json_response({"error": "the server ends: ask again later"}, 503)
+            await ending(scope, take, observe)
         finally:
             # Count under the model that answered. Names that clients make up are no labels.
             seconds = time.perf_counter() - start
@@ -184,7 +170,7 @@ class _Observer:
             self._metrics.requests.labels(model, status).inc()
             self._metrics.errors.labels(model, status).inc(status >= 400)
             self._metrics.durations.labels(model).observe(seconds)
-            if self._log:
+            if self._settings.access_log:
                 line = {
                     "time": datetime.datetime.now(datetime.timezone.utc).isoformat(),
                     "client": scope["client"][0] if scope.get("client") else "",

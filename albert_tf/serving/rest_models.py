@@ -132,41 +132,31 @@ class Models(dict[str, dict[str, Model]]):
         self, read: Callable[[bytes | bytearray, Request, Models], Asked]
     ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Returns an endpoint for requests that `read` parses."""
-        most = self.settings.max_body_bytes
-        too_large = HTTPException(413, f"a request may have at most {most} bytes")
 
         def parse(body: bytes, coding: str, request: Request) -> Asked:
-            # The limit holds for the body as sent, and once it is decoded.
-            content = rest_parsing.unpacked(body, coding, most + 1)
-            if len(content) > most:
-                raise too_large
+            content = rest_parsing.unpacked(body, coding, self.settings.max_body_bytes)
             return read(content, request, self)
 
         async def answer(request: Request) -> Response:
             if request.method != "POST":
                 raise HTTPException(405, "use POST", {"Allow": "POST"})
             body = await request.body()
-            if len(body) > most:
-                raise too_large
             coding = request.headers.get("content-encoding", "identity").lower()
-            if coding not in rest_parsing.CODINGS:
-                raise HTTPException(
-                    415, f"Content-Encoding must be gzip or deflate, not {coding[:80]!r}"
-                )
+            asked = body, coding, request
+            # A few packed bytes may be many.
+            is_small = len(body) <= _SMALL_BODY and coding == "identity"
             try:
-                if len(body) <= _SMALL_BODY and not rest_parsing.CODINGS[coding]:
-                    model, rows, write = parse(body, coding, request)
-                else:  # A few packed bytes may be many.
-                    model, rows, write = await self._in_thread(parse, body, coding, request)
+                found = parse(*asked) if is_small else await self._in_thread(parse, *asked)
             except ValueError as error:
                 raise HTTPException(400, str(error)) from None
+            model, rows, write = found
             # For the log and the metrics.
             request.scope.update(model=model.name, instances=len(rows))
             # Rows wait in the model's queue, beside those of other clients.
             outputs = await _in_time(request, model.batcher(rows), self.settings.timeout_seconds)
             if outputs is None:
                 raise HTTPException(503, "too many texts wait: ask again later")
-            size = sum(getattr(each, "size", 1) for found in outputs for each in found.values())
+            size = sum(getattr(each, "size", 1) for row in outputs for each in row.values())
             if size <= _SMALL_ANSWER:
                 return json_response(write(outputs))
             return await self._in_thread(_written, write, outputs)
@@ -230,23 +220,20 @@ def _parts(value: Any) -> Iterator[str]:
         for each in value.values:
             yield from _parts(each)
             yield "\n"
-    elif isinstance(value, dict):
-        yield "{"
-        for place, (name, each) in enumerate(value.items()):
-            yield f"{',' * (place > 0)}{_JSON.encode(name)}:"
-            yield from _parts(each)
-        yield "}"
-    elif isinstance(value, (list, np.ndarray)):
-        # Rows one by one, but numbers and texts many at once.
-        is_nested = isinstance(next(iter(value), None), (dict, list, np.ndarray))
-        step = 1 if is_nested else _SMALL_ANSWER
+    elif isinstance(value, (dict, list)):
+        is_object = isinstance(value, dict)
+        yield "{" if is_object else "["
+        for place, each in enumerate(value):
+            yield "," * (place > 0)
+            yield f"{_JSON.encode(each)}:" if is_object else ""
+            yield from _parts(value[each] if is_object else each)
+        yield "}" if is_object else "]"
+    elif isinstance(value, np.ndarray):
+        # Numbers and texts many at once.
         yield "["
-        for start in range(0, len(value), step):
+        for start in range(0, len(value), _SMALL_ANSWER):
             yield "," * (start > 0)
-            if is_nested:
-                yield from _parts(value[start])
-            else:
-                yield _JSON.encode(value[start : start + step])[1:-1]
+            yield _JSON.encode(value[start : start + _SMALL_ANSWER])[1:-1]
         yield "]"
     else:
         yield _JSON.encode(value)

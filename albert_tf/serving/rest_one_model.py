@@ -50,13 +50,11 @@ def routes(models: Models) -> list[Route]:
 
 
 def _path(variable: str, default: str) -> str:
-    """Returns the path that a variable of Vertex AI names."""
     path = os.environ.get(variable, default)
     # The page is at "/".
     if not re.fullmatch(r"/[^\s{}?#]+", path):
-        raise ValueError(
-            f"{variable} in the environment must be a path like {default}, got {path[:80]!r}"
-        )
+        wanted = f"must be a path like {default}, got {path[:80]!r}"
+        raise ValueError(f"{variable} in the environment {wanted}")
     return path
 
 

@@ -32,14 +32,9 @@ def routes(models: Models) -> list[Route]:
 
     async def describe(request: Request) -> Response:
         model = models.find(**request.path_params)
-        description = {
-            "name": model.name,
-            "versions": [*models[model.name]],
-            "platform": "albert_tf",
-            "inputs": _described(model.inputs),
-            "outputs": _described(model.outputs),
-        }
-        return json_response(description)
+        about = {"name": model.name, "versions": [*models[model.name]], "platform": "albert_tf"}
+        tensors = {"inputs": _described(model.inputs), "outputs": _described(model.outputs)}
+        return json_response({**about, **tensors})
 
     health = [Route("/v2/health/live", live), Route("/v2/health/ready", readiness)]
     found, infer = [Route("/v2", describe_server), *health], models.answering(read)
@@ -59,7 +54,6 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
         raise ValueError(f"{_LENGTH} must be at most {len(body)}, got {length[:20]!r}")
     values, _ = rest_parsing.read_object(body[: int(length)], models.settings, "inputs")
     binary = memoryview(body)[int(length) :]
-    # Read the texts of each input, whether they came as JSON or as binary data.
     columns: dict[str, Any] = {}
     tensors = rest_parsing.a_list(values["inputs"], "inputs", len(model.inputs))
     for place, tensor in enumerate(tensors):
@@ -87,10 +81,9 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
             texts = _flat(given, f"{where}.data", count, width)
         else:
             texts = _texts(given, size)
+            binary = binary[in_binary:]
         if len(texts) != size:
             raise ValueError(f"{where} has {len(texts)} texts, but shape {shape}")
-        # An input in JSON takes none of the binary data.
-        binary = binary[in_binary or 0 :]
         starts = range(0, size, width)
         columns[name] = [texts[i : i + width] for i in starts] if is_many else texts
     if binary:
@@ -105,25 +98,15 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
         raise ValueError(f"outputs are {', '.join(model.outputs)}, not {str(unknown[0])[:80]}")
 
     def write(found: list[dict[str, Any]]) -> dict[str, Any]:
-        # Each output is sent as a flat list, in row-major order, beside its shape.
-        columns = rest_parsing.columns_of(found, names)
-        outputs = [
-            {
-                "name": name,
-                "datatype": _DATATYPES[model.outputs[name].code],
-                "shape": [*columns[name].shape],
-                "data": columns[name].ravel(),
-            }
-            for name in names
-        ]
+        outputs = []
+        for name, column in rest_parsing.columns_of(found, names).items():
+            about = {"name": name, "datatype": _DATATYPES[model.outputs[name].code]}
+            # Values are a flat list, in row-major order, beside their shape.
+            outputs.append({**about, "shape": [*column.shape], "data": column.ravel()})
         # A client that numbers its requests gets the number back.
         asked = {"id": values["id"]} if "id" in values else {}
-        return {
-            "model_name": model.name,
-            "model_version": model.version,
-            **asked,
-            "outputs": outputs,
-        }
+        about = {"model_name": model.name, "model_version": model.version}
+        return {**about, **asked, "outputs": outputs}
 
     return model, rows, write
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from starlette.exceptions import HTTPException
 
 from albert_tf.answers.tag import Tag
 from albert_tf.serving import rest_bounds
@@ -20,7 +21,7 @@ from albert_tf.serving.settings import ServerSettings
 # NumPy's type codes of arrays of texts.
 _STRINGS = "OU"
 # Content-Encoding -> zlib's number of its format.
-CODINGS = {"identity": 0, "gzip": 31, "x-gzip": 31, "deflate": 15}
+_PACKED = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 # As TensorFlow Serving's Base64Unescape: "." is another padding character, white space is skipped.
 _BASE64 = str.maketrans(".", "=", " \t\n\v\f\r")
 
@@ -33,19 +34,22 @@ class Tensor(NamedTuple):
 
 
 def unpacked(body: bytes | bytearray, coding: str, most: int) -> bytes | bytearray:
-    """Decodes a body by its Content-Encoding, up to `most` bytes of content."""
-    if not CODINGS[coding]:
-        return body
-    # A small body may unpack to gigabytes: stop at the limit.
-    unpacker = zlib.decompressobj(CODINGS[coding])
-    try:
-        content = unpacker.decompress(body, most)
-    except zlib.error as error:
-        raise ValueError(f"the body is not {coding}: {error}") from None
-    # At the limit the caller refuses the body, whatever its end may be.
-    if len(content) < most and (not unpacker.eof or unpacker.unused_data):
-        raise ValueError(f"the body is not {coding}: it ends early, or something follows")
-    return content
+    """Decodes a body by its Content-Encoding; it may have `most` bytes, packed and unpacked."""
+    if len(body) <= most and coding != "identity":
+        if coding not in _PACKED:
+            message = f"Content-Encoding must be gzip or deflate, not {coding[:80]!r}"
+            raise HTTPException(415, message)
+        # A small body may unpack to gigabytes: stop beyond the limit.
+        unpacker = zlib.decompressobj(_PACKED[coding])
+        try:
+            body = unpacker.decompress(body, most + 1)
+        except zlib.error as error:
+            raise ValueError(f"the body is not {coding}: {error}") from None
+        if len(body) <= most and (not unpacker.eof or unpacker.unused_data):
+            raise ValueError(f"the body is not {coding}: it ends early, or something follows")
+    if len(body) > most:
+        raise HTTPException(413, f"a request may have at most {most} bytes")
+    return body
 
 
 def _number(given: str) -> float:
@@ -171,22 +175,18 @@ def shown(value: Any) -> str:
 
 def columns_of(found: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, np.ndarray]:
     """Returns outputs of all rows by name, padded with "" and 0 to the longest."""
-    shapes = {}
-    for name in names:
-        # Rows differ in their first axis only, so the largest shape has room for all.
-        shapes[name] = len(found), *max(np.shape(each[name]) for each in found)
+    # Rows differ in their first axis only, so the largest shape has room for all.
+    shapes = {n: (len(found), *max(np.shape(each[n]) for each in found)) for n in names}
     rest_bounds.check_answer(sum(map(math.prod, shapes.values())))
-    return {name: _stacked([each[name] for each in found], shapes[name]) for name in shapes}
-
-
-def _stacked(values: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray:
-    is_text = np.asarray(values[0]).dtype.kind in _STRINGS
-    arrays = [np.asarray(value, object if is_text else None) for value in values]
-    whole = np.full(shape, "" if is_text else 0, arrays[0].dtype)
-    for i, array in enumerate(arrays):
-        place: Any = (i, *map(slice, array.shape))
-        whole[place] = array[()]  # An array without axes becomes its text.
-    return whole
+    columns = {}
+    for name, shape in shapes.items():
+        dtype = np.asarray(found[0][name]).dtype
+        is_text = dtype.kind in _STRINGS
+        columns[name] = whole = np.full(shape, "" if is_text else 0, object if is_text else dtype)
+        for i, each in enumerate(found):
+            place: Any = (i, *map(slice, np.shape(each[name])))
+            whole[place] = each[name]
+    return columns
 
 
 def tensors(predictor: Predictor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -32,11 +32,8 @@ def routes(models: Models) -> list[Route]:
 
     async def describe(request: Request) -> Response:
         model = models.find(**request.path_params)
-        signature = {
-            "inputs": _described(model.inputs),
-            "outputs": _described(model.outputs),
-            "method_name": "tensorflow/serving/predict",
-        }
+        tensors = {"inputs": _described(model.inputs), "outputs": _described(model.outputs)}
+        signature = {**tensors, "method_name": "tensorflow/serving/predict"}
         spec = {"name": model.name, "signature_name": "", "version": model.version}
         signatures = {"signature_def": {"signature_def": {_SIGNATURE: signature}}}
         return json_response({"model_spec": spec, "metadata": signatures})
