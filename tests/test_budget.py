@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = {
     ".": 566,
     "answers": 1463,
-    "cli": 2915,
+    "cli": 2879,
     "console": 822,
     "conversion": 2586,
     "generator": 2656,
@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 30_169, 9_688, 2_899
+TESTS, RESEARCH, DOCS = 30_119, 9_688, 2_899
 TRACKED_FILES = 838
 ROOT_FOLDERS, ROOT_FILES = 11, 12
 # Share of the library's lines that are comments.

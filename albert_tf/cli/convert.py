@@ -71,18 +71,9 @@ def main(settings: ConversionSettings) -> None:
             from albert_tf.serving import transformers_onnx
 
             complete = transformers_onnx.write
-        said = convert.convert(
-            settings.from_,
-            settings.to,
-            settings.output_dir,
-            albert_config_file=settings.albert_config_file,
-            spm_model_file=settings.spm_model_file,
-            vocab_file=settings.vocab_file,
-            do_lower_case=settings.do_lower_case,
-            keep_accents=settings.keep_accents,
-            architecture=settings.architecture,
-            drop=settings.drop,
-            license=settings.license,
-            complete=complete,
-        )
+        files_named = ("albert_config_file", "spm_model_file", "vocab_file")
+        others = ("do_lower_case", "keep_accents", "architecture", "drop", "license")
+        given = {name: getattr(settings, name) for name in (*files_named, *others)}
+        where = settings.from_, settings.to, settings.output_dir
+        said = convert.convert(*where, **given, complete=complete)
     logging.info("%s", said)

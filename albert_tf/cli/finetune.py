@@ -234,11 +234,8 @@ def make_task(
     model; None for the task's own or the training file's.
     """
     # Without options no model is built: reading stored predictions needs none.
-    options = None
-    if config:
-        options = ModelOptions(
-            config, settings.dropout_prob, settings.dtype_policy, settings.recompute
-        )
+    how = settings.dropout_prob, settings.dtype_policy, settings.recompute
+    options = ModelOptions(config, *how) if config else None
     task = registry.row_of(settings).make(settings, options, tokenizer, classes)
     # The task knows its metrics only now that it knows its classes.
     if settings.key_metric:

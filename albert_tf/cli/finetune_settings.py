@@ -303,13 +303,8 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
             )
         if self.warmup_proportion is not None:
             warmup = int(self.warmup_proportion * steps)
-        return dataclasses.replace(
-            self,
-            train_step=steps,
-            warmup_step=warmup,
-            num_train_epochs=None,
-            warmup_proportion=None,
-        )
+        others = {"num_train_epochs": None, "warmup_proportion": None}
+        return dataclasses.replace(self, train_step=steps, warmup_step=warmup, **others)
 
     @property
     def rate(self) -> dict[str, Any]:

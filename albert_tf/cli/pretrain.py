@@ -266,13 +266,8 @@ def check_records(
                 "with records made for it, or leave it out"
             )
         most = settings.max_predictions_per_seq or input_files.count_prediction_slots(paths[0])
-        spec = pretraining_spec(
-            settings.max_seq_length,
-            most,
-            settings.max_examples_per_row,
-            config.vocab_size,
-            config.type_vocab_size,
-        )
+        sizes = settings.max_seq_length, most, settings.max_examples_per_row
+        spec = pretraining_spec(*sizes, config.vocab_size, config.type_vocab_size)
         spec = input_files.check_features(paths, spec)
         return Records(paths, input_files.index_records(paths, cache), spec)
 
@@ -330,12 +325,9 @@ def train(settings: PretrainingSettings, trainer: Trainer, records: Records) -> 
         finish=records.masking(settings.mask_settings, settings.random_seed),
     )
     # Only the chief writes curves; the other workers' numbers would be the same.
-    progress = ProgressLog(
-        settings.output_dir if trainer.devices.is_chief else None,
-        settings.num_train_steps,
-        settings.train_batch_size,
-        settings.max_seq_length,
-    )
+    directory = settings.output_dir if trainer.devices.is_chief else None
+    sizes = settings.train_batch_size, settings.max_seq_length
+    progress = ProgressLog(directory, settings.num_train_steps, *sizes)
     # The last step of a timed run is not known yet.
     deadline = None
     if settings.num_train_steps == UNKNOWN_STEPS:

@@ -139,7 +139,7 @@ class RunDirectory:
                 held.enter_context(files.hold(self.path, name))
 
     def initialise(self, trainer: Trainer, **options: bool) -> bool:
-        """Calls Trainer.initialise, and checks that all workers have the same weights then."""
+        """Calls Trainer.initialise; all workers must have the same weights then."""
         resumes = trainer.initialise(self.initial, **options)
         if trainer.devices.num_processes > 1:
             check_workers_agree(trainer.devices, {"initial weights": trainer.digest()})
@@ -162,7 +162,6 @@ class RunDirectory:
         config and run.json. `data` are digests of this command's data; other recorded ones stay.
         """
         if devices.is_chief:
-            # Later commands find these beside the checkpoints, and need no flags for them.
             if kept:
                 vocabulary.keep(kept, self.path)
             if classes:
@@ -172,7 +171,6 @@ class RunDirectory:
             data = {**(before.data if before else {}), **data}
             asked = before.asked if before else self.asked
             files.replace(os.path.join(self.path, CONFIG_FILE), config.to_json())
-            # The command as typed in a shell.
             command = shlex.join([os.path.basename(sys.argv[0]), *sys.argv[1:]])
             run = RunRecord(settings.record(), config.to_dict(), data, task, command, asked=asked)
             run.write(self.path)

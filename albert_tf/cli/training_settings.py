@@ -200,9 +200,8 @@ class TrainingSettings(Settings):
         if not self.output_dir:
             raise ValueError("`output_dir` is empty: give a directory, or . for the current one")
         # Defaults do not count: only settings that are given exclude each other.
-        for pair in self.exclusive:
-            if all(name in self.given and getattr(self, name) for name in pair):
-                first, second = pair
+        for first, second in self.exclusive:
+            if all(name in self.given and getattr(self, name) for name in (first, second)):
                 raise ValueError(f"`{first}` and `{second}` exclude each other: set one of them")
 
     @property
@@ -264,15 +263,10 @@ class TrainingSettings(Settings):
         from albert_tf.training.tensorflow_devices import TensorFlowDevices
 
         # TF_CONFIG, a TPU's name or the visible GPUs decide which strategy this is.
-        strategy = tensorflow_devices.create_strategy(
-            self.use_tpu,
-            self.tpu_name,
-            self.tpu_zone,
-            self.gcp_project,
-            self.master,
-            self.num_tpu_cores,
+        address = self.tpu_name, self.tpu_zone, self.gcp_project, self.master
+        return TensorFlowDevices(
+            tensorflow_devices.create_strategy(self.use_tpu, *address, self.num_tpu_cores)
         )
-        return TensorFlowDevices(strategy)
 
     def check_batch_sizes(self, devices: Devices, **used: bool) -> None:
         """Checks that batches can be split evenly over the devices.
@@ -280,16 +274,13 @@ class TrainingSettings(Settings):
         `used` says which batch sizes are used beside the training's, by setting.
         """
         replicas, parts = devices.num_replicas, self.gradient_accumulation_steps
-        # Evaluations are divided among replicas only, a training batch also into its micro-batches.
-        sizes = [(name, replicas, "") for name, is_used in used.items() if is_used]
-        if self.do_train:
-            in_parts = f" with {parts} part(s) each" if parts > 1 else ""
-            sizes.append(("train_batch_size", replicas * parts, in_parts))
-        for name, divisor, in_parts in sizes:
-            if getattr(self, name) % divisor:
+        for name, is_used in {**used, "train_batch_size": self.do_train}.items():
+            # Evaluations are divided among replicas only, a training batch also into its parts.
+            divisor = replicas * parts if name == "train_batch_size" else replicas
+            if is_used and getattr(self, name) % divisor:
                 raise ValueError(
                     f"`{name}` {getattr(self, name)} can't be split evenly over {replicas} "
-                    f"replica(s){in_parts}: make it a multiple of {divisor}"
+                    f"replica(s), or their parts: make it a multiple of {divisor}"
                 )
 
     @classmethod

@@ -1,6 +1,6 @@
 """A setting that isn't what a run had is followed when it resumes, or refused: never ignored.
 
-Each setting of both scripts is FOLLOWED from then on, REFUSED, or `per_command` by its metadata.
+Each setting of both scripts is REFUSED, `per_command` by its metadata, or FOLLOWED from then on.
 """
 
 import dataclasses
@@ -23,26 +23,6 @@ from tests.kit.files import contents, refused
 
 pytestmark = pytest.mark.usefixtures("counted", "eager")
 
-BOTH = "optimizer learning_rate schedule decay_steps weight_decay_rate adam_beta1 adam_beta2 "
-BOTH += "adam_epsilon train_batch_size random_seed save_checkpoints_steps keep_checkpoint_max "
-BOTH += "precision jit_compile recompute gradient_accumulation_steps iterations_per_loop "
-BOTH += "eval_batch_size "
-MASKS = "masked_lm_prob mask_replace_prob random_replace_prob ngram favor_shorter_ngram "
-MASKS += "do_whole_word_mask do_permutation eval_masked_lm_prob"
-FOLLOWED = {
-    PretrainingSettings: BOTH + MASKS + " num_train_steps num_warmup_steps start_warmup_step "
-    "poly_power sentence_order_weight max_eval_steps",
-    FinetuningSettings: BOTH
-    + "text_column text_pair_column label_column label_names label_columns label_separator "
-    "ignored_label "
-    "choice_columns train_file eval_file predict_file high_only middle_only max_seq_length windows "
-    "max_qa_length allow_no_answer span_head doc_stride max_query_length max_answer_length "
-    "n_best_size start_n_top end_n_top hidden_dropout_prob attention_probs_dropout_prob "
-    "dropout_prob static_lengths cached_dir train_feature_file predict_feature_file "
-    "predict_feature_left_file train_step num_train_epochs warmup_step warmup_proportion "
-    "early_stopping_patience class_weights teacher distillation_weight temperature key_metric "
-    "predict_batch_size use_einsum",
-}
 # The setting, its value (formatted with a folder for this test), and what the line names.
 REFUSED = {
     PretrainingSettings: {
@@ -78,49 +58,41 @@ VALUES = {"int": 7, "float": 0.75, "str": "x", "tuple[str,": "a,b"}
 ENDS = ("num_train_steps", "train_step", "num_train_epochs", "early_stopping_patience")
 
 
-@pytest.mark.parametrize("cls", FOLLOWED)
-def test_every_setting_is_in_one_class(cls):
-    per_command = [field.name for field in cls.flags() if field.metadata["per_command"]]
-    found = [*FOLLOWED[cls].split(), *REFUSED[cls], *per_command]
-    assert sorted(found) == sorted(field.name for field in cls.flags())
+FOLLOWED = [
+    pytest.param(cls, field, id=f"{cls.__name__}.{field.name}")
+    for cls in REFUSED
+    for field in cls.flags()
+    if not field.metadata["per_command"] and field.name not in REFUSED[cls]
+]
 
 
-@pytest.fixture(params=[(cls, name) for cls in FOLLOWED for name in FOLLOWED[cls].split()])
-def another(request, trained, mrpc):
-    """Resumes a run with another value of a setting: the settings, those recorded, the check."""
-    cls, name = request.param
-    out = trained if cls is PretrainingSettings else mrpc / "out"
+@pytest.mark.parametrize(("cls", "field"), FOLLOWED)
+def test_another_value_is_followed_before_the_end_and_refused_after_it(cls, field, trained, mrpc):
+    name, of_finetuning = field.name, cls is FinetuningSettings
+    command, out = (finetune, mrpc / "out") if of_finetuning else (pretrain, trained)
     recorded = find_run(str(out)).settings
-    (field,) = (field for field in cls.flags() if field.name == name)
     values = [value for value in field.metadata["choices"] if value != recorded[name]]
     value = (values or [VALUES.get(field.type.split(" ")[0], not recorded[name])])[0]
-    own = {"input_file": "x"} if cls is PretrainingSettings else {"task_name": "mrpc"}
+    given = {"task_name": "mrpc"} if of_finetuning else {"input_file": "x"}
+    given |= {"do_train": True, "output_dir": out}
+    given |= {"schedule": "wsd"} if name == "decay_steps" else {}
 
     def resume(**more):
-        given = {**own, "do_train": True, "output_dir": out, **more, name: value}
-        if name == "decay_steps":
-            given["schedule"] = "wsd"
-        find = finetune if cls is FinetuningSettings else pretrain
-        settings = tiny.parse(cls, **given)
-        directory, settings, _ = RunDirectory.open(settings, find.find_initial_weights)
-        if cls is FinetuningSettings:
+        settings = tiny.parse(cls, **{**given, **more, name: value})
+        directory, settings, _ = RunDirectory.open(settings, command.find_initial_weights)
+        if of_finetuning:
             settings = settings.with_steps(num_examples=960)
         directory.check_followed(settings)
-        return settings
+        return settings.record()
 
-    return field, recorded, resume
-
-
-def test_another_value_is_followed_before_the_end_and_refused_after_it(another):
-    field, recorded, resume = another
-    last = "num_train_steps" if "num_train_steps" in recorded else "train_step"
-    more = {} if field.name in ENDS else {last: 9}
-    now = resume(**more).record()
-    names = {"num_train_epochs": "train_step", "warmup_proportion": "warmup_step"}
-    name = names.get(field.name, field.name)
-    assert now[name] != recorded[name]
-    if field.metadata["group"] in ("Training", "Loss") and field.name not in ENDS:
-        with refused(rf"`{name}` .*before", exception=ValueError):
+    last = "train_step" if of_finetuning else "num_train_steps"
+    now = resume(**({} if name in ENDS else {last: 9}))
+    # Epochs and shares of steps are recorded as steps.
+    steps = {"num_train_epochs": "train_step", "warmup_proportion": "warmup_step"}
+    named = steps.get(name, name)
+    assert now[named] != recorded[named]
+    if field.metadata["group"] in ("Training", "Loss") and name not in ENDS:
+        with refused(rf"`{named}` .*before", exception=ValueError):
             resume()
         with refused(rf"`{last}` .* before, 1 now", exception=ValueError):
             resume(**{last: 1})
@@ -185,9 +157,21 @@ def test_other_records_are_accepted_on_demand(trained, folder, tmp_path):
     assert checkpoint.latest(str(out)).endswith("-4")
 
 
-def test_masks_of_the_records_take_no_settings(folder, tmp_path):
-    with refused("--favor_shorter_ngram .*--masking=dynamic", tmp_path / "out"):
-        runs.main(runs.command(folder, output_dir=tmp_path / "out", favor_shorter_ngram=False))
+BRANCH, TIMED = {"decay_from": "{tmp}", "num_train_steps": None}, {"train_minutes": 1}
+NEW = [
+    ({"favor_shorter_ngram": False}, "--favor_shorter_ngram .*--masking=dynamic"),
+    ({"decay_steps": 2}, "--decay_steps .*--schedule=wsd.*linear"),
+    ({**TIMED, "num_train_steps": None, "schedule": "constant"}, "--train_minutes .*wsd.*constant"),
+    ({**BRANCH, "num_train_steps": 40}, "--decay_from and --num_train_steps exclude"),
+    ({**BRANCH, **TIMED}, "--decay_from and --train_minutes exclude"),
+    ({**BRANCH, "init_checkpoint": "x"}, "--decay_from and --init_checkpoint exclude"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), NEW)
+def test_a_new_run_has_no_setting_without_effect(changes, message, folder, tmp_path):
+    with refused(message, tmp_path):
+        runs.main(runs.command(folder, output_dir=tmp_path / "out", **changes))
 
 
 # --- branches and timed runs ------------------------------------------------------------------
@@ -217,14 +201,6 @@ def test_a_branch_begins_from_one_checkpoint_however_it_is_spelled(folder, tmp_p
         (name,) = change
         with refused(f"--{name} .*before", branch, stable):
             runs.main(runs.command(folder, **{**flags, "decay_from": "link", **change}))
-
-
-@pytest.mark.parametrize("flag", ["num_train_steps=40", "train_minutes=1", "init_checkpoint=x"])
-def test_a_branch_ends_after_its_decay_alone(flag):
-    with refused(f"--decay_from and --{flag.partition('=')[0]} exclude"):
-        tiny.parse(
-            PretrainingSettings, "--input_file=x", "--output_dir=z", "--decay_from=y", f"--{flag}"
-        )
 
 
 # The settings of a run, the step where the branch leaves, and the rate there, None if not stable.
@@ -262,14 +238,6 @@ def test_a_branch_leaves_where_the_rate_is_stable(settings, step, rate, is_stabl
         assert now.decay_steps == max(1, step // 10)
         first = {**now.rate, "first_decay_step": step}
         assert float(schedules.WarmupPolynomialDecay(rate, **first)(step)) == pytest.approx(rate)
-
-
-def test_a_schedule_that_a_branch_or_decay_does_not_have(trained, folder, tmp_path):
-    with refused("--decay_steps .*--schedule=wsd.*linear", tmp_path / "out"):
-        runs.main(runs.command(folder, output_dir=tmp_path / "out", decay_steps=2))
-    timed = {"num_train_steps": None, "train_minutes": 3, "schedule": "constant"}
-    with refused("--train_minutes .*--schedule=wsd.*constant", tmp_path / "out"):
-        runs.main(runs.command(folder, output_dir=tmp_path / "out", **timed))
 
 
 @pytest.mark.parametrize(

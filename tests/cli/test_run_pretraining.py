@@ -278,8 +278,6 @@ def test_a_branch_decays_beside_a_stable_run(folder, tmp_path, counted):
     assert list(runs.scalars(branch)) == [3, 4, 5]
     runs.assert_same_bits(branch / "model.ckpt-5", whole / "model.ckpt-5")
 
-    with refused("--output_dir .*stable contains .*--decay_from .None before", stable):
-        runs.main(runs.command(folder, **{**flags, "output_dir": stable}))
     shutil.rmtree(stable)
     for path in branch.glob("model.ckpt-5*"):
         path.unlink()
@@ -385,15 +383,3 @@ def test_an_evaluation_of_what_is_not_finite_is_one_line(folder, copy, tmp_path,
         runs.main(runs.command(folder, **given, do_train=False, do_eval=True))
     assert (copy / "eval_results.txt").read_text() == before
     assert not (tmp_path / "out/eval_results.txt").exists()
-
-
-OTHERS = [{"num_hidden_layers": 1, "intermediate_size": 31}, {"num_hidden_layers": 3}]
-
-
-@pytest.mark.parametrize("change", OTHERS)
-def test_another_config_in_output_dir_changes_nothing(folder, copy, tmp_path, change):
-    """More layers would fit the weights of fewer."""
-    config = runs.write_config(tmp_path / "other.json", **change)
-    *_, name = change
-    with refused(f"another model .{name} .* before", copy):
-        runs.main(runs.command(folder, output_dir=copy, albert_config_file=config))
