@@ -20,13 +20,6 @@ _LENGTH = "inference-header-content-length"
 def routes(models: Models) -> list[Route]:
     """Returns the routes of health, descriptions, and answers."""
 
-    async def describe_server(request: Request) -> Response:
-        about = {"name": "albert-serve", "version": "", "extensions": ["binary_tensor_data"]}
-        return json_response(about)
-
-    async def live(request: Request) -> Response:
-        return json_response({"live": True})
-
     async def model_ready(request: Request) -> Response:
         return json_response({"name": models.find(**request.path_params).name, "ready": True})
 
@@ -36,8 +29,10 @@ def routes(models: Models) -> list[Route]:
         tensors = {"inputs": _described(model.inputs), "outputs": _described(model.outputs)}
         return json_response({**about, **tensors})
 
-    health = [Route("/v2/health/live", live), Route("/v2/health/ready", readiness)]
-    found, infer = [Route("/v2", describe_server), *health], models.answering(read)
+    about = {"name": "albert-serve", "version": "", "extensions": ["binary_tensor_data"]}
+    found, infer = [Route("/v2/health/ready", readiness)], models.answering(read)
+    for path, value in {"/v2": about, "/v2/health/live": {"live": True}}.items():
+        found.append(Route(path, json_response(value), methods=["GET"]))
     # Without a version in its path, a request goes to the model's last version.
     for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
         found.append(Route(f"{path}/infer", infer, methods=["GET", "POST"]))

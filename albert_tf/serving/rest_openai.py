@@ -58,6 +58,5 @@ def _write(name: str, coding: str, found: list[dict[str, Any]]) -> dict[str, Any
         if coding == "base64":
             vector = base64.b64encode(vector.astype("<f4").tobytes()).decode()
         data.append({"object": "embedding", "index": index, "embedding": vector})
-    # Pieces are not counted.
-    usage = {"prompt_tokens": 0, "total_tokens": 0}
+    usage = {"prompt_tokens": 0, "total_tokens": 0}  # Pieces are not counted.
     return {"object": "list", "data": data, "model": name, "usage": usage}

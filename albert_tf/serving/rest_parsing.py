@@ -191,8 +191,7 @@ def columns_of(found: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict
 
 def tensors(predictor: Predictor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Describes inputs and outputs by a first answer of the model, which may be slow."""
-    words = len(predictor.names) + predictor.takes_many
-    (found,) = predictor.outputs([["word"] * words])
+    (found,) = predictor.outputs([["word"] * (len(predictor.names) + predictor.takes_many)])
     inputs = {name: Tensor("O", rank) for name, rank in predictor.kind.text_ranks.items()}
     arrays = {name: np.asarray(value) for name, value in found.items()}
     codes = {name: "O" if a.dtype.kind in _STRINGS else a.dtype.kind for name, a in arrays.items()}

@@ -20,9 +20,6 @@ _AVAILABLE = {"state": "AVAILABLE", "status": {"error_code": "OK", "error_messag
 def routes(models: Models) -> list[Route]:
     """Returns the routes of models, of their versions, and of predictions."""
 
-    async def names(request: Request) -> Response:
-        return json_response({"models": [*models], **rest_openai.listed(models)})
-
     async def status(request: Request) -> Response:
         model = models.find(**request.path_params)
         one = request.path_params.get("version")
@@ -38,7 +35,8 @@ def routes(models: Models) -> list[Route]:
         signatures = {"signature_def": {"signature_def": {_SIGNATURE: signature}}}
         return json_response({"model_spec": spec, "metadata": signatures})
 
-    found, predict = [Route("/v1/models", names)], models.answering(read)
+    names = json_response({"models": [*models], **rest_openai.listed(models)})
+    found, predict = [Route("/v1/models", names, methods=["GET"])], models.answering(read)
     for path in ("/v1/models/{name}", "/v1/models/{name}/versions/{version}"):
         # Route GET here, too, to refuse it: else it would ask for a model "NAME:predict".
         found.append(Route(f"{path}:predict", predict, methods=["GET", "POST"]))
