@@ -24,12 +24,12 @@ LIBRARY = {
     "records": 1365,
     "serving": 4602,
     "storage": 1724,
-    "tasks": 4975,
+    "tasks": 4953,
     "text": 1667,
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 30_113, 9_688, 2_899
+TESTS, RESEARCH, DOCS = 30_039, 9_688, 2_899
 TRACKED_FILES = 838
 ROOT_FOLDERS, ROOT_FILES = 11, 12
 # Share of the library's lines that are comments.

@@ -217,9 +217,6 @@ def _of_brackets(sentence: Sentence, path: str) -> list[str]:
     return tags
 
 
-# --- objects --------------------------------------------------------------------------------
-
-
 def _of_objects(path: str, settings: TableSettings) -> tuple[str, list[Sentence]]:
     stored = table.stored_class_names(path)
     # The settings name keys; else those that are present count.
@@ -273,9 +270,6 @@ def _strings(row: object, key: str, where: str, names: Sequence[str] = ()) -> li
                 f"{where}: expected strings in {key!r}, got {value!r} at index {i}{more}"
             )
     return values
-
-
-# --- CoNLL-U for probes ---------------------------------------------------------------------
 
 
 def conllu_sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:

@@ -259,10 +259,8 @@ def read_texts(
       several: Whether a text may have any number of labels: in a list, between separators, or
         multi-hot.
     """
-    columns = settings.columns(labelled=False)
     reader = _Labels(path, settings, several, labels)
-    texts, given = reader.read(columns) if labelled else (dict(text_rows(path, columns)), {})
-    targets = reader.targets(given) if labelled else {}
+    texts, targets = reader.examples(settings.columns(labelled=False), labelled)
     # There may be neither a second text nor a label.
     pair = settings.text_pair_column or ""
     return [
@@ -283,6 +281,13 @@ class _Labels:
     @property
     def columns(self) -> Sequence[str]:
         return self.settings.label_columns or (self.settings.label_column,)
+
+    def examples(self, columns: Sequence[str], labelled: bool) -> tuple[dict[int, dict], dict]:
+        """Returns cells of texts, and ids of classes, tuples of them or numbers."""
+        if not labelled:
+            return dict(text_rows(self.path, columns)), {}
+        texts, given = self.read(columns)
+        return texts, self._targets(given)
 
     def read(self, columns: Sequence[str]) -> tuple[dict[int, dict], dict[int, list[str]]]:
         """Returns cells of texts, and labels as written, of the rows that are not ignored."""
@@ -350,8 +355,7 @@ class _Labels:
         numbers = [float(x) for x in {*labels} - {*_NONE} if _NUMBER.fullmatch(x)]
         return min(numbers, default=0) >= 0 and max(numbers, default=0) != -int(label)
 
-    def targets(self, given: Mapping[int, list[str]]) -> dict[int, Any]:
-        """Returns ids of classes, tuples of them or numbers, and logs their counts."""
+    def _targets(self, given: Mapping[int, list[str]]) -> dict[int, Any]:
         labels, how = self.known or (), "any number each" if self.several else "one each"
         names: Sequence[str] = _class_names(self.path, self.settings) if labels else ()
         if (found := self._positions(given, len(names or labels))) is not None:
@@ -369,7 +373,7 @@ class _Labels:
         known, ids = {class_of(name): i for i, name in enumerate(labels)}, {}
         for number, row in given.items():
             ids[number] = sorted({_label(part, known, f"{self.path}:{number}") for part in row})
-        self.log([*itertools.chain(*ids.values())], labels, how)
+        self._log([*itertools.chain(*ids.values())], labels, how)
         return {n: tuple(row) if self.several else row[0] for n, row in ids.items()}
 
     def _positions(self, given: Mapping[int, list[str]], count: int) -> dict[int, list[str]] | None:
@@ -397,13 +401,13 @@ class _Labels:
             are_names = found <= {*ids.values()}
             if are_names == (found <= ids.keys()):
                 raise ValueError(
-                    f"{self.path}: the label {min(unlike)!r} could be one of `label_names`, or the "
-                    "id of another one: leave that out, or write names that are no numbers"
+                    f"{self.path}: the label {min(unlike)!r} could be a name, or the number of "
+                    "another one, in `label_names` or `choice_columns`: name them otherwise"
                 )
             ids = {} if are_names else ids
         return {n: [ids.get(class_of(x), x) for x in parts] for n, parts in given.items()}
 
-    def log(self, ids: Sequence[Any], names: Sequence[str], how: str = "one each") -> None:
+    def _log(self, ids: Sequence[Any], names: Sequence[str], how: str) -> None:
         """Logs in one line what was found, and so how the file was understood."""
         found = Counter(ids).most_common()
         counts = [f"{names[i][:40] if names else i} {count}" for i, count in found[:_SHOWN]]
@@ -540,14 +544,10 @@ def answers_of_columns(columns: Any, where: str) -> list[dict[str, Any]]:
 def read_choices(path: str, settings: TableSettings, labelled: bool = True) -> list[ChoiceExample]:
     """Reads questions with choices; a label names the right choice's column or its index from 0."""
     question, choices = settings.text_pair_column, settings.choice_columns
-    columns, labels = [*settings.columns(labelled=False), *choices], {}
-    if labelled:
-        reader = _Labels(path, settings, known=[*choices, *map(str, range(len(choices)))])
-        texts, given = reader.read(columns)
-        labels = {n: _choice(text, choices, f"{path}:{n}") for n, (text,) in given.items()}
-        reader.log([*labels.values()], choices)
-    else:
-        texts = dict(text_rows(path, columns))
+    columns = [*settings.columns(labelled=False), *choices]
+    # A choice is named by its column.
+    settings = dataclasses.replace(settings, label_names=choices)
+    texts, labels = _Labels(path, settings, known=choices).examples(columns, labelled)
     examples = []
     for number, row in texts.items():
         before = f"{row[question]} " if question else ""
@@ -562,22 +562,6 @@ def _label(text: str, ids: Mapping[str, int], where: str) -> int | float:
         return finite_number(text, where)
     if class_of(text) not in ids:
         raise ValueError(
-            f"{where}: label {text!r} is not one of those trained on: {', '.join(ids)}"
+            f"{where}: label {text!r} is none of the classes or choices: {', '.join(ids)}"
         )
     return ids[class_of(text)]
-
-
-def _choice(text: str, choices: Sequence[str], where: str) -> int:
-    # A column may be named like the number of another one.
-    found = {i for i, name in enumerate(choices) if text == name or class_of(text) == str(i)}
-    if len(found) > 1:
-        raise ValueError(
-            f"{where}: label {text!r} could mean the column of that name or the choice of that "
-            "number: rename the columns"
-        )
-    if not found:
-        raise ValueError(
-            f"{where}: label {text!r} must be a column of choices ({', '.join(choices)}) or a "
-            f"number from 0 to {len(choices) - 1}"
-        )
-    return found.pop()

@@ -19,6 +19,7 @@ TEXT = TableSettings(text_column="review", label_column="mood")
 PAIR = TableSettings(text_column="first", text_pair_column="second", label_column="score")
 CHOICE = TableSettings(text_column="p", label_column="answer", choice_columns=("1", "b"))
 SEVERAL, BITS = TableSettings(), TableSettings(label_columns=("a", "b"))
+TWO_NAMES = TableSettings(label_column="a,b")
 READERS = {
     "texts": lambda path: table.read_texts(path, TEXT, ("a", "b")),
     "numbers": lambda path: table.read_texts(path, PAIR, ()),
@@ -76,6 +77,7 @@ WORDS = f"1\tthe{BLANKS}2\tcat{BLANKS}\n"
 IN_2012 = "d 0 0 Tom N (T* - - - Sp (X) a\n\n"
 QQP = "id\tquestion1\tquestion2\tis_duplicate\n0\ta\tb\t1\n1\tc\td\te\t0\n"
 WNLI = "index\tsentence1\tsentence2\tlabel\n7\ta\tb\t1\n8\ta\tb\t1\n7\tc\td\t0\n"
+SCORES = "first,second,score\nx,y,1\nx,y,"
 LONE = r'{"review": "\\ud83d \ud83d\ude00 \uDe00"}'  # A backslash, a pair, and half of one.
 # A reader, the name of its file, the content, the wrong line (0: none), and nouns of the message.
 FILES = [
@@ -96,17 +98,9 @@ FILES = [
     ("texts", "t.jsonl", '{"review": null, "mood": "a"}', 1, "'review'"),
     ("texts", "t.jsonl", '\n{"review": "x"}', 2, "'mood'"),
     ("texts", "t.jsonl", '{"review": "x", "mood": NaN}', 1, "'mood'"),
-    *(
-        ("numbers", "t.csv", f"first,second,score\nx,y,1\nx,y,{score}\n", 3, f"'{score}'")
-        for score in ("five", "inf")
-    ),
-    (
-        "numbers",
-        "t.csv",
-        "first,second,score\nx,y,1\nx,y,nan\n",
-        3,
-        "1 of 2 .* `ignored_label=null`",
-    ),
+    ("numbers", "t.csv", SCORES + "five\n", 3, "'five'"),
+    ("numbers", "t.csv", SCORES + "inf\n", 3, "'inf'"),
+    ("numbers", "t.csv", SCORES + "nan\n", 3, "1 of 2 .* `ignored_label=null`"),
     ("texts", "t.csv", "review,mood\nx,a\ny,-\nz,-1\nx,-\n", 3, "2 of 4 .* `ignored_label=-`"),
     ("classes", "t.csv", "review,mood\nx,0\ny,-1.0\nz,2\n", 3, "1 of 3 .* `ignored_label=-1`"),
     ("classes", "t.csv", "review,mood\nx,no\ny,-1\nz,yes\n", 3, "`ignored_label=-1`"),
@@ -127,7 +121,7 @@ FILES = [
         for between in "\t\r\n"
     ),
     ("choices", "t.csv", "p,1,b,answer\nx,y,z,3\n", 2, "'3'"),
-    ("choices", "t.csv", "p,1,b,answer\nx,y,z,1\n", 2, "'1' could mean"),
+    ("choices", "t.csv", "p,1,b,answer\nx,y,z,1\n", 0, "'1' could be .* `choice_columns`"),
     # 0 or 1 for each label, or ids.
     ("several", "t.jsonl", rows([0, 1, 0], [0, 1]), 2, "0 or 1 for each of 3 labels"),
     ("several", "t.jsonl", rows([2], [0, 1, 1]), 1, "t.jsonl:2 .* '2'"),
@@ -211,23 +205,11 @@ FILES = [
     ("names", "a.conll", "a 0\nb 2\n", 2, "`label_names` (O, B-a) .* '2'"),
     ("names", "a.jsonl", '{"tokens": ["a"], "tags": [-100]}', 1, "-100"),
     ("tag set", "a.jsonl", '{"tokens": ["a"], "tags": [1]}', 1, "`label_names`"),
-    (
-        "tag set",
-        "a.jsonl",
-        '{"tokens": ["a"], "tags": ["x"], "labels": ["y"]}',
-        1,
-        "`label_column`",
-    ),
+    ("tag set", "a.jsonl", '{"words": ["a"], "tags": ["x"], "labels": ["y"]}', 1, "`label_c"),
     ("tag set", "a.jsonl", '{"data": {"text": "a"}}', 1, "'tokens' or 'words' or 'text'"),
     ("tag set", "a.json", '[{"text": "a", "label": []}]', 1, "array"),
     *(
-        (
-            "tag set",
-            "a.jsonl",
-            json.dumps({"text": "Tomato ran!", "label": spans}),
-            1,
-            nouns,
-        )
+        ("tag set", "a.jsonl", json.dumps({"text": "Tomato ran!", "label": spans}), 1, nouns)
         for spans, nouns in (
             ([[0, 3, "x"]], "'Tom' .* within a word"),
             ([[7, 10, "x"], [0, 10, "y"]], "overlaps"),
@@ -310,20 +292,14 @@ CALLS = [
     (lambda make: make()({"sentence": ["a"]}), "'text', got 'sentence'"),
     (lambda make: make()(["a"], pad_to=-1), "`pad_to`"),
     (lambda make: make().dataset(endless()), "never ends"),
-    (
-        lambda make: make().dataset({"text": "a", "sample_weight": 1, "sample_weights": 1}),
-        "sample_weights",
-    ),
+    (lambda make: make().dataset({"text": "a", **dict.fromkeys(table.WEIGHTS, 1)}), "weights"),
     (lambda make: make().dataset(["a"], [1], sample_weights=[np.nan]), "`sample_weights`"),
     (lambda make: make().dataset(["a"], sample_weights=[1.0]), "`sample_weights` .* `labels`"),
     (lambda make: make().dataset(["a"], [1], sample_weights=[[1.0]]), "`sample_weights`"),
     (lambda make: make().dataset(["a"], [1], sample_weights=["x"]), "`sample_weights`"),
     (lambda _: table.find_labels(__file__, TableSettings(label_columns=("a",))), "`label_columns`"),
     (lambda _: table.read_texts(__file__, BITS, ()), "`label_columns`"),
-    (
-        lambda _: table.find_labels(__file__, TableSettings(label_column="a,b"), True),
-        "`label_columns`",
-    ),
+    (lambda _: table.find_labels(__file__, TWO_NAMES, True), "`label_columns`"),
     (lambda make: make().dataset(labelled(), labels=[1, 1]), "`labels`"),
     (lambda make: make().dataset(labelled([0.5, 2.0]), sample_weights=[1, 1]), "`sample_weights`"),
     (lambda make: make().dataset(["a"], ["b"]), "'b' .* `labels` .* none given"),

@@ -131,20 +131,15 @@ def test_programs_write_numbers_and_truth_in_several_ways(tmp_path, name, values
         ([-1, 2, 0], {"label_names": ("-1", "0", "1", "2")}, ("-1", "0", "1", "2"), [0, 3, 1]),
         ([3, 1, 2], {"label_names": ("1", "2", "3")}, ("1", "2", "3"), [2, 0, 1]),
         ([2, 0, 1, 1.0], {"label_names": ("1", "2", "3")}, ("1", "2", "3"), [2, 0, 1, 1]),
+        # Numbers of a regression are no missing labels.
+        ([-1, -100, 2.5, None], {"ignored_label": ("null",)}, (), [-1.0, -100.0, 2.5]),
     ],
 )
 def test_what_a_label_means(tmp_path, values, settings, classes, ids):
     path = write_labels(tmp_path / "t.jsonl", values)
     columns = TableSettings(**settings)
-    assert table.find_labels(path, columns) == classes
+    assert not classes or table.find_labels(path, columns) == classes
     assert [each.label for each in table.read_texts(path, columns, classes)] == ids
-
-
-def test_numbers_are_no_missing_labels(tmp_path):
-    path = write_labels(tmp_path / "t.csv", [-1, "-100", 2.5, "null"])
-    columns = TableSettings(ignored_label=("null",))
-    found = table.read_texts(path, columns, ())
-    assert [(each.guid, each.label) for each in found] == [("2", -1.0), ("3", -100.0), ("4", 2.5)]
 
 
 def test_the_log_says_in_one_line_how_a_table_is_understood(tmp_path, caplog):
@@ -174,38 +169,6 @@ def read_several(path: str, classes=LABELS, columns=COLUMNS) -> list:
     return [each.label for each in table.read_texts(path, columns, classes, several=True)]
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("t.csv", "text,label\na b,war|art\na b,\na b,art| art |\na b, law|war\n"),
-        ("t.tsv", "label\ttext\nwar|art\ta b\n\ta b\nart\ta b\nwar|law\ta b\n"),
-        # As pandas writes lists.
-        ("p.csv", "text,label\na b,\"['war', 'art']\"\na b,[]\na b,['art']\na b,law|war\n"),
-        # As Python writes other collections.
-        ("s.csv", "text,label\na b,\"{'war', 'art'}\"\na b,set()\na b,{'art'}\na b,law|war\n"),
-        ("u.tsv", "text\tlabel\na b\t('war', 'art')\na b\t()\na b\t('art',)\na b\tlaw|war\n"),
-        (
-            "f.tsv",
-            "text\tlabel\na b\tfrozenset({'war', 'art'})\na b\tfrozenset()\n"
-            "a b\tarray(['art'], dtype=object)\na b\tlaw|war\n",
-        ),
-    ],
-)
-def test_a_cell_holds_any_number_of_labels(tmp_path, name, content):
-    path = tiny.write(tmp_path / name, content)
-    assert table.find_labels(path, COLUMNS, several=True) == LABELS
-    examples = [TextExample(str(i), "a b", None, ids) for i, ids in enumerate(TARGETS, 2)]
-    assert table.read_texts(path, COLUMNS, LABELS, several=True) == examples
-
-
-def test_labels_in_lists_may_be_numbers(tmp_path):
-    rows = ({"text": "a", "label": [0, 3]}, {"text": "b", "label": [3]}, {"text": 5, "label": []})
-    path = tiny.write(tmp_path / "t.jsonl", json_lines(rows))
-    assert table.find_labels(path, COLUMNS, several=True) == ("0", "3")
-    assert read_several(path, ("0", "3")) == [(0, 1), (1,), ()]
-    assert table.read_texts(path, COLUMNS, ("0", "3"), several=True)[2].text_a == "5"
-
-
 @pytest.mark.parametrize("name", ["t.jsonl", "t.csv", "t.tsv"])
 @pytest.mark.parametrize(
     ("values", "expected"),
@@ -231,47 +194,45 @@ def test_numbers_for_each_label_say_which_a_text_has(tmp_path, name, values, exp
 
 
 @pytest.mark.parametrize(
-    ("values", "labels", "ids"),
+    ("names", "values", "separator", "labels", "ids"),
     [
-        ([["war", "art"], None, "art", ["law", "war"]], LABELS, TARGETS),
-        ([["a", "b"], ["b", "a"]], ("a", "b"), [(0, 1), (0, 1)]),
-        ([[0], [1], [0, 1], []], ("0", "1"), [(0,), (1,), (0, 1), ()]),
-        ([[1.0, 0.0], [1.0]], ("0", "1"), [(0, 1), (1,)]),
-        # No vector of three labels has two numbers.
-        ([[0, 1], [0, 1]], ("0", "1", "2"), [(0, 1), (0, 1)]),
-    ],
-)
-def test_lists_of_ids_and_names_are_no_numbers_for_each_label(tmp_path, values, labels, ids):
-    path = write_labels(tmp_path / "t.jsonl", values)
-    if labels != ("0", "1", "2"):
-        assert table.find_labels(path, COLUMNS, several=True) == labels
-    assert read_several(path, labels) == ids
-
-
-@pytest.mark.parametrize("name", ["t.jsonl", "t.csv", "t.tsv"])
-@pytest.mark.parametrize(
-    ("values", "separator", "labels", "ids"),
-    [
+        ("jsonl csv tsv", ["war|art", "", "art| art |", " law|war"], None, LABELS, TARGETS),
+        # Collections as JSON, pandas and Python write them.
+        ("jsonl", [["war", "art"], None, "art", ["law", "war"]], None, LABELS, TARGETS),
+        ("csv tsv", ["['war', 'art']", "[]", "['art']", "law|war"], None, LABELS, TARGETS),
+        ("csv tsv", ["{'war', 'art'}", "set()", "{'art'}", "law|war"], None, LABELS, TARGETS),
+        ("csv tsv", ["('war', 'art')", "()", "('art',)", "law|war"], None, LABELS, TARGETS),
+        ("csv tsv", ["frozenset({'war', 'art'})", "frozenset()",
+                     "array(['art'], dtype=object)", "law|war"], None, LABELS, TARGETS),
+        # Ids and names are not 0 or 1 for each label.
+        ("jsonl", [["a", "b"], ["b", "a"]], None, ("a", "b"), [(0, 1), (0, 1)]),
+        ("jsonl", [[0, 3], [3], []], None, ("0", "3"), [(0, 1), (1,), ()]),
+        ("jsonl", [[0], [1], [0, 1], []], None, ("0", "1"), [(0,), (1,), (0, 1), ()]),
+        ("jsonl", [[1.0, 0.0], [1.0]], None, ("0", "1"), [(0, 1), (1,)]),
         # Each is one label: others have no part of it.
-        (
-            ["C#", "C", "C++|C#", "arts, culture"],
-            None,
-            ("C", "C#", "C++", "arts, culture"),
-            [(1,), (0,), (1, 2), (3,)],
-        ),
-        (["1.5", "1", "5", "(1)"], None, ("(1)", "1", "1.5", "5"), [(2,), (1,), (3,), (0,)]),
-        (["non-toxic", "toxic"], None, ("non-toxic", "toxic"), [(0,), (1,)]),
+        ("jsonl csv tsv", ["C#", "C", "C++|C#", "arts, culture"], None,
+         ("C", "C#", "C++", "arts, culture"), [(1,), (0,), (1, 2), (3,)]),
+        ("jsonl csv tsv", ["1.5", "1", "5", "(1)"], None, ("(1)", "1", "1.5", "5"),
+         [(2,), (1,), (3,), (0,)]),
+        ("jsonl csv tsv", ["non-toxic", "toxic"], None, ("non-toxic", "toxic"), [(0,), (1,)]),
         # A setting says what separates labels.
-        (["war; art", "art", ";law;", ""], ";", LABELS, [(0, 2), (0,), (1,), ()]),
-        (["0, 2", "2", "1,0"], ",", ("0", "1", "2"), [(0, 2), (2,), (0, 1)]),
-        (["war, art", "war", "art"], "|", ("art", "war", "war, art"), [(2,), (1,), (0,)]),
+        ("jsonl csv tsv", ["war; art", "art", ";law;", ""], ";", LABELS, [(0, 2), (0,), (1,), ()]),
+        ("jsonl csv tsv", ["0, 2", "2", "1,0"], ",", ("0", "1", "2"), [(0, 2), (2,), (0, 1)]),
+        ("jsonl csv tsv", ["war, art", "war", "art"], "|", ("art", "war", "war, art"),
+         [(2,), (1,), (0,)]),
     ],
-)
-def test_what_separates_labels(tmp_path, name, values, separator, labels, ids):
-    path = write_labels(tmp_path / name, values)
+)  # fmt: skip
+def test_a_text_has_any_number_of_labels(tmp_path, names, values, separator, labels, ids):
     columns = TableSettings(label_separator=separator)
-    assert table.find_labels(path, columns, several=True) == labels
-    assert read_several(path, labels, columns) == ids
+    for ending in names.split():
+        path = write_labels(tmp_path / f"t.{ending}", values)
+        assert table.find_labels(path, columns, several=True) == labels
+        assert read_several(path, labels, columns) == ids
+
+
+def test_no_vector_of_three_labels_has_two_numbers(tmp_path):
+    path = write_labels(tmp_path / "t.jsonl", [[0, 1], [0, 1]])
+    assert read_several(path, ("0", "1", "2")) == [(0, 1), (0, 1)]
 
 
 @pytest.mark.parametrize("name", ["t.jsonl", "t.csv", "t.parquet"])
