@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Lines of Python in the library's folders ("." has the files beside them) ...
 LIBRARY = {
     ".": 566,
-    "answers": 1463,
+    "answers": 1467,
     "cli": 2879,
     "console": 822,
     "conversion": 2586,
@@ -22,14 +22,14 @@ LIBRARY = {
     "inspection": 823,
     "model": 2677,
     "records": 1365,
-    "serving": 4602,
+    "serving": 4608,
     "storage": 1724,
-    "tasks": 4953,
+    "tasks": 4955,
     "text": 1667,
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 30_039, 9_688, 2_899
+TESTS, RESEARCH, DOCS = 30_081, 9_688, 2_899
 TRACKED_FILES = 838
 ROOT_FOLDERS, ROOT_FILES = 11, 12
 # Share of the library's lines that are comments.

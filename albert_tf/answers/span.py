@@ -19,7 +19,8 @@ from albert_tf.types import Features
 # Null odds of a question whose context has no pieces.
 NO_WINDOW_NULL_ODDS = 1_000_000.0
 _BEAM = ("start_top_index", "start_top_log_probs", "end_top_index", "end_top_log_probs")
-# An answer: `text`, `start_log_prob`, `end_log_prob` and, among others, its `probability`.
+# An answer: `text`, `start_log_prob`, `end_log_prob` and, among others, its `probability`; in a
+# context also its `start`, the index of its first character.
 Entry = dict[str, Any]
 # A position in a window and its score.
 _Scored = tuple[int, float]
@@ -189,7 +190,8 @@ class Span(Kind):
             # Where windows overlap, only the one with most context around the start counts.
             if counts[first]:
                 text = context[starts[first] : ends[last] + 1]
-                yield entry(text.strip(), start_score, end_score)
+                place = int(starts[first]) + len(text) - len(text.lstrip())
+                yield {**entry(text.strip(), start_score, end_score), "start": place}
 
     def found(self, reading: Reading) -> dict[str, Any]:
         _, (_, context), rows, outputs = reading
@@ -198,10 +200,12 @@ class Span(Kind):
         rest = self.n_best_size - len(entries)
         answers = [entry["text"] for entry in entries] + [""] * rest
         shares = [entry["probability"] for entry in entries] + [0.0] * rest
+        starts = [entry["start"] for entry in entries] + [0] * rest
         return {
             "answer": answers[0],
             "answers": strings(answers),
             "probabilities": np.array(shares, np.float32),
+            "starts": np.array(starts, np.int32),
             **self._judged(answers[0], odds),
         }
 

@@ -235,6 +235,8 @@ def predict(
         own = windows.get(index, [])
         features, outputs = ([row[1] for row in own], [row[2] for row in own])
         entries, odds = kind.best(example.paragraph, features, outputs)
+        for each in entries:
+            del each["start"]  # The release's files have no places.
         nbest[example.qas_id] = entries or with_probabilities([nothing])
         null_odds[example.qas_id] = odds
     return Predictions(best_texts(nbest), nbest, null_odds if kind.may_be_impossible else {})

@@ -93,6 +93,8 @@ def test_an_evaluation_finds_what_is_served(name, vocabulary, served):
             assert len(rows) > 2 * len(examples)
         return
     for example, each in zip(examples, found, strict=True):
+        for text, start in zip(each["answers"], each["starts"], strict=True):
+            assert example.paragraph.startswith(text, start)
         texts = [entry["text"] for entry in expected.nbest[example.qas_id]]
         there = [text for text in each["answers"] if text]
         assert there == [text for text in texts if text not in ("", "empty")]

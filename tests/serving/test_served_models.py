@@ -11,7 +11,7 @@ import tensorflow as tf
 from albert_tf import export
 from albert_tf.answers import rows, span
 from albert_tf.answers.classify import Classify
-from albert_tf.answers.span import BeamSpan, SpanOrNone
+from albert_tf.answers.span import BeamSpan, Span, SpanOrNone
 from albert_tf.serving import predict, served_tasks
 from albert_tf.serving.graphs import base, classify
 from albert_tf.serving.graphs import span as graph_span
@@ -102,6 +102,23 @@ def test_what_equals_a_threshold_has_reached_it(kind, name, answer, vocabulary):
         assert found[name] == answer
         if name == "answer":
             assert (found["answers"][0], found["null_odds"]) == ("a", 0)
+
+
+def test_an_answer_that_a_context_has_twice_is_where_it_was_found(vocabulary):
+    """Later pieces score more; the second place is behind a character of two UTF-16 units."""
+    served = make(Span(max_seq_length=32, max_query_length=12), vocabulary)
+    the, *_, cat = vocabulary.tokenizer.encode("the cat")
+
+    def later(features):
+        ids, pieces = features["input_ids"], {"start_logits": the, "end_logits": cat}
+        places = tf.range(tf.shape(ids)[1], dtype=tf.float32)
+        return {name: tf.where(ids == piece, places, -99.0) for name, piece in pieces.items()}
+
+    served.apply = later
+    context = "the cat saw \U0001f408  the cat"
+    for predictor in (predict.from_model(served), in_tensorflow(served)):
+        (found,) = predictor.outputs([["who?", context]])
+        assert (found["answer"], found["starts"][0]) == ("the cat", context.rindex("the"))
 
 
 def test_examples_whose_features_differ_in_length_are_refused(vocabulary):

@@ -272,6 +272,29 @@ def test_the_example_classifies(cdn, monkeypatch):
         assert shares == pytest.approx([*expected["probabilities"].values()], abs=INT8_SHARE)
 
 
+# The module of albert-serve's page, and a server that always says the same.
+SERVED = """
+const [page, texts, row] = process.argv.slice(2);
+const signature_def = { serving_default: { inputs: { question: 0, context: 0 }, outputs: {} } };
+const said = { metadata: { signature_def: { signature_def } }, predictions: [JSON.parse(row)] };
+globalThis.location = { href: page };
+globalThis.fetch = async () => new Response(JSON.stringify(said));
+const model = await (await import(page)).open("v1/models", "squad");
+console.log(JSON.stringify(await model.answer(JSON.parse(texts))));
+"""
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(("more", "places"), [({"starts": [12, 8]}, [13, 9]), ({}, [None, 9])])
+def test_answers_of_a_server_are_marked_where_they_were_found(more, places, tmp_path):
+    """Exports of older releases name no places."""
+    row = {"answer": "cat", "answers": ["cat", "dog"], "probabilities": [0.75, 0.25], **more}
+    given = (["who?", "a cat, \U0001f408dog cat"], row)
+    (tmp_path / "served.mjs").write_text(SERVED)
+    out = run_node(tmp_path / "served.mjs", f"{PAGE.as_uri()}/server.js", *map(json.dumps, given))
+    assert [each.get("start") for each in json.loads(out)["answers"]] == places
+
+
 @pytest.mark.peers
 @pytest.mark.parametrize("task", ["tag", "fill_mask", "answer_v1", "classify"])
 def test_a_page_shows_answers(task, vocabulary, tmp_path):

@@ -21,10 +21,11 @@ class QuestionAnswerer(ServedModel):
     """Finds the answer to a question in a context.
 
     A context too long for one sequence is read in windows. The raw-text signature returns the
-    `answer` `<string>[B]`, the N best `answers` `<string>[B, N]`, best first, and their
-    `probabilities`, normalised over the N, `<float32>[B, N]` (padded with "" and 0). With a null
-    threshold it adds `null_odds` `<float32>[B]`: where they are not below the threshold, the
-    `answer` is "". The other signatures return the model's outputs.
+    `answer` `<string>[B]`, the N best `answers` `<string>[B, N]`, best first, their
+    `probabilities`, normalised over the N, `<float32>[B, N]`, and `starts` `<int32>[B, N]`, their
+    first characters' indexes in the context (padded with "" and 0). With a null threshold it adds
+    `null_odds` `<float32>[B]`: where they are not below the threshold, the `answer` is "". The
+    other signatures return the model's outputs.
 
     Source: squad_utils.py, convert_examples_to_features and write_predictions_v1 and _v2.
     Differs: no answer is "", not "empty". Equal answers are merged among the N best.
@@ -136,14 +137,17 @@ class QuestionAnswerer(ServedModel):
             of_examples(last_piece, 0),
         )
         # Merge equal texts, and normalise over the N best.
-        texts = _texts(pieces, first_piece, last_piece, scores > _IMPOSSIBLE)
+        texts, starts = _texts(pieces, first_piece, last_piece, scores > _IMPOSSIBLE)
         scores, order = tf.math.top_k(_without_repeats(texts, scores), self.kind.n_best_size)
-        texts = tf.where(scores > _IMPOSSIBLE, tf.gather(texts, order, batch_dims=1), "")
+        texts, starts = (
+            tf.where(scores > _IMPOSSIBLE, tf.gather(values, order, batch_dims=1), default)
+            for values, default in ((texts, ""), (starts, 0))
+        )
         # Relative to the best score, so that exp can't overflow; without answers all are -inf.
         shares = tf.exp(scores - tf.maximum(scores[:, :1], scores.dtype.min))
         probabilities = shares / tf.maximum(tf.reduce_sum(shares, axis=1, keepdims=True), 1.0)
-        answers = {"answer": texts[:, 0], "answers": texts, "probabilities": probabilities}
-        return answers, scores[:, 0]
+        answers = {"answers": texts, "probabilities": probabilities, "starts": starts}
+        return {"answer": texts[:, 0], **answers}, scores[:, 0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,8 +207,8 @@ def _best_of(count: int, scores: tf.Tensor, *others: tf.Tensor) -> list[tf.Tenso
 
 def _texts(
     pieces: Pieces, first_piece: tf.Tensor, last_piece: tf.Tensor, is_answer: tf.Tensor
-) -> tf.Tensor:
-    """Returns the raw texts from first to last pieces `<int32>[B, N]`, stripped."""
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns the raw texts from first to last pieces `<int32>[B, N]`, stripped; their starts."""
     # Gather characters: tf.strings.substr would copy the whole text for each of the N.
     codes = tf.strings.unicode_decode(pieces.raw, "UTF-8")
     starts, ends = (tf.pad(part.values, [[0, 1]]) for part in (pieces.starts, pieces.ends))
@@ -214,11 +218,13 @@ def _texts(
     starts = tf.where(first_piece == of_text, 0, tf.gather(starts, first_piece))
     ends = tf.maximum(tf.gather(ends, last_piece), 1)
     lengths = tf.where(is_answer, tf.maximum(ends - starts, 0), 0)
-    starts += tf.cast(codes.row_starts(), tf.int32)[:, None]
-    places = tf.ragged.range(tf.reshape(starts, [-1]), tf.reshape(starts + lengths, [-1]))
+    begins = starts + tf.cast(codes.row_starts(), tf.int32)[:, None]
+    places = tf.ragged.range(tf.reshape(begins, [-1]), tf.reshape(begins + lengths, [-1]))
     found = places.with_values(tf.gather(codes.values, places.values))
     texts = tf.reshape(tf.strings.unicode_encode(found, "UTF-8"), tf.shape(starts))
-    return tf.strings.regex_replace(texts, f"^{SPACES}+|{SPACES}+$", "")
+    rest = tf.strings.regex_replace(texts, f"^{SPACES}+", "")
+    starts += tf.strings.length(texts, "UTF8_CHAR") - tf.strings.length(rest, "UTF8_CHAR")
+    return tf.strings.regex_replace(rest, f"{SPACES}+$", ""), starts
 
 
 def _without_repeats(texts: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:

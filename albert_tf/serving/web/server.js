@@ -51,11 +51,13 @@ const FORMS = {
   },
   entities: (row, text) => ({ entities: spans(text, row, "type", row.entities, row.types) }),
   words: (row, text) => ({ words: spans(text, row, "tag", row.words, row.tags) }),
-  answer: ({ answer, answers, probabilities }, question, context) => {
-    // The server names no places: a text that is there twice has none.
+  answer: ({ answer, answers, probabilities, starts }, question, context) => {
+    const places = unitsOf(context);
     const found = answers.map((text, i) => {
-      const start = context.indexOf(text);
-      const place = start === context.lastIndexOf(text) ? { start, end: start + text.length } : {};
+      // An older export names no places: a text that is there twice has none.
+      const start = starts ? places[starts[i]] : context.indexOf(text);
+      const isKnown = starts || start === context.lastIndexOf(text);
+      const place = isKnown ? { start, end: start + text.length } : {};
       return { text, ...place, probability: probabilities[i] };
     });
     return { answer, answers: found.filter(({ text }) => text) };
@@ -70,10 +72,15 @@ const FORMS = {
   },
 };
 
-/** Its places count characters, ours UTF-16 units. */
-function spans(text, { starts, ends, probabilities }, name, texts, kinds) {
+/** Returns where each character is: the server's places count characters, ours UTF-16 units. */
+function unitsOf(text) {
   const places = [0];
   for (const char of text) places.push(places.at(-1) + char.length);
+  return places;
+}
+
+function spans(text, { starts, ends, probabilities }, name, texts, kinds) {
+  const places = unitsOf(text);
   return texts.map((each, i) => {
     const [start, end] = [places[starts[i]], places[ends[i]]];
     return { text: each, [name]: kinds[i], start, end, probability: probabilities[i] };
