@@ -20,7 +20,7 @@ LIBRARY = {
     "conversion": 2586,
     "generator": 2656,
     "inspection": 823,
-    "model": 2677,
+    "model": 2718,
     "records": 1365,
     "serving": 4608,
     "storage": 1724,
@@ -29,8 +29,8 @@ LIBRARY = {
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 30_081, 9_688, 2_899
-TRACKED_FILES = 838
+TESTS, RESEARCH, DOCS = 30_070, 9_688, 2_899
+TRACKED_FILES = 839
 ROOT_FOLDERS, ROOT_FILES = 11, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

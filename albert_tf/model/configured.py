@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import os
-import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, TypeVar, cast
 
 import keras
 import numpy as np
 
 from albert_tf.config import AlbertConfig, ConfigSource
+from albert_tf.model.batch_checks import BatchCheck, Limit, label_limits
 
 _Model = TypeVar("_Model", bound="ConfiguredModel")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 # Names of inputs in Hugging Face's library, KerasHub and TF-Hub, and ours if there is one.
 _OURS = {
@@ -32,13 +34,36 @@ _MEANINGS = {
     "masked_lm_positions": "the positions to predict",
     "p_mask": "1 where no answer can start or end",
 }
-# Losses of a number from 0 to 1 for each class.
-_OF_PROBABILITIES = (
-    keras.losses.BinaryCrossentropy,
-    keras.losses.BinaryFocalCrossentropy,
-    keras.losses.CategoricalCrossentropy,
-    keras.losses.CategoricalFocalCrossentropy,
-)
+
+
+def _on_checked_data(method: _Method) -> _Method:
+    """Returns a method of keras.Model that checks its data: a compiled step can't refuse any."""
+    signature = inspect.signature(method)
+    has_loss = "y" in signature.parameters
+
+    @functools.wraps(method)
+    def run(model: ConfiguredModel, *args: Any, **kwargs: Any) -> Any:
+        if "_use_cached_eval_dataset" in kwargs:  # `fit` has checked its validation data.
+            return method(model, *args, **kwargs)
+        call = signature.bind(model, *args, **kwargs)
+        given = call.arguments
+        model._check_training(has_loss, given.get("callbacks"))
+        check = BatchCheck(model._limits if has_loss else lambda x, *_: model._limits(x))
+        given["x"] = check.data(given.get("x"), given.get("y"))
+        if (validation := given.get("validation_data")) is not None:
+            parts = validation if isinstance(validation, (tuple, list)) else (validation,)
+            given["validation_data"] = (check.data(*parts), *parts[1:])
+        try:
+            return method(*call.args, **call.kwargs)
+        except Exception:
+            if keras.backend.backend() == "jax":
+                model.jax_state_sync()  # Gives the variables their values back.
+            # TensorFlow buries an error of a dataset or a generator in one of its graph.
+            if check.refusals:
+                raise check.refusals[0] from None
+            raise
+
+    return cast(_Method, run)
 
 
 class ConfiguredModel(keras.Model):
@@ -101,8 +126,21 @@ class ConfiguredModel(keras.Model):
         """Creates all weights, with the inputs' names and shapes, which Keras exports."""
         self.build({name: each.shape for name, each in self.symbolic_inputs().items()})
 
+    fit = _on_checked_data(keras.Model.fit)
+    evaluate = _on_checked_data(keras.Model.evaluate)
+    predict = _on_checked_data(keras.Model.predict)
+    train_on_batch = _on_checked_data(keras.Model.train_on_batch)
+    test_on_batch = _on_checked_data(keras.Model.test_on_batch)
+    predict_on_batch = _on_checked_data(keras.Model.predict_on_batch)
+
     def check_inputs(self, inputs: Any) -> None:
         """Refuses inputs that the model would ignore silently or fail on deep inside."""
+        self._check_names(inputs)
+        for limit in self._input_limits(inputs):
+            limit.check()
+
+    def _check_names(self, inputs: Any) -> None:
+        """Refuses other names and axes than those of the model's inputs."""
         if not isinstance(inputs, Mapping):
             # A TypeError, because Keras' export also tries a single tensor and ignores only that.
             raise TypeError(
@@ -111,13 +149,14 @@ class ConfiguredModel(keras.Model):
             )
         # A batch may hold labels. But if the mask has a wrong name, padding is attended to.
         # So other names pass only if all usual inputs are there and they resemble none of them.
+        close_to = functools.partial(difflib.get_close_matches, n=1, cutoff=0.8)
         usual = ("input_ids", "input_mask", "segment_ids")
         is_complete = all(inputs.get(name) is not None for name in usual)
         wrong = [
             f"{name} ({_OURS[name]} here)" if _OURS.get(name) else name
             for name in inputs
             if name not in self.input_axes
-            and (not is_complete or name in _OURS or _is_misspelt(name, self.input_axes))
+            and (not is_complete or name in _OURS or close_to(name.lower(), self.input_axes))
         ]
         if wrong:
             raise ValueError(
@@ -140,21 +179,42 @@ class ConfiguredModel(keras.Model):
                     f"expected {name} <int32>[{axes}], got the shape {tuple(shape)}: give it "
                     "these axes"
                 )
-        self._check_values(inputs)
 
-    def _check_values(self, inputs: Mapping[str, Any]) -> None:
-        """Refuses values that would be cut, or select another row, or none.
-
-        Masks are 1 and 0, or 0 and far below, to be added to scores.
-        """
+    def _input_limits(self, inputs: Mapping[str, Any]) -> Iterator[Limit]:
+        """Yields limits, beyond which values would be cut, or select another row, or none."""
         shape = getattr(inputs.get("input_ids"), "shape", None)
         is_known = shape is not None and getattr(shape, "rank", 0) is not None
         counts = {"input_ids": self.config.vocab_size, "segment_ids": self.config.type_vocab_size}
         for name in self.input_axes.keys() & inputs.keys():
-            if name.endswith("_mask"):
-                _check_range(name, inputs[name], -np.inf, 1)
-            elif (count := counts.get(name, shape[-1] if is_known else None)) is not None:
-                _check_range(name, inputs[name], 0, count - 1)  # Others are positions.
+            if name.endswith("_mask"):  # 1 and 0, or 0 and far below, to be added to scores.
+                yield Limit(name, inputs[name], -np.inf, 1)
+            else:  # Ids, or positions.
+                count = counts.get(name, shape[-1] if is_known else None)
+                yield Limit(name, inputs[name], 0, count and count - 1)
+
+    def _limits(self, inputs: Any, labels: Any = None, *_: Any) -> Iterator[Limit]:
+        """Yields the limits of a batch's inputs, and of labels by their losses."""
+        if self._is_ours():
+            self._check_names(inputs)
+        elif not isinstance(inputs, Mapping):
+            return  # A subclass with a `call` of its own may take other things, and return them.
+        yield from self._input_limits(inputs)
+        losses = getattr(self, "loss", None)
+        if labels is None or losses is None or not self._is_ours():
+            return
+        # Match outputs, losses and labels by name, as Keras does, or in order.
+        arrays = {name: x if hasattr(x, "shape") else np.asarray(x) for name, x in inputs.items()}
+        outputs = self.output_spec(arrays)
+        if not isinstance(outputs, Mapping):
+            outputs = {"": outputs}
+            losses, labels = ({"": keras.tree.flatten(each)[0]} for each in (losses, labels))
+        elif not isinstance(losses, Mapping):
+            losses = dict.fromkeys(outputs, losses)
+        if not isinstance(labels, Mapping):
+            labels = dict(zip(sorted(losses), keras.tree.flatten(labels), strict=False))
+        for name in losses.keys() & labels.keys() & outputs.keys():
+            what = f"labels of {name}" if name else "labels"
+            yield from label_limits(what, labels[name], losses[name], outputs[name].shape[-1])
 
     def compute_output_spec(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Returns the shapes and dtypes of the outputs, from the `output_spec` beside each `call`.
@@ -218,57 +278,6 @@ class ConfiguredModel(keras.Model):
             self.check_inputs(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
-    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return self._checked(super().fit, x, *args, **kwargs)
-
-    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return self._checked(super().evaluate, x, *args, **kwargs)
-
-    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._checked(super().predict, x, *args, **kwargs)
-
-    def train_on_batch(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._checked(super().train_on_batch, x, *args, **kwargs)
-
-    def test_on_batch(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._checked(super().test_on_batch, x, *args, **kwargs)
-
-    def predict_on_batch(self, x: Any) -> Any:
-        return self._checked(super().predict_on_batch, x)
-
-    def _checked(self, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls a method of Keras on data that are checked: a compiled step can't refuse any."""
-        call = inspect.signature(run).bind(*args, **kwargs)
-        given, refusals = call.arguments, []
-        has_loss = "y" in inspect.signature(run).parameters
-        if "_use_cached_eval_dataset" in kwargs:
-            return run(*args, **kwargs)  # `fit` evaluates its validation data, which are checked.
-
-        def check(*batch: Any) -> None:
-            inputs, labels, _ = keras.utils.unpack_x_y_sample_weight(batch)
-            try:
-                self._check_batch(inputs, labels if has_loss else None)
-            except (TypeError, ValueError) as error:
-                refusals.append(error)
-                raise
-
-        if has_loss:
-            self._check_loss()
-        self._check_callbacks(given.get("callbacks"))
-        given["x"] = _checked_data(check, given["x"], given.get("y"))
-        if (validation := given.get("validation_data")) is not None:
-            parts = validation if isinstance(validation, (tuple, list)) else (validation,)
-            given["validation_data"] = (_checked_data(check, *parts), *parts[1:])
-        try:
-            return run(*call.args, **call.kwargs)
-        except Exception:
-            if keras.backend.backend() == "jax":
-                self.jax_state_sync()  # Gives the variables their values back.
-            # TensorFlow buries an error of a dataset or a generator in one of its graph.
-            if refusals:
-                raise refusals[0] from None
-            raise
-
     def _get_jax_state(self, *args: Any, **wanted: bool) -> tuple[Any, ...]:
         # On JAX Keras takes the values out of the variables before it draws the first batch, and
         # keeps them after the step only. Without these, an error in that batch would lose them.
@@ -277,20 +286,18 @@ class ConfiguredModel(keras.Model):
             self._jax_state = dict(zip(wanted, state, strict=True))
         return state
 
-    def _check_loss(self) -> None:
-        compiled = getattr(self, "loss", None)
-        if self._is_ours() and any(map(_takes_probabilities, keras.tree.flatten(compiled))):
+    def _check_training(self, has_loss: bool, callbacks: Any) -> None:
+        """Refuses a loss that isn't one of logits, and to set the rate of a schedule."""
+        losses = keras.tree.flatten(getattr(self, "loss", None)) if has_loss else ()
+        if self._is_ours() and any(map(_takes_probabilities, losses)):
             raise ValueError(
                 f"{type(self).__name__} returns logits, but its loss takes probabilities: compile "
                 "with keras.losses.SparseCategoricalCrossentropy(from_logits=True) or its like"
             )
-
-    def _check_callbacks(self, callbacks: Any) -> None:
-        """Refuses to set the rate of a schedule, where Keras would fail after an epoch."""
         setters = keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRateScheduler
         for each in keras.tree.flatten(getattr(callbacks, "callbacks", callbacks)):
             if isinstance(each, setters):
-                try:
+                try:  # Keras would fail after an epoch.
                     self.optimizer.learning_rate = self.optimizer.learning_rate
                 except TypeError:
                     raise ValueError(
@@ -298,29 +305,6 @@ class ConfiguredModel(keras.Model):
                         "optimizer is a schedule, as create_optimizer makes it: give a number, as "
                         "albert_tf.optimization.AdamW(2e-5), or leave the callback out"
                     ) from None
-
-    def _check_batch(self, inputs: Any, labels: Any) -> None:
-        # A subclass with a `call` of its own may take other things, and return them.
-        if not self._is_ours():
-            return self._check_values(inputs) if isinstance(inputs, Mapping) else None
-        self.check_inputs(inputs)
-        losses = getattr(self, "loss", None)
-        if labels is None or losses is None:
-            return None
-        # Match outputs, losses and labels by name, as Keras does, or in order.
-        arrays = {name: x if hasattr(x, "shape") else np.asarray(x) for name, x in inputs.items()}
-        outputs = self.output_spec(arrays)
-        if not isinstance(outputs, Mapping):
-            outputs = {"": outputs}
-            losses, labels = ({"": keras.tree.flatten(each)[0]} for each in (losses, labels))
-        elif not isinstance(losses, Mapping):
-            losses = dict.fromkeys(outputs, losses)
-        if not isinstance(labels, Mapping):
-            labels = dict(zip(sorted(losses), keras.tree.flatten(labels), strict=False))
-        for name in losses.keys() & labels.keys() & outputs.keys():
-            what = f"labels of {name}" if name else "labels"
-            _check_labels(what, labels[name], losses[name], outputs[name].shape[-1])
-        return None
 
     def get_config(self) -> dict[str, Any]:
         # Keras stores no `trainable` of layers inside a model.
@@ -354,95 +338,8 @@ def _rank(axes: str) -> int:
     return axes.count(",") + 1
 
 
-def _is_misspelt(name: str, names: Iterable[str]) -> bool:
-    return bool(difflib.get_close_matches(name.lower(), names, 1, 0.8))
-
-
 def _layers_in(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yields all layers inside a layer, with their paths below it."""
     for inner in layer._flatten_layers(include_self=False, recursive=False):
         yield prefix + inner.name, inner
         yield from _layers_in(inner, f"{prefix}{inner.name}/")
-
-
-# --- values of batches -------------------------------------------------------------------------
-
-
-def _check_labels(what: str, labels: Any, loss: Any, count: int) -> None:
-    """Refuses labels that cost nothing, or what no label should, by backend and device."""
-    loss = keras.losses.get(loss)
-    is_function = getattr(loss, "func", None) is keras.losses.sparse_categorical_crossentropy
-    if is_function or isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
-        ignored = getattr(loss, "keywords", vars(loss)).get("ignore_class")
-        if ignored is not None and (labels := _values(labels)) is not None:
-            labels = labels[labels != ignored]
-        advice = ": count classes from 0; other labels need a loss with `ignore_class`"
-        _check_range(what, labels, 0, count - 1, advice)
-    elif isinstance(loss, _OF_PROBABILITIES):
-        _check_range(what, labels, 0, 1, " for this loss", whole="")
-
-
-def _check_range(
-    what: str, given: Any, least: float, most: int, advice: str = "", whole: str = "whole numbers "
-) -> None:
-    if (values := _values(given)) is None:
-        return
-    wrong = [x for x in (values.min(), values.max()) if not least <= x <= most]  # Or NaN.
-    if not wrong and whole and values.dtype.kind == "f":
-        wrong = [*values[values != np.trunc(values)][:1]]
-    if wrong:
-        bounds = f"up to {most}" if least == -np.inf else f"from {least} to {most}"
-        raise ValueError(f"{what} must be {whole}{bounds}, but one is {wrong[0]}{advice}")
-
-
-def _values(given: Any) -> np.ndarray | None:
-    """Returns numbers; None for texts, and for a symbolic tensor, which has no values."""
-    try:
-        values = np.asarray(given)
-    except (NotImplementedError, TypeError, ValueError):
-        return None
-    values = values.astype("float32") if values.dtype.kind == "V" else values  # bfloat16.
-    return values if values.dtype.kind in "biuf" and values.size else None
-
-
-def _checked_data(check: Callable[..., None], x: Any, *others: Any) -> Any:
-    """Returns `x` for Keras such that each batch passes `check` when it is drawn, arrays now."""
-
-    def passed(batch: Any) -> Any:
-        check(*batch) if isinstance(batch, (tuple, list)) else check(batch)
-        return batch
-
-    if isinstance(x, keras.utils.PyDataset):
-        return _CheckedDataset(x, passed)
-    if isinstance(x, types.GeneratorType):
-        return (passed(batch) for batch in x)
-    if hasattr(x, "element_spec") and hasattr(x, "map"):  # A tf.data.Dataset.
-        return x.map(lambda *batch: _checked_in_graph(check, batch))
-    # Given texts, Keras would only say "Invalid dtype: str". A Series and an array have shapes.
-    if isinstance(x, (Mapping, str, list, tuple)) or hasattr(x, "shape"):
-        check(x, *others)
-    return x
-
-
-def _checked_in_graph(check: Callable[..., None], batch: tuple[Any, ...]) -> Any:
-    """Adds an operation to tf.data's graph that checks its batches in Python."""
-    import tensorflow as tf
-
-    # Ragged and sparse tensors are no inputs.
-    flat = [x if isinstance(x, tf.Tensor) else tf.constant("") for x in tf.nest.flatten(batch)]
-    tf.numpy_function(lambda *values: check(*tf.nest.pack_sequence_as(batch, values)), flat, [])
-    return batch if len(batch) > 1 else batch[0]
-
-
-class _CheckedDataset(keras.utils.PyDataset):
-    def __init__(self, dataset: keras.utils.PyDataset, passed: Callable[[Any], Any]) -> None:
-        super().__init__(dataset.workers, dataset.use_multiprocessing, dataset.max_queue_size)
-        self._dataset, self._passed = dataset, passed
-        self.on_epoch_begin, self.on_epoch_end = dataset.on_epoch_begin, dataset.on_epoch_end
-
-    @property
-    def num_batches(self) -> int | None:
-        return self._dataset.num_batches
-
-    def __getitem__(self, index: int) -> Any:
-        return self._passed(self._dataset[index])

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import inspect
 import itertools
 from typing import Any
 
@@ -108,10 +109,7 @@ class Batches(keras.utils.PyDataset):
 
     def __init__(self, x: dict[str, np.ndarray], y: np.ndarray) -> None:
         super().__init__(workers=2)
-        self.batches = [
-            ({name: values[i : i + 2] for name, values in x.items()}, y[i : i + 2])
-            for i in (0, 2, 4)
-        ]
+        self.batches = [({k: v[i : i + 2] for k, v in x.items()}, y[i : i + 2]) for i in (0, 2, 4)]
 
     def __len__(self) -> int:
         return 3
@@ -131,10 +129,7 @@ HELD = {
     "arrays": lambda model, x, y: model.fit(x, y, verbose=0),
     "dataset": lambda model, x, y: model.fit(Batches(x, y), verbose=0),
     "generator": lambda model, x, y: model.fit(
-        (batch for batch in itertools.cycle(Batches(x, y))),
-        shuffle=False,
-        verbose=0,
-        steps_per_epoch=3,
+        (b for b in itertools.cycle(Batches(x, y))), shuffle=False, verbose=0, steps_per_epoch=3
     ),
     "tf.data": lambda model, x, y: model.fit(tf_data(x, y), shuffle=False, verbose=0),
     "validation": lambda m, x, y: m.fit(*GOOD, validation_data=(x, y), batch_size=2, verbose=0),
@@ -156,9 +151,7 @@ def refuse_what_is_wrong(*holders: str) -> None:
         for row in (0, 5):
             labels, ids = GOOD[1].copy(), IDS.copy()
             labels[row], ids[row, 4] = 3, 53
-            with refused(
-                "labels must be .*from 0 to 2.* is 3.*`ignore_class`", exception=ValueError
-            ):
+            with refused("labels must be .* 0 to 2.* is 3.*`ignore_class`", exception=ValueError):
                 hold(model, GOOD[0], labels)
             with refused("input_ids must be .*from 0 to 52.* is 53", exception=ValueError):
                 hold(model, {"input_ids": ids}, GOOD[1])
@@ -187,7 +180,7 @@ MULTI_HOT = np.eye(3)[[0, 1, 2, 0, 1, 1]]
 @pytest.mark.parametrize(
     ("kind", "loss", "labels", "noun"),
     [
-        (CLASSES, NLL(), GOOD[1] + 0.5, "labels .* 0 to 2.* is 2.5"),
+        (CLASSES, NLL(), GOOD[1] + 0.5, "labels .* 0 to 2.* is 0.5"),
         (CLASSES, NLL(ignore_class=2), GOOD[1], ""),
         (CLASSES, NLL(ignore_class=-1), GOOD[1] - 2, "labels .* is -2"),
         (CLASSES, keras.losses.BinaryCrossentropy(from_logits=True), MULTI_HOT * 0.5, ""),
@@ -198,6 +191,9 @@ MULTI_HOT = np.eye(3)[[0, 1, 2, 0, 1, 1]]
         ("ForQuestionAnswering", {name: NLL() for name in SPANS}, SPANS, ""),
         ("ForQuestionAnswering", NLL(), {**SPANS, "end_logits": IDS[:, 0]}, "of end_log.* 0 to 6"),
         (CHOICES, NLL(), np.full(6, 4), "labels .* 0 to 3.* is 4"),
+        # Their value on logits is no loss, but training would go on without a word.
+        (CLASSES, "sparse_categorical_crossentropy", GOOD[1], "logits, .* takes probabilities"),
+        (CLASSES, keras.losses.BinaryCrossentropy(), MULTI_HOT, "logits, .* takes probabilities"),
     ],
 )
 def test_which_labels_a_loss_takes(kind, loss, labels, noun):
@@ -210,45 +206,38 @@ def test_which_labels_a_loss_takes(kind, loss, labels, noun):
         model.evaluate(inputs, labels, verbose=0)
 
 
+PLATEAU = keras.callbacks.ReduceLROnPlateau("loss")
+SCHEDULED = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1)
+
+
 @pytest.mark.parametrize(
-    ("callback", "rate", "is_refused"),
-    [
-        (keras.callbacks.ReduceLROnPlateau("loss"), 0.1, False),
-        (keras.callbacks.ReduceLROnPlateau("loss"), None, True),
-        (keras.callbacks.LearningRateScheduler(lambda epoch: 0.1), None, True),
-        (keras.callbacks.TerminateOnNaN(), None, False),
-    ],
+    ("callback", "rate"),
+    [(PLATEAU, 0.1), (PLATEAU, None), (SCHEDULED, None), (keras.callbacks.TerminateOnNaN(), None)],
 )
-def test_a_callback_can_not_set_the_rate_of_a_schedule(callback, rate, is_refused):
+def test_a_callback_can_not_set_the_rate_of_a_schedule(callback, rate):
     """By default Keras fails at the first plateau, after epochs."""
     model = build.__wrapped__(CLASSES)
     optimization = albert_tf.optimization
     optimizer = optimization.AdamW(rate) if rate else optimization.create_optimizer(0.1, 9, 0)
     model.compile(optimizer, keras.losses.MeanSquaredError(), run_eagerly=True)
+    is_refused = callback in (PLATEAU, SCHEDULED) and not rate
     check = refused(f"^{type(callback).__name__} .*optimization.AdamW", exception=ValueError)
     with check if is_refused else contextlib.nullcontext():
         model.fit(features(CLASSES), np.ones((2, 2)), callbacks=[callback], verbose=0)
 
 
-LOSSES = ["sparse_categorical_crossentropy", keras.losses.BinaryCrossentropy()]
+@pytest.mark.parametrize("name", ["fit", "evaluate", "predict", "train_on_batch"])
+def test_methods_show_the_arguments_and_the_docstring_of_keras(name):
+    ours, theirs = (getattr(each, name) for each in (albert_tf.AlbertModel, keras.Model))
+    assert inspect.signature(ours) == inspect.signature(theirs)
+    assert "Args:" in inspect.getdoc(getattr(build("Model"), name))
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_loss_of_probabilities_is_refused(loss):
-    """Its value on logits is no loss, but training would go on without a word."""
-    model = build.__wrapped__(CLASSES)
-    model.compile("sgd", loss)
-    with pytest.raises(ValueError, match="returns logits, but its loss takes probabilities"):
-        model.fit(features(CLASSES), np.ones(2))
+RATES, COUNTS = (1.0, -0.1, "0.1"), (0, "2", 2.0, True, None)
+ARGUMENTS = [("classifier_dropout_prob", rate) for rate in RATES]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("classifier_dropout_prob", rate) for rate in (1.0, -0.1, "0.1")),
-        *(("num_labels", count) for count in (0, "2", 2.0, True, None)),
-    ],
-)
+@pytest.mark.parametrize(("name", "value"), [*ARGUMENTS, *(("num_labels", n) for n in COUNTS)])
 def test_an_argument_is_refused(name, value):
     with pytest.raises(ValueError, match=f"^`{name}` must be .* not {value!r}$"):
         albert_tf.AlbertForTokenClassification("albert_tiny", **{"num_labels": 2, name: value})
