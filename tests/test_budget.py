@@ -22,15 +22,15 @@ LIBRARY = {
     "inspection": 823,
     "model": 2718,
     "records": 1365,
-    "serving": 4608,
+    "serving": 4617,
     "storage": 1724,
-    "tasks": 4955,
+    "tasks": 4963,
     "text": 1667,
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 30_070, 9_688, 2_899
-TRACKED_FILES = 839
+TESTS, RESEARCH, DOCS = 30_100, 9_688, 2_899
+TRACKED_FILES = 841
 ROOT_FOLDERS, ROOT_FILES = 11, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

@@ -50,7 +50,9 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     values, _ = rest_parsing.read_object(body[: int(length)], models.settings, "inputs")
     binary = memoryview(body)[int(length) :]
     columns: dict[str, Any] = {}
-    tensors = rest_parsing.a_list(values["inputs"], "inputs", len(model.inputs))
+    tensors = values["inputs"]
+    if not isinstance(tensors, list) or not 1 <= len(tensors) <= len(model.inputs):
+        raise ValueError(f"inputs must have {' and '.join(model.inputs)}, each once, in a list")
     for place, tensor in enumerate(tensors):
         where = f"inputs[{place}]"
         try:

@@ -41,20 +41,27 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     model = models.find(str(values.get("model")))
     if "mean" not in model.outputs:
         raise ValueError(f"{model.name} has no embeddings: only models of the task fill_mask do")
-    coding, size = values.get("encoding_format", "float"), values.get("dimensions")
+    # An option that is null is not given.
+    coding, size = values.get("encoding_format") or "float", values.get("dimensions")
     if coding not in ("float", "base64"):
         raise ValueError(f"encoding_format must be float or base64, got {ascii(coding)[:80]}")
-    if size is not None:
-        raise ValueError("the size of these vectors can't be chosen: leave dimensions out")
     given = [values["input"]] if isinstance(values["input"], str) else values["input"]
+    first = given[0] if isinstance(given, list) and given else None
+    if type(first) is int or (isinstance(first, list) and first and type(first[0]) is int):
+        raise ValueError(
+            "input has token ids, but must have texts: have the client send them (in LangChain, "
+            "OpenAIEmbeddings(check_embedding_ctx_length=False))"
+        )
     rows = rest_parsing.read_instances(given, "input", model.predictor, models.settings)
-    return model, rows, functools.partial(_write, model.name, coding)
+    return model, rows, functools.partial(_write, model.name, coding, size)
 
 
-def _write(name: str, coding: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+def _write(name: str, coding: str, size: Any, found: list[dict[str, Any]]) -> dict[str, Any]:
     data = []
     for index, each in enumerate(found):
         vector = each["mean"]
+        if size not in (None, len(vector)):
+            raise HTTPException(400, f"dimensions must be {len(vector)}, as all these vectors have")
         if coding == "base64":
             vector = base64.b64encode(vector.astype("<f4").tobytes()).decode()
         data.append({"object": "embedding", "index": index, "embedding": vector})

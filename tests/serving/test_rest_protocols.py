@@ -374,6 +374,8 @@ def test_embeddings(client):
     rows = [[4, float(np.float32(0.1))], [1, float(np.float32(0.1))]]
     assert [each["embedding"] for each in answer["data"]] == rows
     assert [each["index"] for each in answer["data"]] == [0, 1]
+    given = {"dimensions": 2, "encoding_format": None}
+    assert post(client, EMBED, {**asked, **given}) == (200, answer)
     body = {**asked, "input": "four", "encoding_format": "base64"}
     (one,) = post(client, EMBED, body)[1]["data"]
     assert np.frombuffer(base64.b64decode(one["embedding"]), "<f4").tolist() == rows[0]
@@ -436,7 +438,7 @@ BODIES = {
         (tensor_of(["a"], [1], "x"), "'x'"),
         (tensor_of(["a"], [1], []), "inputs are .*\\[\\]"),
         (tensor_of(["a", "b"], [1, 2]), "shape.*\\[1, 2\\]"),
-        ({"inputs": [texts(["a"], [1])] * 2}, "list of 2"),
+        ({"inputs": [texts(["a"], [1])] * 2}, "inputs must have text"),
         (b'{"id": 1e999, "inputs": []}', "1e999"),
         ({"inputs": [{**texts([1], [1]), "datatype": "INT32"}]}, "INT32"),
         (tensor_of(["a"], [1], outputs=[{"name": "x"}]), "outputs.* x"),
@@ -457,8 +459,9 @@ BODIES = {
     ],
     EMBED: [
         ({"model": "score", "input": "a"}, "score has no"),
-        ({"model": "embedder", "input": [1, 2]}, "input\\[0\\]"),
-        ({"model": "embedder", "input": "a", "dimensions": 1}, "dimensions"),
+        ({"model": "embedder", "input": "a", "dimensions": 1}, "dimensions must be 2"),
+        ({"model": "embedder", "input": [[3, 5], [7]]}, "token ids.*texts"),
+        ({"model": "embedder", "input": [3, 5]}, "token ids.*texts"),
         ({"model": "embedder", "input": "a", "encoding_format": "int8"}, "encoding_format"),
     ],
 }
