@@ -234,7 +234,8 @@ def find_labels(path: str, settings: TableSettings, several: bool = False) -> tu
             f"{path}: expected several labels in column {settings.label_column!r}, got {found}"
         )
     if several and not settings.label_separator:
-        _check_apart(rows, path)
+        apart = (parts for parts in given.values() if len(parts) > 1)
+        _check_apart(rows, {*map(class_of, itertools.chain(*apart))}, path)
     # Sort numbers as numbers, so that class 10 comes after class 9.
     numbers = all(label.isascii() and label.isdigit() for label in rows)
     return tuple(sorted(rows, key=lambda label: (int(label) if numbers else 0, label)))
@@ -445,8 +446,11 @@ def _collection(cell: str, where: str) -> list[Any]:
     return value
 
 
-def _check_apart(labels: Mapping[str, int], path: str) -> None:
-    """Checks that no label is several of them in one; `labels` have the number of a row."""
+def _check_apart(labels: Mapping[str, int], apart: Collection[str], path: str) -> None:
+    """Checks that no label is several of them in one; `labels` have the number of a row.
+
+    Rows separate those that are `apart` from others, such as sql-server in sql|sql-server.
+    """
     words = {tuple(_WORD.findall(label)) for label in labels}
     joined: set[frozenset[str]] = set()
     for label, number in labels.items():
@@ -455,7 +459,7 @@ def _check_apart(labels: Mapping[str, int], path: str) -> None:
         is_joined = len(parts) > 1 and (parts in joined or not parts.isdisjoint(labels))
         joined.add(parts)
         # At all others, a label begins it, and another one ends it.
-        own = tuple(_WORD.findall(label))
+        own = () if label in apart else tuple(_WORD.findall(label))
         first = next((i for i in range(1, len(own)) if own[:i] in words), len(own))
         if is_joined or any(own[i:] in words for i in range(first, len(own))):
             raise ValueError(

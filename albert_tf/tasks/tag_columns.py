@@ -36,6 +36,7 @@ _MASK_2012 = "[WORD]"
 _WORD_NAME = re.compile("words?|tokens?|form|text")
 _TAG_NAME = re.compile("tags?|labels?|ner([-_ ]?tags?)?|entit(y|ies)|iob2?|bio")
 _POS_NAME = re.compile("u?pos([-_ ]?tags?)?")
+_SENTENCE_NAME = re.compile("sent(ence)?s?([-_ :]*(#|ids?|idx|index|no|num|number|nr))?")
 # Whatever resembles the tag of an entity in any scheme, and the tags of other words beside it.
 LIKE_ENTITY = re.compile(
     r"(?-i:B)|[BIESLUMW][-_:/|].+|.+[-_:/|][BIESLUMW]|[(<].+|.+[)>]", re.DOTALL | re.IGNORECASE
@@ -73,11 +74,14 @@ def read_columns(path: str, settings: TableSettings) -> tuple[str, list[Sentence
     # If lines differ in their number of cells, several tabs in a row may align columns.
     if len({len(cells) for _, cells, line in words if line[0] != "#"}) > 1:
         lines = [(number, [*filter(None, cells)], line) for number, cells, line in lines]
-    blocks = [[*block] for full, block in itertools.groupby(lines, lambda x: bool(x[2])) if full]
+    # A column of the header may number sentences, perhaps without empty lines between them.
+    ids = [i for i, name in enumerate(header) if _SENTENCE_NAME.fullmatch(name)]
+    of = itertools.groupby(lines, lambda x: x[2] and [True, *(x[1][i : i + 1] for i in ids)])
+    blocks = [[*block] for full, block in of if full]
     # Where words are numbered, each line that begins with # is a comment.
     read = ([line for line in each if line[2][0] != "#"] for each in blocks)
     sentences = [*filter(None, read)]
-    numbers = _numbers(sentences, path)
+    numbers = None if ids else _numbers(sentences, path)
     if numbers is None:
         tags = {OUTSIDE, *(cells[-1] for _, cells, _ in words)}
         is_comment = functools.partial(_is_comment, words=words, tags=tags, path=path)

@@ -210,6 +210,8 @@ def tagged(name, content, folder, **settings):
         ("id token ner pos\n9 Tom B-PER NNP\n7 ran O VBD\n", TOM, {}),
         ("id token ner pos\n9 Tom B-PER NNP\n7 ran O VBD\n", "Tom/NNP ran/VBD",
          {"label_column": "POS"}),
+        ("sentence_id words labels\n1 Tom B-PER\n1 ran O\n2 In O\n3 In O\n",
+         f"{TOM}|In/O|In/O", {}),
         ("form pos\nof pos\nTom NN\n", "form/pos of/pos Tom/NN", {}),
         # Each scheme becomes one, and ids their names.
         ("Tom per-U\nNew loc-B\nYork loc-L\nran o\n", "Tom/S-per New/B-loc York/E-loc ran/O", {}),

@@ -215,6 +215,9 @@ def test_numbers_for_each_label_say_which_a_text_has(tmp_path, name, values, exp
         ("jsonl csv tsv", ["1.5", "1", "5", "(1)"], None, ("(1)", "1", "1.5", "5"),
          [(2,), (1,), (3,), (0,)]),
         ("jsonl csv tsv", ["non-toxic", "toxic"], None, ("non-toxic", "toxic"), [(0,), (1,)]),
+        # Rows separate labels of several words.
+        ("jsonl csv tsv", ["sql|x", "my-sql|sql", "my"], None, ("my", "my-sql", "sql", "x"),
+         [(2, 3), (1, 2), (0,)]),
         # A setting says what separates labels.
         ("jsonl csv tsv", ["war; art", "art", ";law;", ""], ";", LABELS, [(0, 2), (0,), (1,), ()]),
         ("jsonl csv tsv", ["0, 2", "2", "1,0"], ",", ("0", "1", "2"), [(0, 2), (2,), (0, 1)]),
