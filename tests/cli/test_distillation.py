@@ -67,6 +67,7 @@ def weights(folder: pathlib.Path) -> dict[str, np.ndarray]:
     return bundle.read(str(folder / "out" / "model.ckpt-4"))
 
 
+@pytest.mark.slow
 def test_a_student_learns_from_stored_probabilities(teacher, tmp_path, monkeypatch):
     changes = {"do_train": True, "teacher": teacher, "distillation_weight": 0.9}
     first, again = tmp_path / "first", tmp_path / "again"

@@ -177,6 +177,7 @@ def test_a_new_run_has_no_setting_without_effect(changes, message, folder, tmp_p
 # --- branches and timed runs ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_branch_begins_from_one_checkpoint_however_it_is_spelled(folder, tmp_path, monkeypatch):
     """A start before the first checkpoint has settled it, though its run has gone on since."""
     monkeypatch.chdir(tmp_path)

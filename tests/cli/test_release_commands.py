@@ -210,6 +210,7 @@ def test_run_race_runs_small(tmp_path, released):
     assert served.kind == Choose(max_seq_length=37, max_qa_length=13)
 
 
+@pytest.mark.slow
 def test_run_squad_v2_runs_small(tmp_path, released):
     """And exports: the beam that predicted is the one that is served."""
     made = ("train_feature_file", "predict_feature_file", "predict_feature_left_file")

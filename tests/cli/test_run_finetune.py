@@ -116,6 +116,7 @@ def test_outputs_that_are_not_finite_are_no_predictions(mrpc, tmp_path, name):
     assert {path: path.read_bytes() for path in out.glob("*[!0-9].t*")} == before
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_bit(mrpc, tmp_path, monkeypatch):
     """Killed after step 3: the checkpoint of step 2 was evaluated already."""
     shutil.copytree(mrpc / "features", tmp_path / "features")

@@ -96,6 +96,7 @@ def errors_without_tensorflow_text(*commands: list[str]) -> list[str]:
     return errors
 
 
+@pytest.mark.slow
 def test_only_an_export_needs_tensorflow_text(tmp_path):
     """As beside a TensorFlow for TPUs. Without it the script gets to what its flags lack."""
     with_export = runs.command("mrpc", tmp_path, do_train=True, export_dir=tmp_path / "exported")

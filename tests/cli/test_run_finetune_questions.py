@@ -100,6 +100,7 @@ def test_all_questions_have_answers_or_none(tmp_path, changes, message):
         assert len(read_squad(path)) == len(rows)
 
 
+@pytest.mark.slow
 def test_a_linear_head_learns_of_no_answer_and_goes_to_hugging_face_and_back(saved, tmp_path):
     changes = {"train_step": 2, "warmup_step": None, "span_head": "linear", "do_train": True}
     changes |= {"do_predict": True, "export_dir": tmp_path / "1", "threshold_to_export": 0.5}
@@ -137,6 +138,7 @@ def test_a_linear_head_learns_of_no_answer_and_goes_to_hugging_face_and_back(sav
     assert type(again.kind) is SpanOrNone and again.kind.null_threshold == 0
 
 
+@pytest.mark.slow
 def test_the_file_to_evaluate_on_says_from_which_null_odds_there_is_no_answer(tmp_path, eager):
     """Any answer is right there, and wrong in the file to predict, whose own choice were 0."""
     questions = ["who sat there?", "the cat", "when?", "it was a house of the king", "why not"]

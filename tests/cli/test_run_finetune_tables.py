@@ -33,6 +33,7 @@ def write_table(folder: pathlib.Path, labels: tuple[str, ...]) -> dict[str, path
     return {**files, "predict_file": folder / "test.csv", "data_dir": None, "train_batch_size": 4}
 
 
+@pytest.mark.slow
 def test_texts_with_several_labels_in_windows(saved, tmp_path, eager):
     files = write_table(tmp_path, ("b|a", "", "c", "a|c"))
     windows = {"windows": "max", "max_seq_length": 8, "doc_stride": 3}
@@ -80,6 +81,7 @@ def test_choices_are_as_many_as_their_columns_and_cut_anew(tmp_path):
     assert np.abs(np.loadtxt(out / "test_results.tsv") - before).max() > 10 * tolerances.OUTPUT
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("counted")
 def test_a_run_without_progress_ends_early_and_goes_on_with_its_count(tmp_path, caplog):
     """At this rate nothing changes: the first evaluation is the best, and two more are enough."""

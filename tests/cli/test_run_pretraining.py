@@ -255,6 +255,7 @@ def test_relative_moved_with_a_slash_and_other_dropout(folder, copy, monkeypatch
     assert re.findall("global_step = (.*)", results) == ["3", "4"]
 
 
+@pytest.mark.slow
 def test_a_branch_decays_beside_a_stable_run(folder, tmp_path, counted):
     """With that run's state and settings; it goes on without that run, and ends as one run does.
 

@@ -66,6 +66,7 @@ def test_no_limit_of_predictions_is_what_a_full_row_needs(folder, share, most):
     assert masks.max_predictions_per_seq == most
 
 
+@pytest.mark.slow
 def test_it_learns_in_bfloat16_saves_float32_and_warns_of_few_predictions(folder, tmp_path, caplog):
     changes = {"masked_lm_budget": 0.3, "do_permutation": True, "precision": "bfloat16"}
     changes |= {"num_train_steps": 40, "learning_rate": 0.03}

@@ -214,6 +214,7 @@ def test_a_checkpoint_of_tensorflow_is_read_and_written_bit_by_bit(folder, tmp_p
     runs.assert_same_bits(found, expected)
 
 
+@pytest.mark.slow
 def test_tensorflow_goes_on_from_a_checkpoint_of_jax(folder, tmp_path, eager):
     copy(folder / "static/model.ckpt-5", tmp_path / "out")
     runs.main(flags(folder, tmp_path / "out", **{**SAME["static"], "do_eval": False}))

@@ -123,6 +123,7 @@ def straight(museum) -> pathlib.Path:
     return museum("evaluated_beside") / "straight"
 
 
+@pytest.mark.slow
 def test_evaluation_follows_a_training_run(straight):
     results = (straight / "eval_results.txt").read_text()
     assert re.findall("^global_step = (.*)", results, re.MULTILINE) == ["4", "12"]
@@ -173,6 +174,7 @@ def stop(flags: list[str], out: pathlib.Path, log: pathlib.Path) -> int:
     return stopped
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_with_the_same_bits(folder, straight, tmp_path):
     """In loops of several steps."""
     out = tmp_path / "killed"

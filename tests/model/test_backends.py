@@ -102,6 +102,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
 
 
+@pytest.mark.slow
 def test_outputs_are_the_releases_without_tensorflow(folder):
     pytest.importorskip("jax")
     run(PRELUDE + FORWARD + ANSWERS + FUNCTIONAL, folder=folder)

@@ -82,6 +82,7 @@ def test_python(exported, title, package, file_format):
     assert_vectors(run(sys.executable, "-c", program_of(title, directory)), directory)
 
 
+@pytest.mark.slow
 @pytest.mark.peers
 def test_the_shell(served, tmp_path):
     export.save(served, tmp_path / "exported")

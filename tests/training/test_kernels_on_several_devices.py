@@ -68,6 +68,7 @@ def train(file: str, is_sharded: str) -> None:
             np.save(file, stats[:, 0])
 
 
+@pytest.mark.slow
 def test_losses_are_those_of_one_device(tmp_path):
     def start(name: str, *environments: dict[str, str], **options) -> list[Any]:
         file, is_sharded = tmp_path / f"{name}.npy", int(name != "one")

@@ -59,6 +59,7 @@ def test_steps_lower_and_a_cpu_computes_beside_a_gpu():
     assert "kernels for this device don't run (RuntimeError: cuDNN is not detected.)" in written
 
 
+@pytest.mark.slow
 @pytest.mark.peers  # Minutes.
 def test_all_lengths_heads_and_dtypes_lower_for_gpus():
     written = jax_process.finish(jax_process.start(lower_more))
