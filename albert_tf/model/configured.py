@@ -6,14 +6,14 @@ import difflib
 import functools
 import inspect
 import os
+import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import keras
 import numpy as np
 
 from albert_tf.config import AlbertConfig, ConfigSource
-from albert_tf.model.batch_checks import BatchCheck, Limit, label_limits
 
 _Model = TypeVar("_Model", bound="ConfiguredModel")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -34,6 +34,13 @@ _MEANINGS = {
     "masked_lm_positions": "the positions to predict",
     "p_mask": "1 where no answer can start or end",
 }
+# Losses of a number from 0 to 1 for each class.
+_OF_PROBABILITIES = (
+    keras.losses.BinaryCrossentropy,
+    keras.losses.BinaryFocalCrossentropy,
+    keras.losses.CategoricalCrossentropy,
+    keras.losses.CategoricalFocalCrossentropy,
+)
 
 
 def _on_checked_data(method: _Method) -> _Method:
@@ -48,7 +55,7 @@ def _on_checked_data(method: _Method) -> _Method:
         call = signature.bind(model, *args, **kwargs)
         given = call.arguments
         model._check_training(has_loss, given.get("callbacks"))
-        check = BatchCheck(model._limits if has_loss else lambda x, *_: model._limits(x))
+        check = _BatchCheck(model._limits if has_loss else lambda x, *_: model._limits(x))
         given["x"] = check.data(given.get("x"), given.get("y"))
         if (validation := given.get("validation_data")) is not None:
             parts = validation if isinstance(validation, (tuple, list)) else (validation,)
@@ -180,19 +187,19 @@ class ConfiguredModel(keras.Model):
                     "these axes"
                 )
 
-    def _input_limits(self, inputs: Mapping[str, Any]) -> Iterator[Limit]:
+    def _input_limits(self, inputs: Mapping[str, Any]) -> Iterator[_Limit]:
         """Yields limits, beyond which values would be cut, or select another row, or none."""
         shape = getattr(inputs.get("input_ids"), "shape", None)
         is_known = shape is not None and getattr(shape, "rank", 0) is not None
         counts = {"input_ids": self.config.vocab_size, "segment_ids": self.config.type_vocab_size}
         for name in self.input_axes.keys() & inputs.keys():
             if name.endswith("_mask"):  # 1 and 0, or 0 and far below, to be added to scores.
-                yield Limit(name, inputs[name], -np.inf, 1)
+                yield _Limit(name, inputs[name], -np.inf, 1)
             else:  # Ids, or positions.
                 count = counts.get(name, shape[-1] if is_known else None)
-                yield Limit(name, inputs[name], 0, count and count - 1)
+                yield _Limit(name, inputs[name], 0, count and count - 1)
 
-    def _limits(self, inputs: Any, labels: Any = None, *_: Any) -> Iterator[Limit]:
+    def _limits(self, inputs: Any, labels: Any = None, *_: Any) -> Iterator[_Limit]:
         """Yields the limits of a batch's inputs, and of labels by their losses."""
         if self._is_ours():
             self._check_names(inputs)
@@ -214,7 +221,7 @@ class ConfiguredModel(keras.Model):
             labels = dict(zip(sorted(losses), keras.tree.flatten(labels), strict=False))
         for name in losses.keys() & labels.keys() & outputs.keys():
             what = f"labels of {name}" if name else "labels"
-            yield from label_limits(what, labels[name], losses[name], outputs[name].shape[-1])
+            yield from _label_limits(what, labels[name], losses[name], outputs[name].shape[-1])
 
     def compute_output_spec(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Returns the shapes and dtypes of the outputs, from the `output_spec` beside each `call`.
@@ -343,3 +350,132 @@ def _layers_in(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[st
     for inner in layer._flatten_layers(include_self=False, recursive=False):
         yield prefix + inner.name, inner
         yield from _layers_in(inner, f"{prefix}{inner.name}/")
+
+
+# --- limits of a batch's numbers ----------------------------------------------------------------
+
+
+class _Limit(NamedTuple):
+    """The range of a batch's numbers; texts have none, nor has an axis of unknown length."""
+
+    name: str
+    values: Any
+    least: float
+    most: int | None
+    whole: bool = True
+    ignored: int | None = None
+    advice: str = ""
+
+    def hold(self, values: Any, floor: Callable[[Any], Any] | None) -> Any:
+        """Returns whether each number, of NumPy or TensorFlow, is in the range."""
+        hold = (values >= self.least) & (values <= self.most)
+        hold = hold & (floor(values) == values) if self.whole and floor else hold
+        return hold if self.ignored is None else hold | (values == self.ignored)
+
+    def check(self) -> None:
+        """Refuses numbers out of the range; a symbolic tensor has none."""
+        try:
+            values = np.asarray(self.values)
+        except (NotImplementedError, TypeError, ValueError):
+            return
+        values = values.astype("float32") if values.dtype.kind == "V" else values  # bfloat16.
+        if self.most is None or values.dtype.kind not in "biuf":
+            return
+        wrong = values[~self.hold(values, np.floor if values.dtype.kind == "f" else None)]
+        if wrong.size:
+            numbers = "whole numbers " if self.whole else ""
+            bounds = "up" if self.least == -np.inf else f"from {self.least}"
+            raise ValueError(
+                f"{self.name} must be {numbers}{bounds} to {self.most}, but one is {wrong[0]}"
+                f"{self.advice}"
+            )
+
+
+def _label_limits(name: str, labels: Any, loss: Any, count: int | None) -> Iterator[_Limit]:
+    """Yields a limit if labels beyond it cost nothing, or too much, by backend and device."""
+    loss = keras.losses.get(loss)
+    is_function = getattr(loss, "func", None) is keras.losses.sparse_categorical_crossentropy
+    if is_function or isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
+        ignored = getattr(loss, "keywords", vars(loss)).get("ignore_class")
+        advice = ": count classes from 0; other labels need a loss with `ignore_class`"
+        yield _Limit(name, labels, 0, count and count - 1, ignored=ignored, advice=advice)
+    elif isinstance(loss, _OF_PROBABILITIES):
+        yield _Limit(name, labels, 0, 1, whole=False, advice=" for this loss")
+
+
+class _BatchCheck:
+    """Checks data of any form that Keras takes, and keeps its refusals.
+
+    Args:
+      limits: Yields the limits of a batch's inputs, labels and weights; or raises an error.
+    """
+
+    def __init__(self, limits: Callable[..., Iterator[_Limit]]) -> None:
+        self.refusals: list[Exception] = []
+        self._limits = limits
+
+    def data(self, x: Any, *others: Any) -> Any:
+        """Returns `x` such that each batch is checked when it is drawn; checks arrays now."""
+        if isinstance(x, keras.utils.PyDataset):
+            return _CheckedDataset(x, self._passed)
+        if isinstance(x, types.GeneratorType):
+            return (self._passed(batch) for batch in x)
+        if hasattr(x, "element_spec") and hasattr(x, "map"):  # A tf.data.Dataset.
+            import tensorflow as tf
+
+            return x.map(tf.autograph.experimental.do_not_convert(self._passed_in_graph))
+        # Given texts, Keras would only say "Invalid dtype: str". A Series and an array have shapes.
+        if isinstance(x, (Mapping, str, list, tuple)) or hasattr(x, "shape"):
+            self._check(x, *others)
+        return x
+
+    def _check(self, *batch: Any) -> None:
+        try:
+            for limit in self._limits(*batch):
+                limit.check()
+        except (TypeError, ValueError) as error:
+            self.refusals.append(error)
+            raise
+
+    def _passed(self, batch: Any) -> Any:
+        self._check(*batch) if isinstance(batch, (tuple, list)) else self._check(batch)
+        return batch
+
+    def _passed_in_graph(self, *batch: Any) -> Any:
+        """Has the graph compare all numbers, and calls Python to refuse some, or in doubt."""
+        import tensorflow as tf
+
+        # Ragged and sparse tensors are no inputs.
+        flat = [x if isinstance(x, tf.Tensor) else tf.constant("") for x in tf.nest.flatten(batch)]
+
+        def holds(limit: _Limit) -> Any:
+            if limit.most is None:
+                return False
+            floor = None if limit.values.dtype.is_integer else tf.floor
+            return tf.reduce_all(limit.hold(tf.cast(limit.values, tf.float64), floor))
+
+        def refuse() -> tf.Tensor:
+            tf.numpy_function(lambda *x: self._check(*tf.nest.pack_sequence_as(batch, x)), flat, [])
+            return tf.constant(True)
+
+        try:
+            limits = [*self._limits(*tf.nest.pack_sequence_as(batch, flat))]
+            all_hold = [holds(limit) for limit in limits if limit.values.dtype != tf.string]
+        except (TypeError, ValueError):  # Refused by name or axis, or of unknown rank.
+            all_hold = [False]
+        tf.cond(tf.reduce_all(all_hold), lambda: tf.constant(True), refuse)
+        return batch if len(batch) > 1 else batch[0]
+
+
+class _CheckedDataset(keras.utils.PyDataset):
+    def __init__(self, dataset: keras.utils.PyDataset, passed: Callable[[Any], Any]) -> None:
+        super().__init__(dataset.workers, dataset.use_multiprocessing, dataset.max_queue_size)
+        self._dataset, self._passed = dataset, passed
+        self.on_epoch_begin, self.on_epoch_end = dataset.on_epoch_begin, dataset.on_epoch_end
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._dataset.num_batches
+
+    def __getitem__(self, index: int) -> Any:
+        return self._passed(self._dataset[index])

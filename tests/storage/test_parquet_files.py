@@ -127,7 +127,7 @@ def test_bad_cells_are_named(pyarrow, write):
     for columns, message in (
         ({**ROWS, "review": ["a", "b", None]}, "t.parquet:3: expected a value for 'review'"),
         ({**ROWS, "review": ["a", " ", "c"]}, "t.parquet:2: expected a value for 'review'"),
-        ({**ROWS, "mood": ["meh", "meh", "?"]}, "t.parquet:3: label '.' is not one of"),
+        ({**ROWS, "mood": ["meh", "meh", "?"]}, "t.parquet:3: label '.' is none of"),
         ({"text": ["a"], "mood": ["meh"]}, "the columns 'review', each once, got 'text', 'mood'"),
         (twice, "t.parquet: expected the columns 'review', each once"),
         ({**ROWS, "review": [b"a"] * 3}, "column 'review' holds binary, expected text"),
