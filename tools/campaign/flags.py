@@ -70,7 +70,7 @@ def _judge(
 ) -> Outcome:
     if outcome.what == outcomes.REFUSED:
         # Another setting may contradict it: the line names that one, or what it is about.
-        named = any(re.search(rf"--{name}\b", outcome.detail) for name in changes)
+        named = any(re.search(rf"\b{name}\b", outcome.detail) for name in changes)
         return outcome if named else Outcome(outcomes.NAMELESS, outcome.detail)
     if outcome.what != outcomes.FINISHED:
         return outcome
