@@ -273,14 +273,15 @@ class TrainingSettings(Settings):
 
         `used` says which batch sizes are used beside the training's, by setting.
         """
-        replicas, parts = devices.num_replicas, self.gradient_accumulation_steps
         for name, is_used in {**used, "train_batch_size": self.do_train}.items():
             # Evaluations are divided among replicas only, a training batch also into its parts.
-            divisor = replicas * parts if name == "train_batch_size" else replicas
+            parts = self.gradient_accumulation_steps if name == "train_batch_size" else 1
+            divisor = devices.num_replicas * parts
             if is_used and getattr(self, name) % divisor:
+                over = f" times `gradient_accumulation_steps` {parts}" if parts > 1 else ""
                 raise ValueError(
-                    f"`{name}` {getattr(self, name)} can't be split evenly over {replicas} "
-                    f"replica(s), or their parts: make it a multiple of {divisor}"
+                    f"`{name}` {getattr(self, name)} can't be split evenly over "
+                    f"{devices.num_replicas} replica(s){over}: make it a multiple of {divisor}"
                 )
 
     @classmethod
