@@ -13,7 +13,7 @@ from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.cli.pretraining_settings import PretrainingSettings
 from albert_tf.config import AlbertConfig
 from albert_tf.generator.settings import GeneratorSettings, SentencePieceSettings
-from research.experiments import corpus, hits, measure, part, report, steps, study, tuning
+from research.experiments import corpus, hits, measure, part, report, run, steps, study, tuning
 from research.experiments.plan import Plan
 from research.tests.study_runs import kept_in, plan_of, read, report_of
 from tests.kit.tiny import parse
@@ -76,7 +76,7 @@ def test_every_study_has_a_plan_at_every_scale(name, scale):
 def test_the_scripts_take_what_studies_and_scales_set(name, scale):
     for step in plan_of(name, scale).steps.values():
         if step.kind in SETTINGS and step.flags.get("random_seed", 1) == 1:
-            assert parse(SETTINGS[step.kind], **step.flags)
+            assert parse(SETTINGS[step.kind], *run._command(step, {})[1:])
         if step.config:
             AlbertConfig.from_dict(step.config)
 
