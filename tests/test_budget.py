@@ -30,7 +30,7 @@ LIBRARY = {
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
 TESTS, RESEARCH, DOCS = 30_100, 9_688, 2_899
-TRACKED_FILES = 840
+TRACKED_FILES = 841
 ROOT_FOLDERS, ROOT_FILES = 11, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05
