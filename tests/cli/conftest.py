@@ -13,6 +13,12 @@ def folder(museum) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
+def trained(museum) -> pathlib.Path:
+    """The output_dir of three updates and an evaluation."""
+    return museum("pretrained") / "out"
+
+
+@pytest.fixture(scope="session")
 def mrpc(museum) -> pathlib.Path:
     """Four updates on MRPC, two evaluations, a prediction."""
     return museum("mrpc")

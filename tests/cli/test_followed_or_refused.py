@@ -48,16 +48,8 @@ REFUSED = {
 }
 
 
-@pytest.fixture(scope="module")
-def trained(museum):
-    """The output_dir of three updates and an evaluation."""
-    return museum("pretrained") / "out"
-
-
 VALUES = {"int": 7, "float": 0.75, "str": "x", "tuple[str,": "a,b"}
 ENDS = ("num_train_steps", "train_step", "num_train_epochs", "early_stopping_patience")
-
-
 FOLLOWED = [
     pytest.param(cls, field, id=f"{cls.__name__}.{field.name}")
     for cls in REFUSED
@@ -124,9 +116,6 @@ def test_another_value_is_refused(cls, name, trained, mrpc, folder, tmp_path):
     assert {**after, "input_files.json": 0} == {**before, "input_files.json": 0}
 
 
-# --- records ----------------------------------------------------------------------------------
-
-
 def test_records_are_the_same_wherever_they_lie_but_not_in_another_order(folder, tmp_path):
     def digest(*names):
         files = [str(tmp_path / name) for name in names]
@@ -172,9 +161,6 @@ NEW = [
 def test_a_new_run_has_no_setting_without_effect(changes, message, folder, tmp_path):
     with refused(message, tmp_path):
         runs.main(runs.command(folder, output_dir=tmp_path / "out", **changes))
-
-
-# --- branches and timed runs ------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -28,8 +28,6 @@ from tests.kit import finetune_runs as runs
 from tests.kit import pretraining_runs, tiny, tolerances
 from tests.kit.files import refused
 
-# --- GLUE -----------------------------------------------------------------------------------
-
 
 def test_what_a_run_on_glue_leaves_behind(mrpc):
     out = mrpc / "out"

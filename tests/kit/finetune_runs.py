@@ -13,13 +13,23 @@ from tests.kit import tiny
 GOLDEN = pathlib.Path(__file__).parents[1] / "golden"
 # For the small SentencePiece model, and texts of some length.
 CONFIG = {
-    **{"vocab_size": 6000, "embedding_size": 5, "hidden_size": 6, "intermediate_size": 11},
-    **{"num_attention_heads": 2, "num_hidden_layers": 1, "max_position_embeddings": 67},
+    "vocab_size": 6000,
+    "embedding_size": 5,
+    "hidden_size": 6,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 1,
+    "intermediate_size": 11,
+    "max_position_embeddings": 67,
     "hidden_dropout_prob": 0.1,
 }
 SQUAD = {
-    **{"max_seq_length": 61, "doc_stride": 20, "max_query_length": 12, "max_answer_length": 4},
-    **{"n_best_size": 5, "start_n_top": 3, "end_n_top": 2},
+    "max_seq_length": 61,
+    "doc_stride": 20,
+    "max_query_length": 12,
+    "max_answer_length": 4,
+    "n_best_size": 5,
+    "start_n_top": 3,
+    "end_n_top": 2,
 }
 
 
@@ -35,9 +45,16 @@ def command(task_name: str, folder: pathlib.Path, **changes: Any) -> list[str]:
     values = {
         "task_name": task_name,
         "spm_model_file": GOLDEN / "spm/en_small.model",
-        **{"output_dir": folder / "out", "cached_dir": folder / "features", "from_scratch": True},
-        **{"train_step": 4, "warmup_step": 1, "learning_rate": 0.01, "save_checkpoints_steps": 2},
-        **{"train_batch_size": 3, "eval_batch_size": 4, "predict_batch_size": 4},
+        "output_dir": folder / "out",
+        "cached_dir": folder / "features",
+        "from_scratch": True,
+        "train_step": 4,
+        "warmup_step": 1,
+        "learning_rate": 0.01,
+        "save_checkpoints_steps": 2,
+        "train_batch_size": 3,
+        "eval_batch_size": 4,
+        "predict_batch_size": 4,
         "static_lengths": 1,
         **_files(task_name),
         **changes,

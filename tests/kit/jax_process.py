@@ -55,11 +55,8 @@ def start(
 ) -> Process:
     """Starts a process that calls a function of a test module with arguments, as text.
 
-    Args:
-      function: What it calls.
-      *arguments: Converted to text.
-      devices: Into how many devices the CPU is split.
-      **environment: Additions to its environment, but none that JAX or Keras reads on import.
+    It sees the CPU as so many devices. Its environment gets no variables that JAX or Keras reads
+    on import: they are imported already.
     """
     assert not any(name.startswith(("JAX_", "KERAS_")) for name in environment)
     module = pathlib.Path(inspect.getfile(function)).relative_to(ROOT).with_suffix("")
@@ -100,9 +97,14 @@ def close() -> None:
 def base_environment() -> dict[str, str]:
     """Returns the environment of processes on JAX: quick compilation, on the CPU."""
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    own = {"PYTHONPATH": path, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
-    own |= {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    own["XLA_FLAGS"] = os.environ["XLA_FLAGS"]
+    own = {
+        "PYTHONPATH": path,
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+        "XLA_FLAGS": os.environ["XLA_FLAGS"],
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
     jaxlib = tuple(map(int, importlib.metadata.version("jaxlib").split(".")[:2]))
     if jaxlib < (0, 12):
         # A program of a few elements compiles four times as fast. A newer XLA does not know these
@@ -117,8 +119,7 @@ def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     here, there = socket.socketpair()
     with there:
         command = [sys.executable, "-m", "tests.kit.jax_process", str(there.fileno())]
-        own = {"env": base_environment(), "pass_fds": [there.fileno()]}
-        process = subprocess.Popen(command, **own)
+        process = subprocess.Popen(command, env=base_environment(), pass_fds=[there.fileno()])
     return here, process
 
 
@@ -137,11 +138,8 @@ def _read(file: int, size: int, end: float, until: bytes = b"") -> bytes:
     return found
 
 
-# --- in the server --------------------------------------------------------------------------
-
-
 def _serve(connection: socket.socket) -> dict[str, Any]:
-    """Forks a process for each request, and returns there; ends with the last of them."""
+    """In the server: forks a process for each request, returns there; ends with the last."""
     while True:
         message, files, *_ = socket.recv_fds(connection, _MAX_REQUEST, 2)
         if not message:

@@ -21,11 +21,7 @@ _EXHIBITS: dict[str, Callable[[pathlib.Path, "Museum"], None]] = {}
 
 
 class Museum:
-    """The exhibits of a run of pytest.
-
-    Args:
-      folder: One for all workers.
-    """
+    """The exhibits of a run of pytest, in one folder for all workers."""
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._folder = folder

@@ -24,7 +24,6 @@ import tensorflow as tf
 
 from albert_tf.cli import commands, pretrain
 from albert_tf.cli.pretraining_settings import PretrainingSettings
-from albert_tf.console import settings
 from albert_tf.generator.examples import pack_rows
 from albert_tf.records.input_files import untuned
 from albert_tf.records.spec import FeatureSpec, RowFormat, compact_spec, pretraining_spec
@@ -108,10 +107,14 @@ def compact_examples(count: int, seed: int = 0) -> list[dict[str, np.ndarray]]:
         ids = 5 + np.minimum(rng.geometric(0.2, used), tiny.CONFIG["vocab_size"] - 6)
         ids[0] = 5 + label
         length_a = int(rng.integers(1, used))
-        lengths, starts = np.array([length_a, used - length_a]), rng.random(used) < 0.7
-        row = {"token_ids": ids, "segment_lengths": lengths, "word_starts": starts}
-        row_format = np.array(RowFormat(LENGTH, tiny.CONFIG["vocab_size"], 0, 2, 3, 4))
-        rows.append({**row, "sentence_order_labels": np.int32(label), "row_format": row_format})
+        row = {
+            "token_ids": ids,
+            "segment_lengths": np.array([length_a, used - length_a]),
+            "word_starts": rng.random(used) < 0.7,
+            "sentence_order_labels": np.int32(label),
+            "row_format": np.array(RowFormat(LENGTH, tiny.CONFIG["vocab_size"], 0, 2, 3, 4)),
+        }
+        rows.append(row)
     return rows
 
 
@@ -126,31 +129,33 @@ def command(folder: pathlib.Path, **changes: Any) -> list[str]:
         "albert_config_file": folder / "albert_config.json",
         "input_file": folder / "*.tfrecord",
         "output_dir": folder / "out",
-        **{"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS},
-        **{"train_batch_size": 12, "eval_batch_size": 12, "learning_rate": 0.01},
-        **{"num_train_steps": 10, "num_warmup_steps": 2, "iterations_per_loop": 1},
+        "max_seq_length": LENGTH,
+        "max_predictions_per_seq": PREDICTIONS,
+        "train_batch_size": 12,
+        "eval_batch_size": 12,
+        "learning_rate": 0.01,
+        "num_train_steps": 10,
+        "num_warmup_steps": 2,
+        "iterations_per_loop": 1,
         **changes,
     }
     return [f"--{name}={value}" for name, value in values.items() if value is not None]
 
 
 def parse(command: list[str]) -> PretrainingSettings:
-    return settings.parse(PretrainingSettings, ["run_pretraining.py", *command])
+    return tiny.parse(PretrainingSettings, *command)
 
 
 def main(command: list[str]) -> None:
     pretrain.main(parse(command))
 
 
-class Progress:
+class Progress(contextlib.AbstractContextManager):
     """Stands for ProgressLog: keeps what it is told of each loop, by step, and calls back."""
 
     def __init__(self, on_report: Callable[[int], Any] = lambda step: None) -> None:
         self.stats: dict[int, Mapping[str, float]] = {}
         self._on_report = on_report
-
-    def __enter__(self) -> None:
-        pass
 
     def __exit__(self, *exception: object) -> None:
         pass
@@ -265,16 +270,10 @@ def start(
     env: Mapping[str, str] | None = None,
     hold: tuple[str, int] | None = None,
 ) -> Run:
-    """Starts run_pretraining.py, or another `main`, in a process of its own.
+    """Starts run_pretraining.py, or another module's `main`, in a process of its own.
 
-    Args:
-      flags: Its command line.
-      log_file: New file for its stdout and stderr.
-      main: Takes that command line; a function of a module.
-      cpus: Logical CPUs, each of which is a replica.
-      env: Additions to its environment.
-      hold: Name of a function, and the number of its call before which the process stands still
-        until it is killed or released.
+    It writes stdout and stderr to a new file; each logical CPU is a replica. Before the call of
+    that number of the function that `hold` names, it stands still until it is killed or released.
     """
     assert not log_file.exists()
     args = main, flags, log_file, cpus, dict(env or {}), hold

@@ -26,8 +26,13 @@ if TYPE_CHECKING:
 
 # Axes of which none can pass for another.
 CONFIG = {
-    **{"vocab_size": 53, "embedding_size": 7, "hidden_size": 15, "num_attention_heads": 3},
-    **{"num_hidden_layers": 2, "intermediate_size": 29, "max_position_embeddings": 31},
+    "vocab_size": 53,
+    "embedding_size": 7,
+    "hidden_size": 15,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 2,
+    "intermediate_size": 29,
+    "max_position_embeddings": 31,
     # Ten times the usual: attention and feed-forward part count from the first step on.
     "initializer_range": 0.2,
 }

@@ -32,13 +32,10 @@ def varints(*values: int) -> bytes:
 
 
 def table(entries: Entries, shared: Sequence[int] = (), kind=b"\0", times=1) -> bytes:
-    """Returns an index of one block, as TensorFlow writes it.
+    """Returns an index of one block, as TensorFlow writes it, which lists the block so many times.
 
-    Args:
-      entries: Names and messages.
-      shared: What each name says that it has in common with the one before it.
-      kind: The compression that each block says it has.
-      times: How often the block is listed.
+    `shared` is what each name says that it has in common with the one before it, `kind` the
+    compression that each block says it has.
     """
     stored, handles = b"", []
     for members in (entries, (), [(b"~", None)] * times):
