@@ -260,11 +260,8 @@ COLUMNS = {"text": ["wrote"], "answer_start": [5.0]}
     ],
 )
 def test_questions_are_read_as_annotation_tools_write_them(given, starts, is_impossible, tmp_path):
-    questions = [{"id": 7, "question": "Who?", **given}]
-    paragraph = {"context": "Anna wrote it.", "qas": questions}
-    path = tmp_path / "questions.json"
-    path.write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
-    (example,) = squad_text.read_squad(path)
-    assert [answer.start for answer in example.answers] == starts
-    assert all(type(start) is int for start in starts)
-    assert example.is_impossible is is_impossible
+    question = {"id": 7, "question": "Who?", **given}
+    (found,) = squad_text.read_squad(write(tmp_path, question, context="Anna wrote it."))
+    assert [answer.start for answer in found.answers] == starts
+    assert all(type(answer.start) is int for answer in found.answers)
+    assert found.is_impossible is is_impossible

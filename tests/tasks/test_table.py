@@ -23,10 +23,12 @@ def json_lines(rows) -> str:
 
 
 def write_labels(path: pathlib.Path, values) -> str:
-    lines = [json.dumps({"text": "a b", "label": value}) for value in values]
+    """Writes labels beside the texts a0, a1, ..."""
+    rows = [(f"a{i}", value) for i, value in enumerate(values)]
+    lines = [json.dumps({"text": text, "label": value}) for text, value in rows]
     if path.suffix != ".jsonl":
         cut, quote = (",", '"') if path.suffix == ".csv" else ("\t", "")
-        lines = [f"text{cut}label", *(f"a b{cut}{quote}{value}{quote}" for value in values)]
+        lines = [f"text{cut}label", *(f"{text}{cut}{quote}{value}{quote}" for text, value in rows)]
     return tiny.write(path, "\n".join(lines))
 
 
@@ -161,6 +163,7 @@ def test_a_cell_may_hold_a_long_document(tmp_path, quote):
 
 
 LABELS = ("art", "law", "war")
+EACH = "jsonl csv tsv"
 # The labels of four texts.
 TARGETS = [(0, 2), (), (0,), (1, 2)]
 
@@ -196,7 +199,7 @@ def test_numbers_for_each_label_say_which_a_text_has(tmp_path, name, values, exp
 @pytest.mark.parametrize(
     ("names", "values", "separator", "labels", "ids"),
     [
-        ("jsonl csv tsv", ["war|art", "", "art| art |", " law|war"], None, LABELS, TARGETS),
+        (EACH, ["war|art", "", "art| art |", " law|war"], None, LABELS, TARGETS),
         # Collections as JSON, pandas and Python write them.
         ("jsonl", [["war", "art"], None, "art", ["law", "war"]], None, LABELS, TARGETS),
         ("csv tsv", ["['war', 'art']", "[]", "['art']", "law|war"], None, LABELS, TARGETS),
@@ -210,19 +213,16 @@ def test_numbers_for_each_label_say_which_a_text_has(tmp_path, name, values, exp
         ("jsonl", [[0], [1], [0, 1], []], None, ("0", "1"), [(0,), (1,), (0, 1), ()]),
         ("jsonl", [[1.0, 0.0], [1.0]], None, ("0", "1"), [(0, 1), (1,)]),
         # Each is one label: others have no part of it.
-        ("jsonl csv tsv", ["C#", "C", "C++|C#", "arts, culture"], None,
+        (EACH, ["C#", "C", "C++|C#", "arts, culture"], None,
          ("C", "C#", "C++", "arts, culture"), [(1,), (0,), (1, 2), (3,)]),
-        ("jsonl csv tsv", ["1.5", "1", "5", "(1)"], None, ("(1)", "1", "1.5", "5"),
-         [(2,), (1,), (3,), (0,)]),
-        ("jsonl csv tsv", ["non-toxic", "toxic"], None, ("non-toxic", "toxic"), [(0,), (1,)]),
+        (EACH, ["1.5", "1", "5", "(1)"], None, ("(1)", "1", "1.5", "5"), [(2,), (1,), (3,), (0,)]),
+        (EACH, ["non-toxic", "toxic"], None, ("non-toxic", "toxic"), [(0,), (1,)]),
         # Rows separate labels of several words.
-        ("jsonl csv tsv", ["sql|x", "my-sql|sql", "my"], None, ("my", "my-sql", "sql", "x"),
-         [(2, 3), (1, 2), (0,)]),
+        (EACH, ["C|x", "my-C|C", "my"], None, ("C", "my", "my-C", "x"), [(0, 3), (0, 2), (1,)]),
         # A setting says what separates labels.
-        ("jsonl csv tsv", ["war; art", "art", ";law;", ""], ";", LABELS, [(0, 2), (0,), (1,), ()]),
-        ("jsonl csv tsv", ["0, 2", "2", "1,0"], ",", ("0", "1", "2"), [(0, 2), (2,), (0, 1)]),
-        ("jsonl csv tsv", ["war, art", "war", "art"], "|", ("art", "war", "war, art"),
-         [(2,), (1,), (0,)]),
+        (EACH, ["war; art", "art", ";law;", ""], ";", LABELS, [(0, 2), (0,), (1,), ()]),
+        (EACH, ["0, 2", "2", "1,0"], ",", ("0", "1", "2"), [(0, 2), (2,), (0, 1)]),
+        (EACH, ["war, art", "war", "art"], "|", ("art", "war", "war, art"), [(2,), (1,), (0,)]),
     ],
 )  # fmt: skip
 def test_a_text_has_any_number_of_labels(tmp_path, names, values, separator, labels, ids):
@@ -230,7 +230,9 @@ def test_a_text_has_any_number_of_labels(tmp_path, names, values, separator, lab
     for ending in names.split():
         path = write_labels(tmp_path / f"t.{ending}", values)
         assert table.find_labels(path, columns, several=True) == labels
-        assert read_several(path, labels, columns) == ids
+        first = 1 if ending == "jsonl" else 2
+        examples = [TextExample(str(first + i), f"a{i}", None, x) for i, x in enumerate(ids)]
+        assert table.read_texts(path, columns, labels, several=True) == examples
 
 
 def test_no_vector_of_three_labels_has_two_numbers(tmp_path):
