@@ -198,6 +198,7 @@ FILES = [
             ("word pos tag\na O\n", 2, "header"),
             ("a\tx y\nb\tO\n", 1, "'x y'"),
             ("a\tN\tO\nb\tN\t\n", 2, "3 column(s)"),
+            ("1\t\tB-a\n2\tb\tO\n", 1, "empty"),
             ("New York\tB-a\nx y O\n", 2, "2 column(s) as in line 1, got 3"),
         )
     ),
