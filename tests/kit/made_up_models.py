@@ -7,11 +7,11 @@ import numpy as np
 from albert_tf.serving.settings import ServerSettings
 
 
-def kind(*names, takes_many=False):
+def kind(*names, takes_many=False, embeds=False):
     """Returns what a Predictor needs of a Kind to find something in texts."""
     ranks = {name: 1 + (takes_many and name == names[-1]) for name in names}
     many = {"takes_many": takes_many, "text_ranks": ranks}
-    return types.SimpleNamespace(text_names=names, embeds=False, **many)
+    return types.SimpleNamespace(text_names=names, embeds=embeds, **many)
 
 
 def capitals(inputs):
@@ -38,9 +38,14 @@ def score(inputs):
     return [{"score": np.float32(len(a + 2 * b))} for a, b in inputs]
 
 
+def embed(inputs):
+    return [{"mean": np.array([len(text), 0.1], np.float32)} for (text,) in inputs]
+
+
 CAPITALS = kind("text"), capitals
 ENDINGS = kind("context", "endings", takes_many=True), endings
 SCORE = kind("text_a", "text_b"), score
+EMBEDDER = kind("text", embeds=True), embed
 # The answer of CAPITALS to "Anna in Rome", as JSON.
 ANNA = {"entities": ["Anna", "Rome"], "probabilities": [0.5, 0.5], "length": 12}
 

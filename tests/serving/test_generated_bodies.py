@@ -9,9 +9,7 @@ import gzip
 import json
 import sys
 import threading
-import types
 
-import numpy as np
 import pytest
 
 from albert_tf.serving.predict import Predictor
@@ -105,6 +103,7 @@ TABLE = many(st.builds("{}{}".format, many(CELL), ENDS), "")
 JSON, CSV = "application/json", "text/csv"
 V1, V2 = "/v1/models/{}:predict", "/v2/models/{}/infer"
 ONE = ({"instances": ROWS["text"]}, {"inputs": COLUMNS["text"]}, {"dataframe_split": FRAME})
+MODELS = {"capitals": made_up.CAPITALS, "endings": made_up.ENDINGS, "embed": made_up.EMBEDDER}
 # Each protocol's requests: path, media type, body.
 PROTOCOLS = {
     "tensorflow": [
@@ -121,10 +120,6 @@ PROTOCOLS = {
         ("/invocations", CSV, TABLE),
     ],
 }
-
-
-def embed(inputs):
-    return [{"mean": np.array([len(text)], np.float32)} for (text,) in inputs]
 
 
 class Clock:
@@ -145,12 +140,7 @@ class Clock:
 @pytest.fixture(scope="module")
 def ask():
     """Returns a function that returns an application's status and answer, and what it did."""
-    embedder = types.SimpleNamespace(**{**vars(made_up.kind("text")), "embeds": True}), embed
-    models = {
-        "capitals": {"1": Predictor(*made_up.CAPITALS)},
-        "endings": {"1": Predictor(*made_up.ENDINGS)},
-        "embed": {"1": Predictor(*embedder)},
-    }
+    models = {name: {"1": Predictor(*model)} for name, model in MODELS.items()}
     app = create_app(models, made_up.settings_of(access_log=False))
     clock = Clock()
 

@@ -11,7 +11,6 @@ import io
 import json
 import random
 import re
-import types
 import zlib
 
 import numpy as np
@@ -20,7 +19,7 @@ import pytest
 from albert_tf.answers.tag import Tag
 from albert_tf.serving.predict import Predictor
 from tests.kit import made_up_models as made_up
-from tests.kit.made_up_models import ANNA, CAPITALS, ENDINGS, SCORE
+from tests.kit.made_up_models import ANNA, CAPITALS, EMBEDDER, ENDINGS, SCORE
 
 testclient = pytest.importorskip("starlette.testclient")
 
@@ -30,17 +29,12 @@ from albert_tf.serving.rest_api import create_app  # noqa: E402
 VERTEX = {"AIP_HEALTH_ROUTE": "/health/of/vertex", "AIP_PREDICT_ROUTE": "/v1/endpoints/7:predict"}
 
 
-def embed(inputs):
-    return [{"mean": np.array([len(text), 0.1], np.float32)} for (text,) in inputs]
-
-
 @pytest.fixture(scope="module")
 def client():
-    embedder = types.SimpleNamespace(**{**vars(made_up.kind("text")), "embeds": True}), embed
     models = {
         "capitals": {"2": Predictor(*CAPITALS), "11": Predictor(*CAPITALS)},
         "endings": {"1": Predictor(*ENDINGS)},
-        "embedder": {"1": Predictor(*embedder)},
+        "embedder": {"1": Predictor(*EMBEDDER)},
         "score": {"1": Predictor(*SCORE)},
         "two": {"2": Predictor(*SCORE), "11": Predictor(*ENDINGS)},
     }

@@ -16,7 +16,6 @@ import random
 import re
 import threading
 import time
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -25,18 +24,11 @@ import hypothesis
 from albert_tf.cli import serve
 from albert_tf.serving import predict
 from albert_tf.serving.settings import ServerSettings
-from tests.kit import made_up_models as made_up
 from tests.serving import test_generated_bodies as bodies
 from tools.campaign import outcomes, processes
 from tools.campaign.outcomes import Outcome, Tally
 from tools.campaign.processes import Program, Running
 
-_EMBEDDER = types.SimpleNamespace(**{**vars(made_up.kind("text")), "embeds": True})
-_MODELS = {
-    "capitals": made_up.CAPITALS,
-    "endings": made_up.ENDINGS,
-    "embed": (_EMBEDDER, bodies.embed),
-}
 SUBJECTS = (*(f"requests, {protocol}" for protocol in bodies.PROTOCOLS), "requests, CSV tables")
 _CODINGS = ("identity", "gzip")
 _REFUSALS = (400, 404, 406, 413, 415)
@@ -73,8 +65,8 @@ def _nothing(folder: pathlib.Path) -> None:
 
 
 def _serve(arguments: list[str]) -> None:
-    predict.load_exported = lambda name: predict.Predictor(*_MODELS[name])
-    models = tuple(f"{name}={name}" for name in _MODELS)
+    predict.load_exported = lambda name: predict.Predictor(*bodies.MODELS[name])
+    models = tuple(f"{name}={name}" for name in bodies.MODELS)
     serve.main(ServerSettings.of(model=models, port=0, access_log=False))
 
 
