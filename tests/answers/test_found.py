@@ -27,10 +27,17 @@ def approx(answer):
 @pytest.mark.parametrize(
     ("kind", "logits", "answer", "said"),
     [
-        (Classify(labels=NAMES), [0, LN3], {"label": "yes", **ODDS}, "yes (no 0.250, yes 0.750)"),
+        (
+            Classify(labels=NAMES, max_seq_length=9),
+            [0, LN3],
+            {"label": "yes", **ODDS},
+            "yes (no 0.250, yes 0.750)",
+        ),
         (
             Classify(labels=NAMES, pairs=True, threshold=0.8, max_seq_length=9),
-            *([0, LN3], {"label": "no", **ODDS, "threshold": 0.8}, "no (no 0.250, yes 0.750)"),
+            [0, LN3],
+            {"label": "no", **ODDS, "threshold": 0.8},
+            "no (no 0.250, yes 0.750)",
         ),
         (
             Classify(labels=("a", "b", "c"), multilabel=True, max_seq_length=9),
