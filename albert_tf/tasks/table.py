@@ -452,18 +452,18 @@ def _check_apart(labels: Mapping[str, int], apart: Collection[str], path: str) -
     Rows separate those that are `apart` from others, such as sql-server in sql|sql-server.
     """
     words = {tuple(_WORD.findall(label)) for label in labels}
-    joined: set[frozenset[str]] = set()
+    split = {x: {class_of(y.strip()) for y in _SEPARATORS.split(x) if y.strip()} for x in labels}
+    uses = Counter(itertools.chain(*(split[label] for label in labels.keys() - apart)))
     for label, number in labels.items():
-        # At usual separators one part tells, or the same parts in another order.
-        parts = frozenset(class_of(x.strip()) for x in _SEPARATORS.split(label) if x.strip())
-        is_joined = len(parts) > 1 and (parts in joined or not parts.isdisjoint(labels))
-        joined.add(parts)
+        # At usual separators one part tells, be it a label or also a part of another one.
+        parts = split[label]
+        is_joined = len(parts) > 1 and any(part in labels or uses[part] > 1 for part in parts)
         # At all others, a label begins it, and another one ends it.
         own = () if label in apart else tuple(_WORD.findall(label))
         first = next((i for i in range(1, len(own)) if own[:i] in words), len(own))
         if is_joined or any(own[i:] in words for i in range(first, len(own))):
             raise ValueError(
-                f"{path}:{number}: the label {label!r} seems to be several of the other rows: "
+                f"{path}:{number}: the label {label!r} seems to be several labels in one: "
                 f"`label_separator` says what is between them ({LABEL_SEPARATOR} if it is one)"
             )
 

@@ -217,7 +217,8 @@ def test_numbers_for_each_label_say_which_a_text_has(tmp_path, name, values, exp
          ("C", "C#", "C++", "arts, culture"), [(1,), (0,), (1, 2), (3,)]),
         (EACH, ["1.5", "1", "5", "(1)"], None, ("(1)", "1", "1.5", "5"), [(2,), (1,), (3,), (0,)]),
         (EACH, ["non-toxic", "toxic"], None, ("non-toxic", "toxic"), [(0,), (1,)]),
-        # Rows separate labels of several words.
+        # Rows separate labels of several words or parts.
+        (EACH, ["b/c|x", "b/d"], None, ("b/c", "b/d", "x"), [(0, 2), (1,)]),
         (EACH, ["C|x", "my-C|C", "my"], None, ("C", "my", "my-C", "x"), [(0, 3), (0, 2), (1,)]),
         # A setting says what separates labels.
         (EACH, ["war; art", "art", ";law;", ""], ";", LABELS, [(0, 2), (0,), (1,), ()]),
