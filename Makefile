@@ -147,11 +147,11 @@ study: $(INSTALLED)
 	  echo "error: name a study: make study STUDY=sharing SCALE=smoke" >&2; exit 1; }
 	$(BIN)/python -m research.experiments '$(STUDY)' --scale '$(SCALE)' $(ARGS)
 
-$(INSTALLED): locks/requirements.lock pyproject.toml | $(BIN)/pip
+$(INSTALLED): tools/locks/requirements.lock pyproject.toml | $(BIN)/pip
 ifdef TF
 	$(BIN)/pip $(PIP_INSTALL) -e '.[data,demo,plots,test]' 'tensorflow==$(TF).*'
 else
-	$(BIN)/pip $(PIP_INSTALL) --require-hashes -r locks/requirements.lock
+	$(BIN)/pip $(PIP_INSTALL) --require-hashes -r tools/locks/requirements.lock
 	$(BIN)/pip $(PIP_INSTALL) --no-deps --no-build-isolation -e .
 endif
 	@touch $@
@@ -175,7 +175,7 @@ $(TPU_INSTALLED): tools/tpu_check/requirements.txt
 	$(TPU_BIN)/pip $(PIP_INSTALL) --no-deps --require-hashes -r $<
 	@touch $@
 
-$(TPU_JAX_INSTALLED): locks/requirements-tpu-jax.lock
+$(TPU_JAX_INSTALLED): tools/locks/requirements-tpu-jax.lock
 	$(PYTHON) -m venv --clear .venv-tpu-jax
 	$(TPU_JAX_BIN)/pip $(PIP_INSTALL) --require-hashes -r $<
 	@touch $@

@@ -30,8 +30,8 @@ LIBRARY = {
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
 TESTS, RESEARCH, DOCS = 30_100, 9_688, 2_899
-TRACKED_FILES = 841
-ROOT_FOLDERS, ROOT_FILES = 11, 12
+TRACKED_FILES = 840
+ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05
 # A number that is larger than what there is by more than this has to be lowered.

@@ -34,7 +34,7 @@ def test_links_lead_somewhere(document):
         assert not anchor or anchor in anchors(target), link
 
 
-LOCKS = [f"locks/requirements{end}.lock" for end in ("", "-tpu", "-tpu-jax")]
+LOCKS = [f"tools/locks/requirements{end}.lock" for end in ("", "-tpu", "-tpu-jax")]
 LOCKS += ["tools/tpu_check/requirements.txt"]
 
 
