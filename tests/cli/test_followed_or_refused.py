@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("counted", "eager")
 # The setting, its value (formatted with a folder for this test), and what the line names.
 REFUSED = {
     PretrainingSettings: {
-        "albert_config_file": ("{tmp}/deep.json", "num_hidden_layers 1 before, 2 now"),
+        "albert_config_file": ("{tmp}/deep.json", "layers 1 before, 2 now; intermediate_size 29 "),
         "num_hidden_layers": (2, "num_hidden_layers 1 before, 2 now"),
         "init_checkpoint": ("hf://none/none", "--init_checkpoint .None before, hf://none/none now"),
         "init_from_group0": (True, "--init_from_group0"),
@@ -43,6 +43,7 @@ REFUSED = {
         "data_dir": ("{tmp}/glue_data", "records .train.*records .dev.*--accept_other_records"),
         "init_checkpoint": ("hf://none/none", "--init_checkpoint .None before"),
         "albert_hub_module_handle": ("x", "--albert_hub_module_handle .None before"),
+        "albert_config_file": ("albert_base_v2", "intermediate_size 11 before, 3072 now"),
         "num_hidden_layers": (2, "num_hidden_layers 1 before, 2 now"),
     },
 }
@@ -96,7 +97,7 @@ def test_another_value_is_refused(cls, name, trained, mrpc, folder, tmp_path):
     changes = {name: str(value).format(tmp=tmp_path)}
     if cls is PretrainingSettings:
         shutil.copytree(trained, tmp_path / "out")
-        runs.write_config(tmp_path / "deep.json", num_hidden_layers=2)
+        runs.write_config(tmp_path / "deep.json", num_hidden_layers=2, intermediate_size=7)
         runs.write_records(tmp_path / "other.tfrecord", runs.examples(31)[::-1])
         steps = None if name in ("decay_from", "train_minutes") else 9
         command = {"output_dir": tmp_path / "out", "num_train_steps": steps, **changes}
