@@ -29,8 +29,9 @@ def class_names(feature: Any) -> tuple[str, ...]:
     def member(name: str) -> Any:
         return feature.get(name) if isinstance(feature, dict) else getattr(feature, name, None)
 
-    while member("_type") in ("List", "LargeList", "Sequence"):
-        feature = member("feature")
+    # Older versions of datasets declare a list of features by a list of one.
+    while isinstance(feature, list) or member("_type") in ("List", "LargeList", "Sequence"):
+        feature = feature[0] if isinstance(feature, list) else member("feature")
     return tuple(member("names")) if member("_type") == "ClassLabel" else ()
 
 

@@ -1,7 +1,10 @@
-"""Reads users' files: lines of UTF-8, tab-separated cells, numbers, and JSON."""
+"""Reads users' files: lines of UTF-8, rows of tables, numbers, lists, and JSON."""
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import csv
 import json
 import math
 import os
@@ -16,10 +19,18 @@ from albert_tf.storage import files
 
 # Endings of files of JSON Lines: CLUE's have the ending .json.
 JSON_LINES = (".jsonl", ".json")
-CARRIAGE_RETURN = "a carriage return within the line: end lines with LF or CR LF"
+_CARRIAGE_RETURN = "a carriage return within the line: end lines with LF or CR LF"
 # An escape in a JSON text; the group is an unpaired surrogate.
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+# A cell that contains a list, tuple, set or array of strings, numbers or truth values.
+_COLLECTION = re.compile(
+    r"\[\s*(['\"\d-].*|(true|false|null|none|nan)\b.*)?\]"
+    r"|\(\s*(['\"].*|[-\d\s.]+,[-\d\s.,]*|(true|false)\b.*)?\)"
+    r"|\{\s*(['\"].*|[-\d\s.,]*|(true|false)\b.*)\}"
+    r"|(frozenset|set|array)\(.*\)",
+    re.DOTALL | re.IGNORECASE,
 )
 # A whole number that is written as a float.
 _WHOLE = re.compile(r"(-?[0-9]+)\.0")
@@ -31,6 +42,9 @@ _TYPE_NAMES = {
     list: "a list",
     str: "a string",
 }
+
+# The csv module's default limit is 131,072 characters; a long document has more.
+csv.field_size_limit(2**31 - 1)
 
 
 def utf8_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
@@ -48,13 +62,33 @@ def decoded_lines(file: Iterable[bytes], name: str | os.PathLike[str]) -> Iterat
             raise ValueError(f"{name}:{number}: not UTF-8 text") from error
 
 
-def tab_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yields line numbers from 1, and cells; a tab always separates them, quoted or not."""
+def whole_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+    """Yields line numbers from 1, and lines without their ends; refuses those that CR parts."""
     for number, line in utf8_lines(path):
         line = line.rstrip("\r\n")
         if "\r" in line:
-            raise ValueError(f"{path}:{number}: {CARRIAGE_RETURN}")
+            raise ValueError(f"{path}:{number}: {_CARRIAGE_RETURN}")
+        yield number, line
+
+
+def tab_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yields line numbers from 1, and cells; a tab always separates them, quoted or not."""
+    for number, line in whole_lines(path):
         yield number, line.split("\t")
+
+
+def csv_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yields the numbers of the lines in which rows begin, and cells between commas."""
+    rows = csv.reader((line for _, line in utf8_lines(path)), strict=True)
+    number = 1
+    try:
+        for cells in rows:
+            yield number, cells
+            # A row may span several lines: messages name the first of them.
+            number = rows.line_num + 1
+    except csv.Error as error:
+        reason = _CARRIAGE_RETURN if "new-line character" in str(error) else error
+        raise ValueError(f"{path}:{number}: not a row of a .csv file: {reason}") from error
 
 
 def named_cells(
@@ -100,6 +134,35 @@ def named_cells(
         logging.warning(text, path, len(skipped), skipped[0])
 
 
+def listed_values(cell: str, where: str) -> list[Any] | None:
+    """Reads a list in JSON, or a list, tuple, set or array as Python, and so pandas, writes it.
+
+    Returns None for any other cell; error messages call its place `where`.
+    """
+    if not _COLLECTION.fullmatch(cell):
+        return None
+    # Damaged cells make these readers raise several kinds of errors.
+    value: Any = None
+    try:
+        value = json.loads(cell)
+    except (ValueError, RecursionError):
+        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            node: Any = ast.parse(cell, mode="eval").body
+            if isinstance(node, ast.Call):  # As in frozenset({'a'}), or set().
+                node = node.args[0] if node.args else ast.List([])
+            nodes = getattr(node, "elts", [node])
+            value = [ast.literal_eval(each) for each in nodes]
+            # Without commas, as NumPy prints lists, Python would join ['a' 'b'] to one string.
+            if [ast.get_source_segment(cell, each) for each in nodes] != [*map(repr, value)]:
+                value = None
+    if not isinstance(value, list) or not all(isinstance(x, (str, int, float)) for x in value):
+        raise ValueError(
+            f"{where}: expected a list in JSON or as Python writes it, such as ['a', 'b'], got "
+            f"{cell[:60]}"
+        )
+    return value
+
+
 def parse_json(content: bytes | str, where: str | os.PathLike[str]) -> Any:
     """Parses a JSON text, as UTF-8 if it is bytes; error messages call its place `where`."""
     try:
@@ -134,7 +197,7 @@ def read_json_object(path: str) -> dict[str, Any]:
 
 def json_lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yields line numbers from 1, and the objects of a file of JSON Lines; skips empty lines."""
-    for number, line in utf8_lines(path):
+    for number, line in whole_lines(path):
         if line.lstrip().startswith("["):
             raise ValueError(
                 f"{path}:{number}: expected a JSON object a line, got an array: write each of its "

@@ -16,7 +16,7 @@ from albert_tf.answers.rows import Row
 from albert_tf.answers.span import NO_WINDOW_NULL_ODDS, Span, entry, with_probabilities
 from albert_tf.storage import files, parquet_files
 from albert_tf.storage.text_files import json_member, parse_json
-from albert_tf.tasks import table
+from albert_tf.tasks.table import table_records
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Features
 
@@ -45,15 +45,18 @@ class SquadExample:
 
 
 def read_squad(path: str | os.PathLike[str]) -> list[SquadExample]:
-    """Reads a file of SQuAD 1.1 or 2.0, or a table (FLAT_FORMATS) as table.read_questions does.
+    """Reads a file of SQuAD 1.1 or 2.0, or a table (FLAT_FORMATS) with a question in each row.
+
+    A table has the columns of Hugging Face's data sets: `id`, `question`, `context` and `answers`,
+    whose lists are empty if there is no answer. A file to predict needs no answers; then all rows
+    lack them, or have null.
 
     Source: squad_utils.py, read_squad_examples.
     """
     files.check_file(path)
     ending = os.path.splitext(path)[1].lower()
     if ending in FLAT_FORMATS:
-        rows = table.read_questions(os.fspath(path))
-        examples = [_example(context, question, where) for where, context, question in rows]
+        examples = list(_rows(os.fspath(path)))
     else:
         content = parse_json(files.read_bytes(path), path)
         examples = list(_examples(content, f"{path}: not in SQuAD's format"))
@@ -71,19 +74,39 @@ def _examples(content: Any, where: str) -> Iterator[SquadExample]:
                 yield _example(context, question, where)
 
 
+def _rows(path: str) -> Iterator[SquadExample]:
+    first = None
+    wanted, optional = ("id", "question", "context"), ("answers", "is_impossible")
+    for number, row in table_records(path, wanted, optional):
+        where = f"{path}:{number}"
+        context = json_member(row, "context", where, str)
+        if row.get("is_impossible") is None:
+            row["is_impossible"] = _answers(row, where) == []
+        example = _example(context, row, where)
+        is_labelled = row.get("answers") is not None or example.is_impossible
+        # The first row decides whether the file has labels.
+        first = is_labelled if first is None else first
+        if is_labelled != first:
+            raise ValueError(
+                f"{where}: the question {'has' if is_labelled else 'lacks'} answers, unlike the "
+                "first: label all questions or none (empty lists mean no answer)"
+            )
+        yield example
+
+
 def _example(paragraph: str, question: Any, where: str) -> SquadExample:
     qas_id = str(json_member(question, "id", where, str, int))
     where = f"{where}: question {qas_id}"
     # SQuAD 1.1 lacks is_impossible; a file to predict may lack answers. Tools write null, 0 or 1,
-    # columns as Hugging Face's, and for a question without an answer one of empty text.
-    found = {"is_impossible": False, **question, "answers": question.get("answers") or []}
+    # and for a question without an answer one of empty text.
+    found = {"is_impossible": False, **question}
     if found["is_impossible"] in (None, 0, 1):
         found["is_impossible"] = bool(found["is_impossible"])
-    if isinstance(found["answers"], dict):
-        found["answers"] = table.answers_of_columns(found["answers"], where)
-    answers = json_member(found, "answers", where, list)
+    answers = _answers(question, where) or []
     if found["is_impossible"] is True:
-        answers = [a for a in answers if not isinstance(a, dict) or a.get("text")]
+        if any(not isinstance(each, dict) or each.get("text") for each in answers):
+            raise ValueError(f"{where} has is_impossible and answers: give one of them")
+        answers = []
     return SquadExample(
         qas_id=qas_id,
         question=json_member(question, "question", where, str),
@@ -91,6 +114,20 @@ def _example(paragraph: str, question: Any, where: str) -> SquadExample:
         answers=tuple(_answer(each, where) for each in answers),
         is_impossible=json_member(found, "is_impossible", where, bool),
     )
+
+
+def _answers(question: Mapping[str, Any], where: str) -> list[Any] | None:
+    """Returns a question's answers, which may be an object of two lists; None if it has none."""
+    found = question.get("answers")
+    if not isinstance(found, dict):
+        return None if found is None else json_member(question, "answers", where, list)
+    texts, starts = (json_member(found, name, where, list) for name in ("text", "answer_start"))
+    if len(texts) != len(starts):
+        raise ValueError(
+            f"{where}: expected as many answer_start as text, got {len(starts)} and {len(texts)}"
+        )
+    pairs = zip(texts, starts, strict=True)
+    return [{"text": text, "answer_start": start} for text, start in pairs]
 
 
 def _answer(answer: Any, where: str) -> Answer:

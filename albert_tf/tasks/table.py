@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import contextlib
-import csv
 import dataclasses
 import functools
 import itertools
@@ -21,15 +18,14 @@ from albert_tf.answers.classify import LABEL_SEPARATOR
 from albert_tf.console.settings import Settings, setting
 from albert_tf.storage import files, parquet_files
 from albert_tf.storage.text_files import (
-    CARRIAGE_RETURN,
     JSON_LINES,
     class_of,
+    csv_rows,
     finite_number,
     json_lines,
-    json_member,
+    listed_values,
     named_cells,
     tab_rows,
-    utf8_lines,
 )
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.race import ChoiceExample
@@ -42,21 +38,10 @@ _BITS = {"0": False, "1": True, "false": False, "true": True}
 _NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
 # Labels that mean none: an empty cell (in any spelling), SNLI's, Hugging Face's, and the losses'.
 _NULL, _NONE = ("", "null", "nan", "<na>"), ("null", "-", "-1", "-100")
-# A cell that contains a list, tuple, set or array of strings, numbers or truth values.
-_COLLECTION = re.compile(
-    r"\[\s*(['\"\d-].*|(true|false|null|none|nan)\b.*)?\]"
-    r"|\(\s*(['\"].*|[-\d\s.]+,[-\d\s.,]*|(true|false)\b.*)?\)"
-    r"|\{\s*(['\"].*|[-\d\s.,]*|(true|false)\b.*)\}"
-    r"|(frozenset|set|array)\(.*\)",
-    re.DOTALL | re.IGNORECASE,
-)
 # Users separate labels by these too; and words, in which nobody does, with 1.5 as one of them.
 _SEPARATORS, _WORD = re.compile("[,;/#]"), re.compile(r"\d+(?:\.\d+)+|[^\W_]+")
 # The log names this many labels of a file.
 _SHOWN = 10
-
-# The csv module's default limit is 131,072 characters; a long document has more.
-csv.field_size_limit(2**31 - 1)
 
 
 def text_rows(path: str, wanted: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -96,7 +81,7 @@ def table_records(
     elif ending == parquet_files.ENDING:
         rows = _parquet_rows(path, wanted, optional)
     else:
-        cells = _csv_rows(path) if ending == ".csv" else tab_rows(path)
+        cells = csv_rows(path) if ending == ".csv" else tab_rows(path)
         rows = named_cells(cells, path, wanted)
     number = 0
     for number, record in rows:
@@ -120,19 +105,6 @@ def _text(value: Any, where: str) -> str:
         return value.strip()
     # A missing value is null if pandas wrote it, or else NaN, which is unequal to itself.
     return "" if value is None or value != value else json.dumps(value)
-
-
-def _csv_rows(path: str) -> Iterator[tuple[int, list[str]]]:
-    rows = csv.reader((line for _, line in utf8_lines(path)), strict=True)
-    number = 1
-    try:
-        for cells in rows:
-            yield number, cells
-            # A row may span several lines: messages name the first of them.
-            number = rows.line_num + 1
-    except csv.Error as error:
-        reason = CARRIAGE_RETURN if "new-line character" in str(error) else error
-        raise ValueError(f"{path}:{number}: not a row of a .csv file: {reason}") from error
 
 
 # Group heading of --help.
@@ -330,11 +302,10 @@ class _Labels:
         values = [record[name] for name in self.columns]
         if self.several and not self.settings.label_columns:
             (value,) = values
-            if isinstance(value, str) and _COLLECTION.fullmatch(value.strip()):
-                value = _collection(value.strip(), where)
-            separator = self.settings.label_separator or LABEL_SEPARATOR
-            values = value if isinstance(value, list) else _text(value, where).split(separator)
-            values = [value for value in values if _text(value, where)]
+            parts = listed_values(value.strip(), where) if isinstance(value, str) else value
+            if not isinstance(parts, list):
+                parts = _text(value, where).split(self.settings.label_separator or LABEL_SEPARATOR)
+            values = [part for part in parts if _text(part, where)]
         parts = [_text(value, where) for value in values]
         # Names with these would be two cells, rows or labels in predictions.tsv.
         wrong = {"\t", "\r", "\n", *(LABEL_SEPARATOR * self.several)}
@@ -422,30 +393,6 @@ def _spelt(label: str) -> str:
     return "null" if label.lower() in _NULL else class_of(label)
 
 
-def _collection(cell: str, where: str) -> list[Any]:
-    """Reads a list in JSON, or a list, tuple, set or array as Python, and so pandas, writes it."""
-    # Damaged cells make these readers raise several kinds of errors.
-    value: Any = None
-    try:
-        value = json.loads(cell)
-    except (ValueError, RecursionError):
-        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-            node: Any = ast.parse(cell, mode="eval").body
-            if isinstance(node, ast.Call):  # As in frozenset({'a'}), or set().
-                node = node.args[0] if node.args else ast.List([])
-            nodes = getattr(node, "elts", [node])
-            value = [ast.literal_eval(each) for each in nodes]
-            # Without commas, as NumPy prints lists, Python would join ['a' 'b'] to one string.
-            if [ast.get_source_segment(cell, each) for each in nodes] != [*map(repr, value)]:
-                value = None
-    if not isinstance(value, list) or not all(isinstance(x, (str, int, float)) for x in value):
-        raise ValueError(
-            f"{where}: expected labels between {LABEL_SEPARATOR} or another `label_separator`, or "
-            f"a list in JSON or as Python writes it, got {cell[:60]}"
-        )
-    return value
-
-
 def _check_apart(labels: Mapping[str, int], apart: Collection[str], path: str) -> None:
     """Checks that no label is several of them in one; `labels` have the number of a row.
 
@@ -506,43 +453,6 @@ def multi_hot(
             "labels a text has: write the names of labels, or 0.0 and 1.0 for each"
         )
     return {n: [str(i) for i, part in enumerate(x) if _BITS[part]] for n, x in spelt.items()}
-
-
-def read_questions(path: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yields the location of each row, its context, and its question as in SQuAD's JSON.
-
-    The columns are those of Hugging Face's data sets: `id`, `question`, `context` and `answers`, an
-    object of two lists, `text` and `answer_start`, which are empty if there is no answer. A file to
-    predict needs no answers; then all rows lack them, or have null.
-
-    Args:
-      path: Path of a .jsonl or .parquet file.
-    """
-    first = None
-    for number, row in table_records(path, ("id", "question", "context"), ("answers",)):
-        where = f"{path}:{number}"
-        answers = None if row.get("answers") is None else answers_of_columns(row["answers"], where)
-        is_labelled = answers is not None or row.get("is_impossible") is True
-        # The first row decides whether the file has labels.
-        first = is_labelled if first is None else first
-        if is_labelled != first:
-            raise ValueError(
-                f"{where}: the question {'has' if is_labelled else 'lacks'} answers, unlike the "
-                "first: label all questions or none (empty lists mean no answer)"
-            )
-        question = {"is_impossible": answers == [], **row, "answers": answers or []}
-        yield where, json_member(row, "context", where, str), question
-
-
-def answers_of_columns(columns: Any, where: str) -> list[dict[str, Any]]:
-    """Returns answers as SQuAD's JSON has them, from an object of two lists."""
-    texts, starts = (json_member(columns, name, where, list) for name in ("text", "answer_start"))
-    if len(texts) != len(starts):
-        raise ValueError(
-            f"{where}: expected as many answer_start as text, got {len(starts)} and {len(texts)}"
-        )
-    pairs = zip(texts, starts, strict=True)
-    return [{"text": text, "answer_start": start} for text, start in pairs]
 
 
 def read_choices(path: str, settings: TableSettings, labelled: bool = True) -> list[ChoiceExample]:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from absl import logging
 
 from albert_tf.answers.tag import OUTSIDE
-from albert_tf.storage.text_files import CARRIAGE_RETURN, utf8_lines
+from albert_tf.storage.text_files import whole_lines
 from albert_tf.tasks.table import TableSettings
 
 # Separates documents in CoNLL's files.
@@ -60,10 +60,8 @@ def read_columns(path: str, settings: TableSettings) -> tuple[str, list[Sentence
     """Returns where a file's words and tags were found, and its sentences; see _columns."""
     # A line that separates documents also ends a sentence.
     lines: list[_Line] = []
-    for number, line in utf8_lines(path):
-        line = line.rstrip("\r\n").strip(" \t")
-        if "\r" in line:
-            raise ValueError(f"{path}:{number}: {CARRIAGE_RETURN}")
+    for number, line in whole_lines(path):
+        line = line.strip(" \t")
         lines.append((number, _cells(line), "" if _DOCUMENT.match(line) else line))
 
     # Leave out the header. Words decide whether other lines that begin with # are comments.

@@ -48,7 +48,8 @@ def test_flat_questions_are_those_of_squad(tmp_path, version, split):
 def test_flat_questions_in_parquet(tmp_path):
     pyarrow = pytest.importorskip("pyarrow", reason="needs the package of albert_tf[parquet]")
     parquet = pytest.importorskip("pyarrow.parquet")
-    rows = flat("v2", "dev")
+    rows = [{**row, "is_impossible": not row["answers"]["text"]} for row in flat("v2", "dev")]
+    rows = [{**row, "answers": None} if row["is_impossible"] else row for row in rows]
     path = str(tmp_path / "t.parquet")
     parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     assert read_squad(path) == read_squad(runs.GOLDEN / "features/squad_v2_dev.json")
@@ -70,7 +71,8 @@ GOOD = {"id": 1, "question": "Who?", "context": "A cat.", "answers": CAT}
         ({"id": 1}, "t.jsonl: question 1 occurs twice"),
         ({"question": 5}, "question 2: .*'question' is a string, got 5"),
         ({"context": None}, "t.jsonl:2: .*'context' is a string"),
-        ({"answers": ["cat"]}, "t.jsonl:2: .*'text' is a list"),
+        ({"is_impossible": True}, "question 2 has is_impossible and answers"),
+        ({"answers": ["cat"]}, "t.jsonl:2: .*'text' is a string"),
         ({"answers": {"text": ["a"], "answer_start": []}}, ":2: expected as many answer_start as"),
         ({"answers": {"text": ["a"], "answer_start": ["2"]}}, "'answer_start' is an integer"),
         ({"answers": {"text": ["cat"], "answer_start": [4]}}, "'cat' at character 4"),
@@ -88,7 +90,7 @@ def test_bad_questions_are_named(tmp_path, change, message):
         ([{"answers": CAT}, {"answers": NONE}, {}], "t.jsonl:3: the question lacks answers,"),
         ([{"answers": None}, {}, {"answers": NONE}], "t.jsonl:3: the question has answers, unlike"),
         ([{}, {"is_impossible": True}], "t.jsonl:2: .*: label all questions or none "),
-        ([{"answers": CAT}, {"answers": None, "is_impossible": True}], None),
+        ([{"answers": CAT}, {"answers": None, "is_impossible": 1}], None),
         ([{"answers": None}, {}, {"is_impossible": False}], None),
     ],
 )

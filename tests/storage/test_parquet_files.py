@@ -86,7 +86,7 @@ def test_words_and_tags_are_columns_of_lists(pyarrow, write):
     words, tags = [["Anna", "lives"], ["in", "York"]], [["B-PER", "O"], ["O", "B-LOC"]]
     names = ["O", "B-PER", "I-PER", "B-LOC"]
     feature = {"_type": "Sequence", "feature": {"_type": "ClassLabel", "names": names}}
-    stored = json.dumps({"info": {"features": {"ner_tags": feature, "tags": feature}}})
+    stored = json.dumps({"info": {"features": {"ner_tags": feature, "tags": [feature["feature"]]}}})
     ids = [[names.index(tag) for tag in each] for each in tags]
     more = {"id": [1, 2], "tokens": words, "pos_tags": [[7, 8], [9, 7]], "ner_tags": ids}
     for columns in ({"tokens": words, "labels": tags}, more, {"words": words, "tags": ids}):
