@@ -121,8 +121,8 @@ def read_sentences(
     Args:
       path: A file in UTF-8. In .jsonl (or .json) each line is an object with `tokens` and
         `labels`, or with a text and spans of characters, and .parquet has these columns. Any other
-        file has CoNLL's columns: a word per line, and an empty line between sentences. Tabs
-        separate the columns of a line that has one, else spaces; see _columns for their roles.
+        file has CoNLL's columns: a word per line, and an empty line between sentences. Commas
+        separate columns in .csv, else tabs in lines that have one, else spaces; see _columns.
         Comments before a sentence, -DOCSTART- lines and a header are skipped.
       classes: The tags in the order of their ids.
       labelled: Whether the file must have tags; if not, all words have one or none has.
@@ -158,11 +158,6 @@ def _sentences(path: str, labelled: bool, settings: TableSettings) -> tuple[str,
     """Returns where words and tags were found, and all sentences."""
     files.check_file(path)
     name = path.lower()
-    if name.endswith(".csv"):
-        raise ValueError(
-            f"{path}: expected words and tags in columns between tabs or spaces, with an empty "
-            "line between sentences, or in .jsonl or .parquet: cells between commas are not read"
-        )
     has_objects = name.endswith((*JSON_LINES, parquet_files.ENDING))
     found, sentences = (_of_objects if has_objects else read_columns)(path, settings)
     if not sentences:
@@ -172,9 +167,10 @@ def _sentences(path: str, labelled: bool, settings: TableSettings) -> tuple[str,
     for sentence in sentences:
         line, has_tags = sentence.lines[0], sentence.tags is not None
         if labelled and not has_tags:
-            named = settings.label_column
-            place = "" if named == DEFAULTS.label_column else f" in `label_column` {named!r}"
-            raise ValueError(f"{path}:{line}: {sentence.words[0]!r} has no label{place}")
+            raise ValueError(
+                f"{path}:{line}: {sentence.words[0]!r} has no label ({found}): `label_column` may "
+                f"name another place than {settings.label_column!r}"
+            )
         if has_tags != (first.tags is not None):
             raise ValueError(
                 f"{path}:{line}: the sentence {'has' if has_tags else 'lacks'} labels, unlike the "
@@ -238,6 +234,7 @@ def _of_objects(path: str, settings: TableSettings) -> tuple[str, list[Sentence]
             )
         has_spans = key == text and isinstance(row.get(key), str)
         present = [x for x in label_keys[has_spans] if row.get(x) is not None]
+        present = present or [label] * isinstance(row.get(label), list)
         if any(row[x] != row[present[0]] for x in present):
             both = " and ".join(map(repr, present))
             raise ValueError(f"{where}: {both} differ: `label_column` says which is meant")

@@ -7,12 +7,12 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from absl import logging
 
 from albert_tf.answers.tag import OUTSIDE
-from albert_tf.storage.text_files import whole_lines
+from albert_tf.storage.text_files import csv_rows, whole_lines
 from albert_tf.tasks.table import TableSettings
 
 # Separates documents in CoNLL's files.
@@ -39,7 +39,8 @@ _POS_NAME = re.compile("u?pos([-_ ]?tags?)?")
 _SENTENCE_NAME = re.compile("sent(ence)?s?([-_ :]*(#|ids?|idx|index|no|num|number|nr))?")
 # Whatever resembles the tag of an entity in any scheme, and the tags of other words beside it.
 LIKE_ENTITY = re.compile(
-    r"(?-i:B)|[BIESLUMW][-_:/|].+|.+[-_:/|][BIESLUMW]|[(<].+|.+[)>]", re.DOTALL | re.IGNORECASE
+    r"(?-i:B)|[BIESLUMW][-_:/|].+|.+[-_:/|][BIESLUMW]|[(<].+|.+[)>]|\".+\"",
+    re.DOTALL | re.IGNORECASE,
 )
 _OUTSIDE = {OUTSIDE, "o", "*"}
 DEFAULTS = TableSettings()
@@ -59,10 +60,7 @@ class Sentence:
 def read_columns(path: str, settings: TableSettings) -> tuple[str, list[Sentence]]:
     """Returns where a file's words and tags were found, and its sentences; see _columns."""
     # A line that separates documents also ends a sentence.
-    lines: list[_Line] = []
-    for number, line in whole_lines(path):
-        line = line.strip(" \t")
-        lines.append((number, _cells(line), "" if _DOCUMENT.match(line) else line))
+    lines = [(n, x, "" if _DOCUMENT.match(line) else line) for n, x, line in _lines(path)]
 
     # Leave out the header. Words decide whether other lines that begin with # are comments.
     words = [line for line in lines if line[2] and not _HASH.match(line[2])]
@@ -70,10 +68,15 @@ def read_columns(path: str, settings: TableSettings) -> tuple[str, list[Sentence
         lines = [(n, x, "" if [*map(str.lower, x)] == header else line) for n, x, line in lines]
         words = [line for line in words if [*map(str.lower, line[1])] != header]
     # If lines differ in their number of cells, several tabs in a row may align columns.
-    if len({len(cells) for _, cells, line in words if line[0] != "#"}) > 1:
+    widths = {len(cells) for _, cells, line in words if line[0] != "#"}
+    if len(widths) > 1 or not any(cells[0] for _, cells, _ in words):
         lines = [(number, [*filter(None, cells)], line) for number, cells, line in lines]
-    # A column of the header may number sentences, perhaps without empty lines between them.
+    # A column of the header may number sentences, perhaps without empty lines between them, and
+    # perhaps in their first lines alone.
     ids = [i for i, name in enumerate(header) if _SENTENCE_NAME.fullmatch(name)]
+    for (_, above, _), (_, cells, _) in itertools.pairwise(lines):
+        for i in ids:
+            cells[i : i + 1] = [*filter(None, cells[i : i + 1])] or above[i : i + 1]
     of = itertools.groupby(lines, lambda x: x[2] and [True, *(x[1][i : i + 1] for i in ids)])
     blocks = [[*block] for full, block in of if full]
     # Where words are numbered, each line that begins with # is a comment.
@@ -105,7 +108,7 @@ def read_columns(path: str, settings: TableSettings) -> tuple[str, list[Sentence
         if not (cells[word] and cells[word if tag is None else tag]):
             raise ValueError(f"{path}:{number}: the cell of the word, or of its label, is empty")
     places = f"column {word + 1}" + (f", tags in column {tag + 1}" if tag is not None else "")
-    separator = "tabs" if any("\t" in line for _, _, line in words) else "spaces"
+    separator = "commas or tabs" if any("\t" in line for _, _, line in words) else "spaces"
     found = f"words in {places} of {len(sentences[0][0][1])} between {separator}"
     return found, [
         Sentence(
@@ -117,9 +120,16 @@ def read_columns(path: str, settings: TableSettings) -> tuple[str, list[Sentence
     ]
 
 
-def _cells(line: str) -> list[str]:
-    # Words may contain spaces where tabs separate them from tags.
-    return (_TAB if "\t" in line else _SPACES).split(line)
+def _lines(path: str) -> Iterator[_Line]:
+    if path.lower().endswith(".csv"):
+        for number, cells in csv_rows(path):
+            cells = [cell.strip(" \t") for cell in cells]
+            yield number, cells, "\t".join(cells).strip()
+        return
+    for number, line in whole_lines(path):
+        line = line.rstrip(" \t").lstrip(" ")
+        # Words may contain spaces where tabs separate them from tags.
+        yield number, (_TAB if "\t" in line else _SPACES).split(line), line
 
 
 def _header(lines: Sequence[_Line]) -> list[str]:
@@ -146,7 +156,8 @@ def _is_comment(line: _Line, words: Sequence[_Line], tags: Collection[str], path
         return False
     # If columns are separated by tabs, a tab would follow the word "#".
     is_comment = bool(_COMMENT.match(text)) or "\t" in text + words[0][2]
-    if not is_comment and cells[-1] not in tags:
+    # In the Penn Treebank "#" is also the tag of that word.
+    if not is_comment and cells[-1] not in tags and {*cells} != {"#"}:
         raise ValueError(
             f"{path}:{number}: {text[:60]!r} could be a comment, or the word '#' with a label that "
             "no other word has: write comments as '# name = value', or a tab after the word"

@@ -125,7 +125,7 @@ def test_the_order_of_tags(counts, expected):
     ("tags", "odd"),
     [("O B-a x", "x"), ("O B I", "B"), ("O B:a", "B:a"), ("O M-a x", "x"), ("O (a*) b", "(a*)"),
      ("o b-a X", "X"), ("n-s v-s", "n-s"), ("B-a i-A", "A, a"), ("NOUN X", None), ("x y-z", None),
-     ("noun verb", None), ("O B-a", None)],
+     ("noun verb", None), ("O B-a", None), ('"O" "B-a"', '"O"')],
 )  # fmt: skip
 def test_plain_tags_that_look_like_entities_are_told(tags, odd, caplog):
     conll.order_tags(dict.fromkeys(tags.split(), 1), "f")
@@ -192,6 +192,7 @@ def tagged(name, content, folder, **settings):
         ("New York\tB-LOC\nis O\n\nOslo \t B-LOC\n", "New York/B-LOC is/O|Oslo/B-LOC", {}),
         ("Elizabeth\tB-PER\nran\t\tO\n", "Elizabeth/B-PER ran/O", {}),
         ("Tom\tNNP\tB-PER\nran\t\tO\n", TOM, {}),
+        ("\tTom\tB-PER\n\tran\tO\n", TOM, {}),
         (TREE.format("IN"), "iz/ADP 26 000/NUM", {}),
         (TREE.format("IN"), "iz/IN 26 000/Cd", {"label_column": "xpos"}),
         (TREE.format("IN"), "iz/case 26 000/root", {"label_column": "8"}),
@@ -205,6 +206,8 @@ def tagged(name, content, folder, **settings):
         ("ha UH O\nha UH O\nha UH B-X\n", "ha/O ha/O ha/B-X", {}),
         ("B-PER\tTom\nO\tran\n", TOM, {"text_column": "2", "label_column": "1"}),
         ("d Tom B-PER\nd ran O\n", TOM, {"text_column": "2"}),
+        # The Penn Treebank's tag of "#".
+        ("# #\na DT\n\n# #\n", "#/# a/DT|#/#", {}),
         # A header, once or above each part, is no word; it names columns.
         ("Word\tTag\n\nTom\tB-PER\nword\ttag\nran\tO\n", "Tom/B-PER|ran/O", {}),
         ("id token ner pos\n9 Tom B-PER NNP\n7 ran O VBD\n", TOM, {}),
@@ -212,6 +215,7 @@ def tagged(name, content, folder, **settings):
          {"label_column": "POS"}),
         ("sentence_id words labels\n1 Tom B-PER\n1 ran O\n2 In O\n3 In O\n",
          f"{TOM}|In/O|In/O", {}),
+        ("\tword\ttag\n0\tTom\tB-PER\n1\tran\tO\n", TOM, {}),
         ("form pos\nof pos\nTom NN\n", "form/pos of/pos Tom/NN", {}),
         # Each scheme becomes one, and ids their names.
         ("Tom per-U\nNew loc-B\nYork loc-L\nran o\n", "Tom/S-per New/B-loc York/E-loc ran/O", {}),
@@ -220,6 +224,14 @@ def tagged(name, content, folder, **settings):
 )  # fmt: skip
 def test_columns_are_told_by_the_whole_file(content, expected, settings, tmp_path):
     assert tagged("a.conll", content, tmp_path, **settings) == expected
+
+
+@pytest.mark.parametrize("cut", [",", "\t"])
+def test_a_number_in_the_first_line_of_a_sentence_is_enough(cut, tmp_path):
+    rows = ("Sentence #,Word,Tag", "Sentence: 1,Tom,B-PER", ",#,O", "Sentence: 2,#,O", ",ran,O")
+    content = "\n".join(row.replace(",", cut) for row in rows)
+    found = tagged("a.csv" if cut == "," else "a.tsv", content, tmp_path)
+    assert found == "Tom/B-PER #/O|#/O ran/O"
 
 
 @pytest.mark.parametrize(
@@ -231,8 +243,9 @@ def test_columns_are_told_by_the_whole_file(content, expected, settings, tmp_pat
         ({"words": ["Tom", "ran"], "labels": ["x", "y"], "mine": ["B-PER", "O"]}, TOM,
          {"label_column": "mine"}),
         # Spans of annotation tools: of characters, white space at their ends is no part of them.
-        ({"text": "\U0001f600 New  York, ran", "label": [[2, 11, "LOC"], [2, 11, "LOC"]]},
+        ({"text": "\U0001f600 New  York, ran", "label": [[1, 11, "LOC"], [2, 11, "LOC"]]},
          "\U0001f600/O New/B-LOC York/I-LOC ,/O ran/O", {}),
+        ({"text": ["Tom", "ran"], "label": ["B-PER", "O"]}, TOM, {}),
         ({"text": "Tom ran", "entities": [{"label": "PER", "start_offset": 0, "end_offset": 4}]},
          TOM, {}),
         ({"text": "Tom ran", "spans": [{"start": 0, "end": 3, "text": "Tom", "labels": ["PER"]}]},
