@@ -183,9 +183,9 @@ def place_decay(settings: PretrainingSettings, initial: str | None) -> Pretraini
     if not math.isclose(rate, peak, rel_tol=1e-6):
         if not (settings.decay_from_any and rate > 0):
             raise ValueError(
-                f"`decay_from` {initial}: the learning rate at its step {first} is {rate:.3g}, not "
-                f"a stable {peak:.3g} (`schedule={left.schedule}`): name one of a constant or wsd "
-                "run between warm-up and decay, or set `decay_from_any` if that rate is not 0"
+                f"`decay_from` {initial}: its rate at step {first} is {rate:g}, no stable {peak:g} "
+                f"({'its' if run else 'no'} run.json, `schedule={left.schedule}`): name one of a "
+                "constant or wsd run between warm-up and decay, or set `decay_from_any` if not 0"
             )
         if "learning_rate" not in settings.given:
             changes |= {"learning_rate": rate, "num_warmup_steps": 0}

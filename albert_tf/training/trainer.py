@@ -308,8 +308,8 @@ class Trainer:
         missing = [*report.missing, *(name for name in (*slots, _STEP) if name not in stored)]
         if missing:
             raise ValueError(
-                f"checkpoint {prefix} lacks {', '.join(missing)}: it was not saved by such a "
-                "training run; give another `output_dir`, and start from it with `init_checkpoint`"
+                f"checkpoint {prefix} lacks {len(missing)} variables, as {missing[0]}: no such run "
+                "saved it; give another `output_dir`, and start from it with `init_checkpoint`"
             )
         # The optimizer's variables, the step, and the seconds of a timed run.
         found = arrays.as_float32({name: stored[name] for name in slots}, prefix)

@@ -247,7 +247,6 @@ FILES = [
     ("squad", "squad.json", answer(answer_start=0.5), 0, "'answer_start' .* 0.5"),
     ("squad", "squad.json", answer(answer_start=None), 0, "'answer_start'"),
     ("squad", "squad.json", questions({**QUESTION, "is_impossible": 2}), 0, "'is_impossible'"),
-    ("squad", "squad.json", questions({**QUESTION, "is_impossible": "f"}), 0, "'is_impossible'"),
     ("race", "RACE/dev/middle/all.txt", passages(id="7"), 2, "passage 7 .* all.txt:1"),
     ("race", "RACE/dev/middle/all.txt", passages(answers=["A"]), 2, "2, 2, 1"),
     ("race", "RACE/dev/middle/all.txt", passages(answers=["A", "E"]), 2, "question 2: .* 'E'"),

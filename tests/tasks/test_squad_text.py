@@ -253,7 +253,6 @@ COLUMNS = {"text": ["wrote"], "answer_start": [5.0]}
         ({"answers": [{**NOTHING, "text": None}], "is_impossible": 1}, [], True),
         ({"answers": None, "is_impossible": True}, [], True),
         ({"answers": None, "is_impossible": None}, [], False),
-        ({"answers": [], "is_impossible": 1.0}, [], True),
         ({"answers": [{"text": "wrote", "answer_start": 5.0}]}, [5], False),
         ({"answers": COLUMNS, "is_impossible": 0}, [5], False),
         ({"answers": {"text": [], "answer_start": []}, "is_impossible": True}, [], True),
