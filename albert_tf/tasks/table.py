@@ -38,8 +38,8 @@ _BITS = {"0": False, "1": True, "false": False, "true": True}
 _NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
 # Labels that mean none: an empty cell (in any spelling), SNLI's, Hugging Face's, and the losses'.
 _NULL, _NONE = ("", "null", "nan", "<na>"), ("null", "-", "-1", "-100")
-# Users separate labels by these too; and words, in which nobody does, with 1.5 as one of them.
-_SEPARATORS, _WORD = re.compile("[,;/#]"), re.compile(r"\d+(?:\.\d+)+|[^\W_]+")
+# Users separate labels by these too, numbers by spaces; and words, which nobody parts (1.5 is one).
+_SEPARATORS, _WORD = re.compile(r"[,;/#]|(?<=\d) +(?=\d)"), re.compile(r"\d+(?:\.\d+)+|[^\W_]+")
 # The log names this many labels of a file.
 _SHOWN = 10
 

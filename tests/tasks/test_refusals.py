@@ -137,6 +137,7 @@ FILES = [
     ),
     ("sets", "t.jsonl", rows("1,2", 1, 2, 3), 1, "'1,2' .* `label_separator`"),
     ("sets", "t.jsonl", rows(["art,war"], ["art"]), 1, "'art,war' .* `label_separator`"),
+    ("sets", "t.csv", cells("1 0 1", "0 1 0"), 2, "'1 0 1' .* `label_separator`"),
     ("sets", "t.csv", cells("c", "b; a", "a;b"), 3, "'b; a' .* `label_separator`"),
     ("sets", "t.csv", cells("c", "b, d, a", "a, e"), 3, "'b, d, a' .* `label_separator`"),
     ("several", "t.jsonl", '{"text": "a"}', 1, "'label'"),
