@@ -58,7 +58,7 @@ def read_squad(path: str | os.PathLike[str]) -> list[SquadExample]:
     if ending in FLAT_FORMATS:
         examples = list(_rows(os.fspath(path)))
     else:
-        content = parse_json(files.read_bytes(path), path)
+        content = parse_json(files.read_bytes(path), f"{path} (no {' or '.join(FLAT_FORMATS)})")
         examples = list(_examples(content, f"{path}: not in SQuAD's format"))
     if not examples:
         raise ValueError(f"{path} has no examples")

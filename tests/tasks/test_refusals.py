@@ -230,7 +230,7 @@ FILES = [
     ("sts-b", "STS-B/train.tsv", "sentence1\tsentence2\tscore\na\tb\tfive\n", 2, "'five'"),
     ("wnli", "WNLI/train.tsv", WNLI, 4, "'7' is already used in line 2"),
     ("qqp", "QQP/train.tsv", QQP, 3, "4 cells"),
-    ("squad", "squad.json", "{", 0, "JSON"),
+    ("squad", "squad.json", "{}\n{}", 0, "(no .jsonl or .parquet) is not JSON"),
     ("squad", "squad.json", b'{"data": "\xff"}', 0, "UTF-8"),
     ("squad", "squad.json", "[]", 0, "SQuAD's format"),
     ("squad", "squad.json", questions(), 0, "no examples"),
