@@ -22,14 +22,14 @@ LIBRARY = {
     "inspection": 823,
     "model": 2710,
     "records": 1365,
-    "serving": 4617,
+    "serving": 4628,
     "storage": 1788,
     "tasks": 4916,
     "text": 1667,
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 30_100, 9_688, 2_899
+TESTS, RESEARCH, DOCS = 30_132, 9_688, 2_899
 TRACKED_FILES = 840
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

@@ -124,10 +124,6 @@ class Models(dict[str, dict[str, Model]]):
             raise HTTPException(404, f"Servable not found for request: {what}, only {there}")
         return versions[found]
 
-    def first(self) -> Model:
-        """Returns the model for platforms that know only one."""
-        return self.find(next(iter(self)))
-
     def answering(
         self, read: Callable[[bytes | bytearray, Request, Models], Asked]
     ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -198,17 +194,14 @@ def json_response(
 ) -> Response:
     """Returns a value as compact JSON in UTF-8; unpaired surrogates stay escaped."""
     text = "".join(_parts(value)) if isinstance(value, Lines) else _JSON.encode(value)
-    return Response(_encoded(text), status, headers, getattr(value, "media_type", _MEDIA_TYPE))
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode(errors="backslashreplace")
+    content = text.encode(errors="backslashreplace")
+    return Response(content, status, headers, getattr(value, "media_type", _MEDIA_TYPE))
 
 
 def _written(write: Callable[[Any], Any], outputs: list[dict[str, Any]]) -> Response:
     value, content = write(outputs), io.BytesIO()
     for part in _parts(value):
-        content.write(_encoded(part))
+        content.write(part.encode(errors="backslashreplace"))
     headers = {"Content-Length": str(content.tell())}
     headers["Content-Type"] = getattr(value, "media_type", _MEDIA_TYPE)
     return StreamingResponse(_pieces(content.getbuffer()), headers=headers)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import email.message
 import io
 import os
 import re
@@ -27,8 +26,8 @@ _MEMBERS = ("instances", "inputs", _SPLIT, _RECORDS)
 _JSON, _OF_CURL = "application/json", "application/x-www-form-urlencoded"
 _LINES = re.compile(r"(application|text)/(x-)?(jsonl|jsonlines|json-lines|ndjson)")
 _CSV = re.compile(r"(application|text)/(x-)?csv")
-# A type of media in Accept, and its weight.
-_RANGE = re.compile(r"([^\s;,]+)[^,]*?(?:;\s*q=(\d+\.?\d*))?\s*(?:,|$)")
+# The weight of a type of media in Accept.
+_WEIGHT = re.compile(r"[01](\.\d{0,3})?|\.\d{1,3}")
 
 
 def default_port() -> int:
@@ -63,12 +62,12 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
 
     The answer has `predictions`, an object for each row, or is a line for each.
     """
-    model, settings = models.first(), models.settings
+    model, settings = models.find(next(iter(models))), models.settings
     write = _writer(", ".join(request.headers.getlist("accept")) or "*/*")
-    media, given = email.message.Message(), request.headers.get("content-type") or _JSON
-    media["content-type"] = given
-    kind, header = media.get_content_type(), str(media.get_param("header", "")).lower()
-    is_utf_8 = media.get_content_charset("utf-8") in ("utf-8", "utf8", "us-ascii")
+    given = request.headers.get("content-type") or _JSON
+    kind, parameters = _media_type(given)
+    header = parameters.get("header", "")
+    is_utf_8 = parameters.get("charset", "utf-8") in ("utf-8", "utf8", "us-ascii")
     if is_utf_8 and _CSV.fullmatch(kind) and header in ("", "present", "absent"):
         rows = _csv_rows(body, model.predictor, header, settings)
     elif is_utf_8 and _LINES.fullmatch(kind):
@@ -84,14 +83,22 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     return model, rest_parsing.read_instances(rows, "rows", model.predictor, settings), write
 
 
+def _media_type(given: str) -> tuple[str, dict[str, str]]:
+    """Returns a type of media and its parameters, in time that grows with its length."""
+    kind, *parameters = given.lower().split(";")
+    pairs = (each.partition("=") for each in parameters)
+    return kind.strip(), {name.strip(): value.strip(' \t"') for name, _, value in pairs}
+
+
 def _writer(accept: str) -> Callable[[list[dict[str, Any]]], Any]:
     """Returns the function that writes answers in the type that Accept prefers."""
-    ranges = _RANGE.findall(accept.lower())
-    # A range has a weight from 0 to 1, by default 1. Of equal ones the first is taken.
-    for name, weight in sorted(ranges, key=lambda each: -float(each[1] or 1)):
-        if float(weight or 1) and name in ("*/*", "application/*", _JSON):
+    given = {name: more.get("q", "1") for name, more in map(_media_type, accept.split(","))}
+    weights = {name: float(q) if _WEIGHT.fullmatch(q) else 1.0 for name, q in given.items()}
+    # The first of equal ones is taken. A type that is refused is not meant by a pattern either.
+    for name in sorted(filter(weights.get, weights), key=weights.__getitem__, reverse=True):
+        if name in ("*/*", "application/*", _JSON) and weights.get(_JSON, 1):
             return rest_tensorflow.predictions
-        if float(weight or 1) and _LINES.fullmatch(name):
+        if _LINES.fullmatch(name):
             return lambda found: Lines(rest_tensorflow.predictions(found)["predictions"], name)
     raise HTTPException(406, f"answers are {_JSON} or application/jsonlines, not {accept[:80]!r}")
 
@@ -104,6 +111,9 @@ def _json_rows(
 ) -> Iterator[Any]:
     """Yields the rows of requests in JSON; a line may also be a row."""
     for where, content in parts:
+        # JSON may have a CR between its marks, but only one value.
+        if is_lines and b"\r" in content.strip():
+            where += " (lines must end in LF, not in CR)"
         values = rest_parsing.read_json(content, settings, where)
         if is_lines and not (isinstance(values, dict) and {*_MEMBERS} & {*values}):
             yield values
@@ -149,13 +159,17 @@ def _csv_rows(
 
     lines = csv.reader(bounded(), strict=True)
     try:
-        # A blank line is no row; an empty text is in quotation marks.
-        for cells in filter(None, lines):
+        for cells in lines:
             commas = 0
-            ends.add(line[-1:])
+            # Behind a row that ends in CR, some writers leave a blank line of CR and LF.
+            if cells or line == "\r":
+                ends.add(line[-1:])
             # Some writers leave a lone CR in a text without quotation marks: a row would end there.
             if {"\r", "\n"} <= ends:
                 raise ValueError("some rows end in CR and others in LF: quote all texts")
+            # A blank line is no row; an empty text is in quotation marks.
+            if not cells:
+                continue
             if not columns:
                 columns = _heading(cells, names, many, header)
                 if columns:

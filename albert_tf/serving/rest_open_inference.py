@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,7 +46,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     model = models.find(**request.path_params)
     # JSON comes first, then the binary data of all inputs, in their order.
     length = request.headers.get(_LENGTH, str(len(body)))
-    if not length.isdecimal() or int(length) > len(body):
+    if not re.fullmatch("[0-9]{1,18}", length) or int(length) > len(body):
         raise ValueError(f"{_LENGTH} must be at most {len(body)}, got {length[:20]!r}")
     values, _ = rest_parsing.read_object(body[: int(length)], models.settings, "inputs")
     binary = memoryview(body)[int(length) :]
@@ -89,10 +90,12 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     rows = rest_parsing.read_instances(by_row, "inputs", model.predictor, models.settings)
     # Outputs are answered as asked, in the order asked; by default all of them.
     every = [*model.outputs]
-    wanted = rest_parsing.a_list(values.get("outputs") or every, "outputs", len(every))
+    given = every if values.get("outputs") in (None, []) else values["outputs"]
+    wanted = rest_parsing.a_list(given, "outputs", len(every))
     names = [str(each.get("name") if isinstance(each, dict) else each) for each in wanted]
-    if unknown := [name for name in names if name not in model.outputs]:
-        raise ValueError(f"outputs are {', '.join(model.outputs)}, not {str(unknown[0])[:80]}")
+    for name in names:
+        if name not in model.outputs or names.count(name) > 1:
+            raise ValueError(f"outputs are {', '.join(every)}, each once, not {name[:80]}")
 
     def write(found: list[dict[str, Any]]) -> dict[str, Any]:
         outputs = []
@@ -126,7 +129,8 @@ def _texts(binary: memoryview, most: int) -> list[str]:
         end = start + 4 + int.from_bytes(binary[start : start + 4], "little")
         if len(binary) < end:
             raise ValueError("the binary data of inputs end within a text")
-        texts.append(str(binary[start + 4 : end], "utf-8"))
+        # Bytes that are no UTF-8 become surrogates, which no text may have.
+        texts.append(str(binary[start + 4 : end], "utf-8", "surrogateescape"))
         start = end
     return texts
 

@@ -23,7 +23,7 @@ _STRINGS = "OU"
 # Content-Encoding -> zlib's number of its format.
 _PACKED = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 # As TensorFlow Serving's Base64Unescape: "." is another padding character, white space is skipped.
-_BASE64 = str.maketrans(".", "=", " \t\n\v\f\r")
+_BASE64, _SPACE = bytes.maketrans(b".", b"="), b" \t\n\v\f\r"
 
 
 class Tensor(NamedTuple):
@@ -152,9 +152,9 @@ def _members(value: Any, names: Sequence[str], where: str) -> list[Any]:
 def _text(value: Any, where: str, most: int) -> str:
     try:
         if isinstance(value, dict) and {*value} == {"b64"} and isinstance(value["b64"], str):
-            coded = value["b64"].translate(_BASE64)
+            coded = value["b64"].encode("ascii").translate(_BASE64, _SPACE)
             # The padding may be left out.
-            coded += "=" * (-len(coded) % 4 if coded[-1:] != "=" else 0)
+            coded += b"=" * (-len(coded) % 4 if coded[-1:] != b"=" else 0)
             value = base64.b64decode(coded, validate=True).decode()
         if not isinstance(value, str):
             raise TypeError(f"got {shown(value)}")

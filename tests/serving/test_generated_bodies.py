@@ -1,14 +1,18 @@
 """Generated bodies of all protocols: each is answered in work that grows no faster than it.
 
 Work is counted in Python's instructions, and in bytes of the answer: what one call of C does with a
-large value is not seen.
+large value is not seen. And tables as clients write them, of which each row gets its answer.
 """
 
 import asyncio
+import csv
 import gzip
+import io
 import json
+import random
 import sys
 import threading
+import time
 
 import pytest
 
@@ -21,6 +25,7 @@ pytest.importorskip("starlette")
 from hypothesis import strategies as st  # noqa: E402
 
 from albert_tf.serving.rest_api import create_app  # noqa: E402
+from tests.serving.test_rest_protocols import asking  # noqa: E402
 
 # Instructions, and bytes of an answer, for each byte of a body, and without any.
 INSTRUCTIONS, INSTRUCTIONS_AT_LEAST = 100, 30_000
@@ -100,7 +105,7 @@ def tensors(*names):
 CELL = st.sampled_from(("", "a", '"a"', '"a,b\n"', '"', '""', "é"))
 ENDS = st.sampled_from(("\n", "\r\n", "\r", ""))
 TABLE = many(st.builds("{}{}".format, many(CELL), ENDS), "")
-JSON, CSV = "application/json", "text/csv"
+JSON, TABLES = "application/json", "text/csv"
 V1, V2 = "/v1/models/{}:predict", "/v2/models/{}/infer"
 ONE = ({"instances": ROWS["text"]}, {"inputs": COLUMNS["text"]}, {"dataframe_split": FRAME})
 MODELS = {"capitals": made_up.CAPITALS, "endings": made_up.ENDINGS, "embed": made_up.EMBEDDER}
@@ -117,7 +122,7 @@ PROTOCOLS = {
     "openai": [("/v1/embeddings", JSON, members(model=st.just('"embed"'), input=TEXT | TEXTS))],
     "one_model": [
         ("/invocations", JSON, st.one_of([members(**form) for form in ONE])),
-        ("/invocations", CSV, TABLE),
+        ("/invocations", TABLES, TABLE),
     ],
 }
 
@@ -178,6 +183,21 @@ def ask():
     threading.settrace(None)
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Accept": f"*/*{' ' * 40_000}b, */*"},
+        {"Accept": f"*/*;q={'1' * 40_000}a, */*"},
+        {"Content-Type": f'application/json; a="{";" * 40_000}'},
+    ],
+)
+def test_long_headers(headers):
+    with asking(made_up.CAPITALS) as ask:
+        start = time.process_time()
+        status, *_ = ask('{"instances":["a"]}', JSON, **headers)
+    assert status == 200 and time.process_time() - start < 1
+
+
 def refuse(constant):
     raise ValueError(constant)
 
@@ -210,3 +230,48 @@ def test_generated_bodies(protocol, count, ask):
     check()
     # Some bodies are right, or only the first check of each would be tested.
     assert found.count(200) > count / 5
+
+
+PIECES = ["a", "é", " ", ",", '"', "'", ";", "\t", "\r\n", "\n", "\u2028", "\ufeff", "Rome", "]"]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [made_up.CAPITALS, made_up.SCORE, made_up.ENDINGS],
+    ids=("capitals", "score", "endings"),
+)
+def test_tables_of_a_writer_are_answered_row_by_row(model):
+    rng = random.Random(len(model[0].text_names))
+    names, many = model[0].text_names, model[0].takes_many
+    columns = [*names, *names[-1:] * many]
+
+    def text(place):
+        # No row is a heading.
+        return "x" * (place == 0) + "".join(rng.choices(PIECES, k=rng.randint(0, 6)))
+
+    tables = []
+    for _ in range(100):
+        end, header = rng.choice(("\n", "\r\n", "\r")), rng.choice((";header=present", "", None))
+        # Python's writer quotes what ends its own lines, and leaves other ends of lines bare.
+        quoting = rng.choice((csv.QUOTE_ALL, csv.QUOTE_MINIMAL if end != "\r" else csv.QUOTE_ALL))
+        rows = [[*map(text, range(len(columns)))] for _ in range(rng.randint(1, 20))]
+        order = [*range(len(columns))]
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator=end, quoting=quoting)
+        if header is not None:
+            rng.shuffle(order)
+            writer.writerow([columns[place] for place in order])
+        for row in rows:
+            file.write(end * rng.choice((0, 0, 1, 2)))
+            writer.writerow([row[place] for place in order])
+        content = (file.getvalue() + end).encode(rng.choice(("utf-8", "utf-8-sig")))
+        # The endings have the order of their columns.
+        endings = [place for place in order if place] if many else []
+        given = [[row[0], [row[place] for place in endings]] if many else row for row in rows]
+        tables.append((content, f"text/csv{header or ''}", given))
+    with asking(model) as ask:
+        for content, kind, given in tables:
+            status, _, answer = ask(content, kind)
+            body = {"instances": [dict(zip(names, row, strict=True)) for row in given]}
+            same, _, expected = ask(json.dumps(body), "application/json")
+            assert (status, same, answer) == (200, 200, expected), content

@@ -87,6 +87,29 @@ def test_other_paths_and_methods(client):
         assert client.get(f"/{file}").headers["content-type"].startswith(kind)
 
 
+@pytest.mark.parametrize(
+    "paths",
+    [
+        {"AIP_PREDICT_ROUTE": "predict"},
+        {"AIP_HEALTH_ROUTE": "/"},
+        {"AIP_HEALTH_ROUTE": "/a{b"},
+        {"AIP_PREDICT_ROUTE": "/a", "AIP_HEALTH_ROUTE": "/a"},
+    ],
+)
+def test_paths_that_can_not_be_asked_are_refused(paths, monkeypatch):
+    for name, path in paths.items():
+        monkeypatch.setenv(name, path)
+    with pytest.raises(ValueError, match=[*paths][-1]):
+        create_app({"one": {"1": Predictor(*SCORE)}}, settings_of())
+
+
+def test_paths_that_are_asked_for_come_before_others(monkeypatch):
+    monkeypatch.setenv("AIP_HEALTH_ROUTE", "/v1/models/any")
+    app = create_app({"one": {"1": Predictor(*SCORE)}}, settings_of())
+    with testclient.TestClient(app, "http://localhost") as client:
+        assert client.get("/v1/models/any").json()["ready"] is True
+
+
 def test_metrics(client, capsys):
     ask(client, "score", {"instances": [PAIR]})
     ask(client, "score", b"")
