@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 30_132, 9_688, 2_899
+TESTS, RESEARCH, DOCS = 30_155, 9_688, 2_899
 TRACKED_FILES = 840
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

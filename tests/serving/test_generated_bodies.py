@@ -30,17 +30,26 @@ from tests.serving.test_rest_protocols import asking  # noqa: E402
 # Instructions, and bytes of an answer, for each byte of a body, and without any.
 INSTRUCTIONS, INSTRUCTIONS_AT_LEAST = 100, 30_000
 BYTES, BYTES_AT_LEAST = 50, 10_000
-# Bytes of a part of a body that is repeated.
-MOST_BYTES = 20_000
+# Bytes of an answer that says what is wrong.
+REFUSAL_BYTES = 1000
+# Bytes of a part of a body that is repeated; rows that a request may have.
+MOST_BYTES, MOST = 20_000, 256
 
 
 def many(each, between=","):
-    """Returns texts of an element, up to thousands of times."""
+    """Returns texts of an element, and behind it of another, up to thousands of times."""
 
-    def repeated(text, count):
-        return between.join([text] * min(count, 1 + MOST_BYTES // (1 + len(text))))
+    def repeated(first, text, count):
+        return between.join([first] + [text] * min(count, MOST_BYTES // (1 + len(text))))
 
-    return st.builds(repeated, each, st.sampled_from((1, 1, 1, 2, 17, 3000)))
+    counts = (0, 0, 1, 16, MOST - 1, MOST - 1, MOST, 3000)
+    return st.builds(repeated, each, each, st.sampled_from(counts))
+
+
+def numbered(form):
+    """Returns one text or thousands, each of its own."""
+    counts = st.sampled_from((1, 3000))
+    return counts.map(lambda count: ",".join(form.format(place) for place in range(count)))
 
 
 def nested(each):
@@ -64,19 +73,28 @@ def listed(each):
 
 
 TEXT = st.sampled_from(('"a"', '""', '"Anna in Rome"', '{"b64":"QQ=="}', '"\\"[,"', '"é"'))
+# The first has a far longer answer than the others.
+LONG = '"' + "A " * 1000 + '"'
+UNEVEN = st.sampled_from((16, MOST - 1)).map(lambda count: "[" + LONG + ',""' * count + "]")
 ODD = ("1", "-1e999", "null", "true", "{}", "[]", "NaN", "9" * 5000, '"', "[", '"\\ud800"')
+WIDE = numbered('"{}":1').map("{{{}}}".format)
 ANY = st.recursive(
     TEXT | st.sampled_from(ODD),
-    lambda each: nested(many(each)) | many(each) | st.builds('{{"text":{}}}'.format, each),
+    lambda each: nested(many(each)) | many(each) | st.builds('{{"text":{}}}'.format, each) | WIDE,
     max_leaves=5,
 )
 DEEP = st.builds("[{},{}]".format, nested(TEXT), many(TEXT))
-TEXTS = mostly(listed(TEXT), nested(many(TEXT)) | DEEP)
+TEXTS = mostly(listed(TEXT) | UNEVEN, nested(many(TEXT)) | DEEP)
 ENDINGS = members(context=TEXT, endings=TEXTS)
-ROWS = {"text": listed(mostly(TEXT, members(text=TEXT))), "endings": listed(ENDINGS)}
-COLUMNS = {"text": TEXTS, "endings": members(context=TEXTS, endings=listed(TEXTS))}
+ROWS = {"text": UNEVEN | listed(mostly(TEXT, members(text=TEXT))), "endings": listed(ENDINGS)}
+# As many contexts as lists of endings.
+EVEN = st.sampled_from((1, MOST)).map(
+    lambda n: json.dumps({"context": ["a"] * n, "endings": [["a"]] * n}, separators=(",", ":"))
+)
+COLUMNS = {"text": TEXTS, "endings": EVEN | members(context=TEXTS, endings=listed(TEXTS))}
 SHAPE = listed(mostly(st.just("1"), st.sampled_from(("2", "3", "17", "300", "0", "-1", "1.5"))))
-FRAME = members(columns=st.sampled_from(('["text"]', '["context","endings"]')), data=listed(TEXTS))
+NAMES = st.sampled_from(('["text"]', '["context","endings"]')) | numbered('"{}"').map("[{}]".format)
+FRAME = members(columns=NAMES, data=listed(st.just('["a"]') | TEXTS))
 
 
 def tensors(*names):
@@ -105,10 +123,13 @@ def tensors(*names):
 CELL = st.sampled_from(("", "a", '"a"', '"a,b\n"', '"', '""', "é"))
 ENDS = st.sampled_from(("\n", "\r\n", "\r", ""))
 TABLE = many(st.builds("{}{}".format, many(CELL), ENDS), "")
-JSON, TABLES = "application/json", "text/csv"
+JSON, LINES, TABLES = "application/json", "application/jsonlines", "text/csv"
 V1, V2 = "/v1/models/{}:predict", "/v2/models/{}/infer"
-ONE = ({"instances": ROWS["text"]}, {"inputs": COLUMNS["text"]}, {"dataframe_split": FRAME})
+FORMS = {"instances": ROWS["text"], "inputs": COLUMNS["text"], "dataframe_split": FRAME}
+ONE = st.one_of([members(**{name: form}) for name, form in FORMS.items()])
 MODELS = {"capitals": made_up.CAPITALS, "endings": made_up.ENDINGS, "embed": made_up.EMBEDDER}
+SIZES = st.sampled_from(("2", "2", "null", "1000000"))
+EMBEDDED = members(model=st.just('"embed"'), input=TEXT | TEXTS, dimensions=SIZES)
 # Each protocol's requests: path, media type, body.
 PROTOCOLS = {
     "tensorflow": [
@@ -119,9 +140,10 @@ PROTOCOLS = {
         (V2.format("capitals"), JSON, tensors("text")),
         (V2.format("endings"), JSON, tensors("context", "endings")),
     ],
-    "openai": [("/v1/embeddings", JSON, members(model=st.just('"embed"'), input=TEXT | TEXTS))],
+    "openai": [("/v1/embeddings", JSON, EMBEDDED)],
     "one_model": [
-        ("/invocations", JSON, st.one_of([members(**form) for form in ONE])),
+        ("/invocations", JSON, ONE),
+        ("/invocations", LINES, many(mostly(TEXT, ONE), "\n")),
         ("/invocations", TABLES, TABLE),
     ],
 }
@@ -174,7 +196,7 @@ def ask():
         finally:
             sys.settrace(None)
         content = b"".join(message.get("body", b"") for message in sent)
-        return sent[0]["status"], content, clock.count
+        return sent[0]["status"], content, clock.count, scope.get("instances", 0)
 
     # The thread of large bodies starts with the first of them.
     threading.settrace(clock)
@@ -220,12 +242,13 @@ def test_generated_bodies(protocol, count, ask):
         path, kind, body = request
         body = body.encode()[:end]
         sent, coding = (gzip.compress(body, 1), "gzip") if is_packed else (body, "identity")
-        status, content, instructions = ask(path, kind, sent, coding)
+        status, content, instructions, rows = ask(path, kind, sent, coding)
         found.append(status)
         assert status in (200, 400, 404, 413)
         json.loads(content, parse_constant=refuse)
         assert instructions <= INSTRUCTIONS * len(body) + INSTRUCTIONS_AT_LEAST
-        assert len(content) <= BYTES * len(body) + BYTES_AT_LEAST
+        most = BYTES * len(body) + BYTES_AT_LEAST if status == 200 else REFUSAL_BYTES
+        assert len(content) <= most and rows <= MOST
 
     check()
     # Some bodies are right, or only the first check of each would be tested.
