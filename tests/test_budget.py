@@ -20,7 +20,7 @@ LIBRARY = {
     "conversion": 2586,
     "generator": 2656,
     "inspection": 823,
-    "model": 2710,
+    "model": 2870,
     "records": 1365,
     "serving": 4628,
     "storage": 1788,
@@ -29,8 +29,8 @@ LIBRARY = {
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 30_155, 9_688, 2_899
-TRACKED_FILES = 840
+TESTS, RESEARCH, DOCS = 30_275, 9_688, 2_899
+TRACKED_FILES = 841
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

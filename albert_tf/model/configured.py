@@ -6,14 +6,22 @@ import difflib
 import functools
 import inspect
 import os
-import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import keras
 import numpy as np
 
 from albert_tf.config import AlbertConfig, ConfigSource
+from albert_tf.model.batches import (
+    LARGEST,
+    BatchCheck,
+    Limit,
+    Sizes,
+    check_array,
+    label_limits,
+    shape_of,
+)
 
 _Model = TypeVar("_Model", bound="ConfiguredModel")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
@@ -34,13 +42,8 @@ _MEANINGS = {
     "masked_lm_positions": "the positions to predict",
     "p_mask": "1 where no answer can start or end",
 }
-# Losses of a number from 0 to 1 for each class.
-_OF_PROBABILITIES = (
-    keras.losses.BinaryCrossentropy,
-    keras.losses.BinaryFocalCrossentropy,
-    keras.losses.CategoricalCrossentropy,
-    keras.losses.CategoricalFocalCrossentropy,
-)
+# At most so much is far below 0, in a mask that is added to scores.
+_FAR_BELOW = -100
 
 
 def _on_checked_data(method: _Method) -> _Method:
@@ -54,9 +57,9 @@ def _on_checked_data(method: _Method) -> _Method:
             return method(model, *args, **kwargs)
         call = signature.bind(model, *args, **kwargs)
         given = call.arguments
-        model._check_training(has_loss, given.get("callbacks"))
-        check = _BatchCheck(model._limits if has_loss else lambda x, *_: model._limits(x))
-        given["x"] = check.data(given.get("x"), given.get("y"))
+        model._check_training(has_loss, given.get("callbacks"), given.get("class_weight"))
+        check = BatchCheck(model._training_limits if has_loss else model._limits)
+        given["x"] = check.data(*map(given.get, ("x", "y", "sample_weight")))
         if (validation := given.get("validation_data")) is not None:
             parts = validation if isinstance(validation, (tuple, list)) else (validation,)
             given["validation_data"] = (check.data(*parts), *parts[1:])
@@ -93,6 +96,8 @@ class ConfiguredModel(keras.Model):
         "segment_ids": "B, S",
         "cls_positions": "B, K",
     }
+    # The first axes of labels.
+    label_axes = "B"
     needed_inputs: ClassVar[tuple[str, ...]] = ("input_ids",)
     built: bool
 
@@ -143,6 +148,7 @@ class ConfiguredModel(keras.Model):
     def check_inputs(self, inputs: Any) -> None:
         """Refuses inputs that the model would ignore silently or fail on deep inside."""
         self._check_names(inputs)
+        self._sizes(inputs).check()
         for limit in self._input_limits(inputs):
             limit.check()
 
@@ -172,56 +178,79 @@ class ConfiguredModel(keras.Model):
             )
         # Each needed input is there, and each has its rank.
         for name, axes in self.input_axes.items():
-            shape = getattr(inputs.get(name), "shape", None)
+            if inputs.get(name) is not None:
+                check_array(name, inputs[name])
+            shape = shape_of(inputs.get(name))
             if name in self.needed_inputs and inputs.get(name) is None:
                 meaning = f" ({_MEANINGS[name]})" if name in _MEANINGS else ""
                 raise ValueError(
                     f"expected {name} <int32>[{axes}]{meaning} among the inputs, got "
                     f"{', '.join(inputs)}: add it"
                 )
-            # TensorFlow may not know the rank.
-            known = shape is not None and getattr(shape, "rank", 0) is not None
-            if known and len(shape) != _rank(axes):
+            if shape is not None and len(shape) != _rank(axes):
                 raise ValueError(
-                    f"expected {name} <int32>[{axes}], got the shape {tuple(shape)}: give it "
-                    "these axes"
+                    f"expected {name} <int32>[{axes}], got the shape {shape}: give it these axes"
                 )
 
-    def _input_limits(self, inputs: Mapping[str, Any]) -> Iterator[_Limit]:
-        """Yields limits, beyond which values would be cut, or select another row, or none."""
-        shape = getattr(inputs.get("input_ids"), "shape", None)
-        is_known = shape is not None and getattr(shape, "rank", 0) is not None
-        counts = {"input_ids": self.config.vocab_size, "segment_ids": self.config.type_vocab_size}
-        for name in self.input_axes.keys() & inputs.keys():
-            if name.endswith("_mask"):  # 1 and 0, or 0 and far below, to be added to scores.
-                yield _Limit(name, inputs[name], -np.inf, 1)
-            else:  # Ids, or positions.
-                count = counts.get(name, shape[-1] if is_known else None)
-                yield _Limit(name, inputs[name], 0, count and count - 1)
+    def _sizes(self, inputs: Mapping[str, Any]) -> Sizes:
+        axes = self.input_axes.items()
+        return Sizes({name: (inputs[name], x) for name, x in axes if inputs.get(name) is not None})
 
-    def _limits(self, inputs: Any, labels: Any = None, *_: Any) -> Iterator[_Limit]:
-        """Yields the limits of a batch's inputs, and of labels by their losses."""
+    def _input_limits(self, inputs: Mapping[str, Any]) -> Iterator[Limit]:
+        """Yields limits, beyond which values would be cut, or select another row, or none."""
+        config, shape = self.config, shape_of(inputs.get("input_ids"))
+        counts = {"input_ids": config.vocab_size, "segment_ids": config.type_vocab_size}
+        counts |= {"input_mask": 2, "p_mask": 2}
+        far_below = f": give 1 and 0, or 0 and {_FAR_BELOW} or less"
+        for name in self.input_axes:
+            if inputs.get(name) is None:
+                continue
+            # Positions have no count of their own. A mask may be one that is added to scores.
+            count = counts.get(name, shape[-1] if shape else None)
+            more = (_is_far_below, far_below) if name == "input_mask" else ()
+            yield Limit(name, inputs[name], 0, count and count - 1, True, *more)
+
+    def _limits(self, inputs: Any, *_: Any) -> Iterator[Limit | Sizes]:
+        """Yields the limits of a batch's inputs."""
         if self._is_ours():
             self._check_names(inputs)
-        elif not isinstance(inputs, Mapping):
-            return  # A subclass with a `call` of its own may take other things, and return them.
-        yield from self._input_limits(inputs)
+            yield self._sizes(inputs)
+        # A subclass with a `call` of its own may take other things than a dictionary.
+        if isinstance(inputs, Mapping):
+            yield from self._input_limits(inputs)
+
+    def _training_limits(
+        self, inputs: Any, labels: Any = None, weights: Any = None, *_: Any
+    ) -> Iterator[Limit | Sizes]:
+        """Yields the limits of a batch's inputs, of labels by their losses, and of weights."""
+        yield from self._limits(inputs)
         losses = getattr(self, "loss", None)
-        if labels is None or losses is None or not self._is_ours():
+        if losses is None or not self._is_ours():
             return
         # Match outputs, losses and labels by name, as Keras does, or in order.
-        arrays = {name: x if hasattr(x, "shape") else np.asarray(x) for name, x in inputs.items()}
-        outputs = self.output_spec(arrays)
+        outputs = self.output_spec(inputs)
+        given = keras.tree.flatten(labels)
         if not isinstance(outputs, Mapping):
-            outputs = {"": outputs}
-            losses, labels = ({"": keras.tree.flatten(each)[0]} for each in (losses, labels))
+            outputs, losses = {"": outputs}, {"": keras.tree.flatten(losses)[0]}
+            labels = {"": given[0] if len(given) == 1 else labels}
+        elif isinstance(losses, (list, tuple)):
+            losses = dict(zip(sorted(outputs), losses, strict=False))
         elif not isinstance(losses, Mapping):
             losses = dict.fromkeys(outputs, losses)
         if not isinstance(labels, Mapping):
-            labels = dict(zip(sorted(losses), keras.tree.flatten(labels), strict=False))
-        for name in losses.keys() & labels.keys() & outputs.keys():
+            labels = dict(zip(sorted(losses), given, strict=False))
+        arrays = {"input_ids": (inputs["input_ids"], self.input_axes["input_ids"])}
+        for name in sorted(losses.keys() & outputs.keys()):
             what = f"labels of {name}" if name else "labels"
-            yield from _label_limits(what, labels[name], losses[name], outputs[name].shape[-1])
+            check_array(what, labels.get(name))
+            arrays[what] = labels[name], self.label_axes
+            yield Sizes(arrays)
+            yield from label_limits(what, labels[name], losses[name], outputs[name])
+        for each in keras.tree.flatten(weights) if weights is not None else ():
+            check_array("sample_weight", each)
+            axes = "B" if shape_of(each)[1:] == (1,) else self.label_axes
+            yield Sizes({**arrays, "sample_weight": (each, axes)})
+            yield Limit("sample_weight", each, 0, LARGEST, whole=False)
 
     def compute_output_spec(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Returns the shapes and dtypes of the outputs, from the `output_spec` beside each `call`.
@@ -293,13 +322,25 @@ class ConfiguredModel(keras.Model):
             self._jax_state = dict(zip(wanted, state, strict=True))
         return state
 
-    def _check_training(self, has_loss: bool, callbacks: Any) -> None:
-        """Refuses a loss that isn't one of logits, and to set the rate of a schedule."""
+    def _check_training(self, has_loss: bool, callbacks: Any, class_weight: Any) -> None:
+        """Refuses a loss that isn't one of logits, and what Keras would do otherwise than meant."""
         losses = keras.tree.flatten(getattr(self, "loss", None)) if has_loss else ()
         if self._is_ours() and any(map(_takes_probabilities, losses)):
             raise ValueError(
                 f"{type(self).__name__} returns logits, but its loss takes probabilities: compile "
                 "with keras.losses.SparseCategoricalCrossentropy(from_logits=True) or its like"
+            )
+        # Keras takes the largest label of a row for its class, and does not look at the weights.
+        if class_weight is not None and self.label_axes != "B":
+            raise ValueError(
+                "`class_weight` is for labels of rows, but this model's are of positions: give "
+                f"`sample_weight` <float>[{self.label_axes}]"
+            )
+        weights = class_weight.values() if isinstance(class_weight, Mapping) else ()
+        if class_weight is not None and not (weights and all(0 <= x < np.inf for x in weights)):
+            raise ValueError(
+                "expected `class_weight` as a dictionary from each class to a finite number from "
+                f"0, got {class_weight!r}: leave it out, or give these"
             )
         setters = keras.callbacks.ReduceLROnPlateau, keras.callbacks.LearningRateScheduler
         for each in keras.tree.flatten(getattr(callbacks, "callbacks", callbacks)):
@@ -341,6 +382,10 @@ def _takes_probabilities(loss: Any) -> bool:
     return parameter is not None and parameter.default is False
 
 
+def _is_far_below(values: Any) -> Any:
+    return values <= _FAR_BELOW
+
+
 def _rank(axes: str) -> int:
     return axes.count(",") + 1
 
@@ -350,132 +395,3 @@ def _layers_in(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[st
     for inner in layer._flatten_layers(include_self=False, recursive=False):
         yield prefix + inner.name, inner
         yield from _layers_in(inner, f"{prefix}{inner.name}/")
-
-
-# --- limits of a batch's numbers ----------------------------------------------------------------
-
-
-class _Limit(NamedTuple):
-    """The range of a batch's numbers; texts have none, nor has an axis of unknown length."""
-
-    name: str
-    values: Any
-    least: float
-    most: int | None
-    whole: bool = True
-    ignored: int | None = None
-    advice: str = ""
-
-    def hold(self, values: Any, floor: Callable[[Any], Any] | None) -> Any:
-        """Returns whether each number, of NumPy or TensorFlow, is in the range."""
-        hold = (values >= self.least) & (values <= self.most)
-        hold = hold & (floor(values) == values) if self.whole and floor else hold
-        return hold if self.ignored is None else hold | (values == self.ignored)
-
-    def check(self) -> None:
-        """Refuses numbers out of the range; a symbolic tensor has none."""
-        try:
-            values = np.asarray(self.values)
-        except (NotImplementedError, TypeError, ValueError):
-            return
-        values = values.astype("float32") if values.dtype.kind == "V" else values  # bfloat16.
-        if self.most is None or values.dtype.kind not in "biuf":
-            return
-        wrong = values[~self.hold(values, np.floor if values.dtype.kind == "f" else None)]
-        if wrong.size:
-            numbers = "whole numbers " if self.whole else ""
-            bounds = "up" if self.least == -np.inf else f"from {self.least}"
-            raise ValueError(
-                f"{self.name} must be {numbers}{bounds} to {self.most}, but one is {wrong[0]}"
-                f"{self.advice}"
-            )
-
-
-def _label_limits(name: str, labels: Any, loss: Any, count: int | None) -> Iterator[_Limit]:
-    """Yields a limit if labels beyond it cost nothing, or too much, by backend and device."""
-    loss = keras.losses.get(loss)
-    is_function = getattr(loss, "func", None) is keras.losses.sparse_categorical_crossentropy
-    if is_function or isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
-        ignored = getattr(loss, "keywords", vars(loss)).get("ignore_class")
-        advice = ": count classes from 0; other labels need a loss with `ignore_class`"
-        yield _Limit(name, labels, 0, count and count - 1, ignored=ignored, advice=advice)
-    elif isinstance(loss, _OF_PROBABILITIES):
-        yield _Limit(name, labels, 0, 1, whole=False, advice=" for this loss")
-
-
-class _BatchCheck:
-    """Checks data of any form that Keras takes, and keeps its refusals.
-
-    Args:
-      limits: Yields the limits of a batch's inputs, labels and weights; or raises an error.
-    """
-
-    def __init__(self, limits: Callable[..., Iterator[_Limit]]) -> None:
-        self.refusals: list[Exception] = []
-        self._limits = limits
-
-    def data(self, x: Any, *others: Any) -> Any:
-        """Returns `x` such that each batch is checked when it is drawn; checks arrays now."""
-        if isinstance(x, keras.utils.PyDataset):
-            return _CheckedDataset(x, self._passed)
-        if isinstance(x, types.GeneratorType):
-            return (self._passed(batch) for batch in x)
-        if hasattr(x, "element_spec") and hasattr(x, "map"):  # A tf.data.Dataset.
-            import tensorflow as tf
-
-            return x.map(tf.autograph.experimental.do_not_convert(self._passed_in_graph))
-        # Given texts, Keras would only say "Invalid dtype: str". A Series and an array have shapes.
-        if isinstance(x, (Mapping, str, list, tuple)) or hasattr(x, "shape"):
-            self._check(x, *others)
-        return x
-
-    def _check(self, *batch: Any) -> None:
-        try:
-            for limit in self._limits(*batch):
-                limit.check()
-        except (TypeError, ValueError) as error:
-            self.refusals.append(error)
-            raise
-
-    def _passed(self, batch: Any) -> Any:
-        self._check(*batch) if isinstance(batch, (tuple, list)) else self._check(batch)
-        return batch
-
-    def _passed_in_graph(self, *batch: Any) -> Any:
-        """Has the graph compare all numbers, and calls Python to refuse some, or in doubt."""
-        import tensorflow as tf
-
-        # Ragged and sparse tensors are no inputs.
-        flat = [x if isinstance(x, tf.Tensor) else tf.constant("") for x in tf.nest.flatten(batch)]
-
-        def holds(limit: _Limit) -> Any:
-            if limit.most is None:
-                return False
-            floor = None if limit.values.dtype.is_integer else tf.floor
-            return tf.reduce_all(limit.hold(tf.cast(limit.values, tf.float64), floor))
-
-        def refuse() -> tf.Tensor:
-            tf.numpy_function(lambda *x: self._check(*tf.nest.pack_sequence_as(batch, x)), flat, [])
-            return tf.constant(True)
-
-        try:
-            limits = [*self._limits(*tf.nest.pack_sequence_as(batch, flat))]
-            all_hold = [holds(limit) for limit in limits if limit.values.dtype != tf.string]
-        except (TypeError, ValueError):  # Refused by name or axis, or of unknown rank.
-            all_hold = [False]
-        tf.cond(tf.reduce_all(all_hold), lambda: tf.constant(True), refuse)
-        return batch if len(batch) > 1 else batch[0]
-
-
-class _CheckedDataset(keras.utils.PyDataset):
-    def __init__(self, dataset: keras.utils.PyDataset, passed: Callable[[Any], Any]) -> None:
-        super().__init__(dataset.workers, dataset.use_multiprocessing, dataset.max_queue_size)
-        self._dataset, self._passed = dataset, passed
-        self.on_epoch_begin, self.on_epoch_end = dataset.on_epoch_begin, dataset.on_epoch_end
-
-    @property
-    def num_batches(self) -> int | None:
-        return self._dataset.num_batches
-
-    def __getitem__(self, index: int) -> Any:
-        return self._passed(self._dataset[index])

@@ -168,6 +168,7 @@ class AlbertForTokenClassification(ClassifierModel):
     """
 
     default_name = "albert_for_token_classification"
+    label_axes = "B, S"
     reads_pooler = False
 
     def call(

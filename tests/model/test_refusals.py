@@ -42,6 +42,7 @@ NAMES = [
     (V2, {"input_mask": None, "attention_masks": MASK}, "attention_masks"),
     (CLASSES, {"cls_position": MASK[:, :1]}, "cls_position"),
 ]
+ALONE = {"input_mask": None, "segment_ids": None}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     # A model, a change of its inputs, where None leaves one out, and the message.
     *((kind, change, f"^expected inputs among .* got .*{name}.*$") for kind, change, name in NAMES),
@@ -51,7 +52,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (CHOICES, {"input_mask": MASK}, r"^expected input_mask <int32>\[B, C, S\], got.*$"),
     ("Model", {"input_mask": MASK[:, None]}, r"^.* input_mask <int32>\[B, S\], .* \(2, 1, 8\).*$"),
     ("Model", {"input_ids": MASK[0]}, "^expected input_ids .*, got the shape .*axes$"),
-    ("Model", {"input_ids": np.tile(MASK, 4)}, r"32 tokens .*max_position_embeddings \(31\)"),
+    (
+        "Model",
+        {**ALONE, "input_ids": np.tile(MASK, 4)},
+        r"32 tokens .*max_position_embeddings \(31\)",
+    ),
     (CLASSES, {"input_ids": -MASK}, "input_ids must be .*from 0 to 52.* is -1"),
     (CLASSES, {"input_ids": 53 * MASK}, "input_ids must be .*from 0 to 52.* is 53"),
     (CLASSES, {"input_ids": MASK + 0.25}, "input_ids must be .* is 1.25"),
@@ -60,7 +65,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (CLASSES, {"input_mask": 0.999 * MASK}, "input_mask must be .* is 0.999"),
     (CLASSES, {"input_mask": 2 * MASK}, "input_mask must be .* is 2"),
     (CLASSES, {"cls_positions": 8 * MASK[:, :3]}, "cls_positions must be .*from 0 to 7.* is 8"),
+    (CLASSES, {"input_mask": -MASK}, "input_mask must be .* is -1: .* -100 or less"),
     (V2, {"p_mask": 0.5 * MASK}, "p_mask must be .* is 0.5"),
+    (V2, {"p_mask": -100 * MASK}, "p_mask must be .* is -100"),
+    (CLASSES, {"input_mask": MASK[:, 1:]}, r"many positions, .* \(2, 8\), input_mask \(2, 7\)"),
+    (CLASSES, {"segment_ids": MASK[:1]}, r"many rows, .* segment_ids \(1, 8\)"),
+    (V2, {"start_positions": MASK[0]}, r"many rows, .* start_positions \(8,\)"),
+    (CLASSES, {**ALONE, "input_ids": MASK[:, :0]}, r"many positions, at .* \(2, 0\)"),
     (V2, {"start_positions": -MASK[:, 0]}, "start_positions must be .*from 0 to 7.* is -1"),
     *(
         ("ForPreTraining", {"masked_lm_positions": at * MASK[:, :3]}, f"masked_lm_pos.* is {at}")
@@ -75,7 +86,7 @@ def test_inputs_are_refused(kind, change, message):
     inputs = {name: value for name, value in inputs.items() if value is not None}
     labels = np.ones((2, 2)) if kind == CLASSES else None
     uses = model, model.predict, lambda x: model.fit(x, labels)
-    for use in uses if "must be" in message else uses[:1]:
+    for use in uses if "must be" in message or "many" in message else uses[:1]:
         with pytest.raises(ValueError, match=message):
             use(inputs)
 
@@ -173,37 +184,136 @@ def test_labels_and_ids_are_refused_before_a_step_of_jax():
 
 
 NLL = functools.partial(keras.losses.SparseCategoricalCrossentropy, from_logits=True)
+BINARY = keras.losses.BinaryCrossentropy(from_logits=True)
 SPANS = {"start_logits": np.arange(6), "end_logits": np.arange(1, 7)}
 MULTI_HOT = np.eye(3)[[0, 1, 2, 0, 1, 1]]
+TAGS, ANSWERS = "ForTokenClassification", "ForQuestionAnswering"
+
+
+def own(labels: Any, logits: Any) -> Any:
+    return keras.ops.mean(NLL()(labels % 3, logits))
+
+
+def own_but_unknown(labels: Any, logits: Any) -> Any:
+    return own(labels, logits)
+
+
+own_but_unknown.ignore_class = -1  # type: ignore[attr-defined]
+LABELS = [
+    # A model, a loss, labels, and why they are refused.
+    (CLASSES, NLL(), GOOD[1] + 0.5, "labels .* 0 to 2.* is 0.5"),
+    (CLASSES, NLL(ignore_class=2), GOOD[1], ""),
+    (CLASSES, NLL(ignore_class=-1), GOOD[1] - 2, "labels .* is -2"),
+    (CLASSES, BINARY, MULTI_HOT * 0.5, ""),
+    (CLASSES, BINARY, 2 * MULTI_HOT, "labels .* 2"),
+    (CLASSES, keras.losses.MeanSquaredError(), MULTI_HOT - 7.5, ""),
+    (TAGS, NLL(), IDS - IDS, ""),
+    (TAGS, NLL(), IDS, "labels .* 0 to 2"),
+    (ANSWERS, {name: NLL() for name in SPANS}, SPANS, ""),
+    (ANSWERS, [NLL(), NLL()], SPANS, ""),
+    (ANSWERS, NLL(), {**SPANS, "end_logits": IDS[:, 0]}, "of end_log.* 0 to 6"),
+    (ANSWERS, NLL(), {"start_logits": GOOD[1]}, "expected labels of end_logits as an array"),
+    (CHOICES, NLL(), np.full(6, 4), "labels .* 0 to 3.* is 4"),
+    # Integers are classes to a loss that isn't known, floats are not.
+    (CLASSES, own, GOOD[1] + 1, "labels .* 0 to 2.* is 3.*floats"),
+    (CLASSES, own, GOOD[1] + 1.0, ""),
+    (CLASSES, own_but_unknown, GOOD[1] - 1, ""),
+    (CLASSES, own_but_unknown, GOOD[1] - 2, "labels .* is -2"),
+    # Other forms than arrays, none, texts, what is no number, and other sizes.
+    (CLASSES, NLL(), GOOD[1].tolist(), "expected labels as an array, got list"),
+    (CLASSES, NLL(), None, "expected labels as an array, got NoneType"),
+    (CLASSES, NLL(), np.array(["a"] * 6), "labels .* one is a:"),
+    (CLASSES, "mse", MULTI_HOT * np.nan, "labels must be finite numbers, but one is nan"),
+    (CLASSES, "mse", np.where(MULTI_HOT, -np.inf, 0), "labels must be finite .* -inf"),
+    (CLASSES, NLL(), GOOD[1][:5], r"many rows, .* \(6, 7\), labels \(5,\)"),
+    (TAGS, NLL(), IDS[:, 1:] % 3, r"many positions, .* \(6, 7\), labels \(6, 6\)"),
+    (CLASSES, "mse", GOOD[1], r"mean_squared_error .* \(6, 3\), but labels have \(6,\)"),
+    # Their value on logits is no loss, but training would go on without a word.
+    (CLASSES, "sparse_categorical_crossentropy", GOOD[1], "logits, .* takes probabilities"),
+    (CLASSES, keras.losses.BinaryCrossentropy(), MULTI_HOT, "logits, .* takes probabilities"),
+]
+
+
+@pytest.mark.parametrize(("kind", "loss", "labels", "noun"), LABELS)
+def test_which_labels_a_loss_takes(kind, loss, labels, noun):
+    inputs = {"input_ids": np.stack([IDS] * 4, axis=1) if kind == CHOICES else IDS}
+    with either(noun):
+        compiled(kind, loss).evaluate(inputs, labels, verbose=0)
+
+
+def compiled(kind: str, loss: Any) -> keras.Model:
+    arguments = {"num_labels": 3} if kind.endswith("tion") else {}
+    model = getattr(albert_tf, f"Albert{kind}")(tiny.config(num_hidden_layers=1), **arguments)
+    model.compile("sgd", loss, run_eagerly=True)
+    return model
+
+
+def either(noun: str) -> contextlib.AbstractContextManager[None]:
+    return refused(noun, exception=(TypeError, ValueError)) if noun else contextlib.nullcontext()
+
+
+WEIGHTS = [
+    (CLASSES, {"sample_weight": np.arange(6.0)}, ""),
+    (TAGS, {"sample_weight": np.ones((6, 1))}, ""),
+    (CLASSES, {"sample_weight": np.arange(6) - 1.0}, "sample_weight must be .* from 0, .* is -1.0"),
+    (CLASSES, {"sample_weight": np.full(6, np.nan)}, "sample_weight must be finite .* is nan"),
+    (CLASSES, {"sample_weight": np.ones(5)}, r"many rows, .* sample_weight \(5,\)"),
+    (CLASSES, {"sample_weight": [1.0] * 6}, "expected sample_weight as an array"),
+    (TAGS, {"sample_weight": np.ones((6, 6))}, r"many positions, .* sample_weight \(6, 6\)"),
+    (CLASSES, {"class_weight": {0: 1.0, 1: 0.0, 2: 2.0}}, ""),
+    (CLASSES, {"class_weight": {0: -1.0}}, "expected `class_weight` .* from 0, got {0: -1.0}"),
+    (CLASSES, {"class_weight": [1.0, 1.0]}, "expected `class_weight` as a dictionary"),
+    (TAGS, {"class_weight": {0: 1.0}}, r"`class_weight` .* `sample_weight` <float>\[B, S\]"),
+]
+
+
+@pytest.mark.parametrize(("kind", "weights", "noun"), WEIGHTS)
+def test_which_weights_are_taken(kind, weights, noun):
+    model, labels = compiled(kind, NLL()), IDS % 3 if kind == TAGS else GOOD[1]
+    use = model.train_on_batch if "class_weight" in weights else model.test_on_batch
+    with either(noun):
+        use(GOOD[0], labels, **weights)
+
+
+def run_tables() -> None:
+    for test, rows in (
+        (test_inputs_are_refused, REFUSED),
+        (test_which_labels_a_loss_takes, LABELS),
+        (test_which_weights_are_taken, WEIGHTS),
+    ):
+        for row in rows:
+            test(*row)
+
+
+def test_the_same_is_refused_on_jax():
+    pytest.importorskip("jax")
+    jax_process.finish(jax_process.start(run_tables))
 
 
 @pytest.mark.parametrize(
-    ("kind", "loss", "labels", "noun"),
+    ("change", "noun"),
     [
-        (CLASSES, NLL(), GOOD[1] + 0.5, "labels .* 0 to 2.* is 0.5"),
-        (CLASSES, NLL(ignore_class=2), GOOD[1], ""),
-        (CLASSES, NLL(ignore_class=-1), GOOD[1] - 2, "labels .* is -2"),
-        (CLASSES, keras.losses.BinaryCrossentropy(from_logits=True), MULTI_HOT * 0.5, ""),
-        (CLASSES, keras.losses.BinaryCrossentropy(from_logits=True), 2 * MULTI_HOT, "labels .* 2"),
-        (CLASSES, keras.losses.MeanSquaredError(), MULTI_HOT - 7.5, ""),
-        ("ForTokenClassification", NLL(), IDS - IDS, ""),
-        ("ForTokenClassification", NLL(), IDS, "labels .* 0 to 2"),
-        ("ForQuestionAnswering", {name: NLL() for name in SPANS}, SPANS, ""),
-        ("ForQuestionAnswering", NLL(), {**SPANS, "end_logits": IDS[:, 0]}, "of end_log.* 0 to 6"),
-        (CHOICES, NLL(), np.full(6, 4), "labels .* 0 to 3.* is 4"),
-        # Their value on logits is no loss, but training would go on without a word.
-        (CLASSES, "sparse_categorical_crossentropy", GOOD[1], "logits, .* takes probabilities"),
-        (CLASSES, keras.losses.BinaryCrossentropy(), MULTI_HOT, "logits, .* takes probabilities"),
+        (lambda x, y: (x, y), ""),
+        (lambda x, y: (x, y[:, 1:]), r"many positions, .* \(6, 7\), labels \(6, 6\)"),
+        (lambda x, y: (x, y, -y), "sample_weight must be .* from 0, but one is"),
+        (lambda x, y: (x,), "expected labels as an array, got NoneType"),
+        (lambda x, y: (x, y * 9), "labels .* 0 to 2"),
     ],
 )
-def test_which_labels_a_loss_takes(kind, loss, labels, noun):
-    model = getattr(albert_tf, f"Albert{kind}")(
-        tiny.config(num_hidden_layers=1), **({"num_labels": 3} if kind.endswith("tion") else {})
-    )
-    model.compile("sgd", loss, run_eagerly=True)
-    inputs = {"input_ids": np.stack([IDS] * 4, axis=1) if kind == CHOICES else IDS}
-    with refused(noun, exception=ValueError) if noun else contextlib.nullcontext():
-        model.evaluate(inputs, labels, verbose=0)
+def test_a_graph_refuses_sizes_that_it_knows_or_not(change, noun):
+    """Also a ragged tensor, which Keras pads."""
+    import tensorflow as tf
+
+    def unknown(x: Any) -> Any:
+        return tf.compat.v1.placeholder_with_default(x, (None, None))
+
+    data = tf.data.Dataset.from_tensors(change(GOOD[0], IDS % 3))
+    for each in (data, data.map(lambda *batch: keras.tree.map_structure(unknown, batch))):
+        with either(noun):
+            compiled(TAGS, NLL()).evaluate(each, verbose=0)
+    ragged = tf.data.Dataset.from_tensors({"input_ids": tf.ragged.constant([[5], [6, 7]])})
+    with refused("input_ids as an array, got RaggedTensor", exception=TypeError):
+        build(CLASSES).predict(ragged)
 
 
 PLATEAU = keras.callbacks.ReduceLROnPlateau("loss")
