@@ -14,6 +14,7 @@ Keras models, on any backend::
   AlbertForMultipleChoice            which of several texts
   AlbertForQuestionAnswering         SQuAD 1.1's head
   AlbertForQuestionAnsweringV2       SQuAD 2.0's head
+  AlbertForEmbedding                 a vector of each text
 
 Weights and training::
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from albert_tf.conversion import load_config, load_weights
     from albert_tf.model.albert import AlbertModel
     from albert_tf.model.finetuning import (
+        AlbertForEmbedding,
         AlbertForMultipleChoice,
         AlbertForQuestionAnswering,
         AlbertForQuestionAnsweringV2,
@@ -70,6 +72,7 @@ _HOMES = {
     "Tokenizer": "text.tokenization",
     "AlbertModel": "model.albert",
     "AlbertForPreTraining": "model.heads",
+    "AlbertForEmbedding": "model.finetuning",
     "AlbertForSequenceClassification": "model.finetuning",
     "AlbertForTokenClassification": "model.finetuning",
     "AlbertForMultipleChoice": "model.finetuning",
@@ -85,6 +88,7 @@ _MODULES = ("optimization",)
 
 __all__ = [
     "AlbertConfig",
+    "AlbertForEmbedding",
     "AlbertForMultipleChoice",
     "AlbertForPreTraining",
     "AlbertForQuestionAnswering",

@@ -11,6 +11,7 @@ else:
     from albert_tf.serving.graphs.base import ServedModel
     from albert_tf.serving.graphs.choose import Chooser
     from albert_tf.serving.graphs.classify import Classifier
+    from albert_tf.serving.graphs.embed import Embedder
     from albert_tf.serving.graphs.fill import MaskFiller
     from albert_tf.serving.graphs.span import QuestionAnswerer
     from albert_tf.serving.graphs.tag import Tagger
@@ -19,6 +20,7 @@ else:
     __all__ = [
         "Chooser",
         "Classifier",
+        "Embedder",
         "MaskFiller",
         "QuestionAnswerer",
         "ServedModel",

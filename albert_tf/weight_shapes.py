@@ -45,8 +45,11 @@ class Part:
         return self.num_groups * self.inner_group_num * sum(map(math.prod, self.templates.values()))
 
 
-def parts(config: AlbertConfig, num_labels: int = 0) -> dict[str, Part]:
-    """Returns the encoder's parts and every head's, a classifier's for `num_labels` classes."""
+def parts(config: AlbertConfig, num_labels: int = 0, dense_units: int = 0) -> dict[str, Part]:
+    """Returns the encoder's parts and every head's.
+
+    A classifier's are for `num_labels` classes, the dense layer of vectors for `dense_units`.
+    """
     e, h, i = config.embedding_size, config.hidden_size, config.intermediate_size
     inner = config.inner_group_num
     # Names are those of the release's checkpoints; a dense layer is [inputs, outputs].
@@ -93,6 +96,7 @@ def parts(config: AlbertConfig, num_labels: int = 0) -> dict[str, Part]:
         "answerability": _part(
             _dense("answer_class/dense_0", 2 * h, h), {"answer_class/dense_1/kernel": (h, 1)}
         ),
+        "dense layer of vectors": _part(_dense("embedding/dense", h, dense_units)),
     }
 
 

@@ -58,8 +58,7 @@ FILES = {name: _named(path) for name, path in _PATHS.items() if name not in PUBL
 @pytest.mark.parametrize("kind", KINDS)
 def test_few_files_name_a_kind(kind):
     """Its class, its model's, its graph's, or its name as a string; pre-training has a model."""
-    graphs = [graph for graph in served_tasks._GRAPHS if issubclass(kind, graph.kind_class)]
-    classes = {each.__name__ for each in (kind, *graphs)}
+    classes = {each.__name__ for each in (kind, served_tasks.graph_of(kind))}
     classes |= {kind.model} if kind.title != KINDS[0].title else set()
     found = [f for f, (names, strings) in FILES.items() if (names | strings) & classes]
     found += [f for f, (_, strings) in FILES.items() if kind.task in strings and f not in found]

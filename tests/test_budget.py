@@ -13,24 +13,24 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # Lines of Python in the library's folders ("." has the files beside them) ...
 LIBRARY = {
-    ".": 566,
-    "answers": 1467,
+    ".": 576,
+    "answers": 1623,
     "cli": 2880,
     "console": 822,
-    "conversion": 2586,
+    "conversion": 2879,
     "generator": 2656,
     "inspection": 823,
-    "model": 2870,
+    "model": 3002,
     "records": 1365,
-    "serving": 4628,
+    "serving": 4688,
     "storage": 1788,
     "tasks": 4916,
     "text": 1667,
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 30_275, 9_688, 2_899
-TRACKED_FILES = 841
+TESTS, RESEARCH, DOCS = 30_724, 9_688, 2_968
+TRACKED_FILES = 848
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

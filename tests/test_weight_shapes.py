@@ -8,6 +8,7 @@ import pytest
 from albert_tf import conversion, weight_shapes
 from albert_tf.config import PARAMETER_SHARING
 from albert_tf.model import heads
+from albert_tf.model.finetuning import AlbertForEmbedding
 from tests.kit import tiny
 
 SMALL = tiny.config(num_hidden_layers=5, type_vocab_size=11)
@@ -29,7 +30,10 @@ def test_shapes_are_those_of_built_models(sharing, changes):
         layer.build()
         named = conversion.named_weights(layer)
         built |= {name: tuple(variable.shape) for name, variable in named.items()}
-    parts = weight_shapes.parts(config, num_labels=13).values()
+    embedder = AlbertForEmbedding(config, dense_units=11)
+    of_dense = conversion.named_weights(embedder.dense)
+    built |= {name: tuple(variable.shape) for name, variable in of_dense.items()}
+    parts = weight_shapes.parts(config, num_labels=13, dense_units=11).values()
     assert {name: shape for part in parts for name, shape in part.shapes().items()} == built
     for part in parts:
         assert part.count() == sum(map(math.prod, part.shapes().values()))

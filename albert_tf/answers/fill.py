@@ -34,7 +34,7 @@ class Fill(Kind):
     heads = ("cls/predictions/", "cls/seq_relationship/")
     reads_pooler = True
     title = "Guess the missing words"
-    embeds = True
+    vector = "mean"
     is_scored = False
     dispensable = {"bert/pooler/": ("pooled", "swapped"), "cls/seq_relationship/": ("swapped",)}
     positions_at_once = 512  # Each position has a logit for every piece.

@@ -88,9 +88,9 @@ class Kind(abc.ABC):
     reads_pooler: ClassVar[bool] = False
     # The title of its page; "" if there is no page for it.
     title: ClassVar[str] = ""
-    # Whether its last text is a list of texts, and whether it returns vectors of texts.
+    # Whether its last text is a list of texts; the result that is a text's vector, "" without one.
     takes_many: ClassVar[bool] = False
-    embeds: ClassVar[bool] = False
+    vector: ClassVar[str] = ""
     # Whether it is scored on labelled texts: its task then has `texts` and `predictions_of`.
     is_scored: ClassVar[bool] = True
     # Name prefixes of optional weights -> the outputs that need them.
@@ -167,6 +167,22 @@ class Kind(abc.ABC):
     def replace(self: AnyKind, **options: Any) -> AnyKind:
         """Returns the kind with other options."""
         return dataclasses.replace(self, **options)
+
+    def prompt(self, name: str | None) -> str:
+        """Returns the text of a prompt that is put before a text to embed it; "" if None."""
+        if name is not None:
+            raise ValueError(f"`prompt` is {name}, but a model of the task {self.task} has none")
+        return ""
+
+    def shortened(self, vector: np.ndarray, size: int | None) -> np.ndarray:
+        """Returns a text's vector with that many numbers; None keeps all."""
+        if size not in (None, len(vector)):
+            raise ValueError(f"dimensions must be {len(vector)}, as all these vectors have")
+        return vector
+
+    def compared(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Returns how alike the vectors of pairs of texts are, `<float>[N]`; both `[N, D]`."""
+        return cosines(first, second)
 
     def with_threshold(self: AnyKind, threshold: float | None) -> AnyKind:
         """Returns the kind with this decision threshold, if it has one."""
@@ -357,6 +373,13 @@ def sigmoid(logits: ArrayLike) -> np.ndarray:
     """Returns the probabilities `<float64>` of logits `<float>` of the same shape."""
     # By tanh, because exp would overflow for large negative logits.
     return 0.5 * (1 + np.tanh(0.5 * np.asarray(logits, np.float64)))
+
+
+def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Returns the cosines `<float>[N]` of pairs of vectors `[N, D]`; NaN for vectors of zeros."""
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return (first * second).sum(axis=1) / lengths
 
 
 def strings(texts: Sequence[Any]) -> np.ndarray:

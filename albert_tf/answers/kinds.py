@@ -7,13 +7,14 @@ from typing import Any
 
 from albert_tf.answers.choose import Choose
 from albert_tf.answers.classify import Classify
+from albert_tf.answers.embed import Embed
 from albert_tf.answers.fill import Fill
 from albert_tf.answers.kind import Kind, from_json
 from albert_tf.answers.span import BeamSpan, Span, SpanOrNone
 from albert_tf.answers.tag import Tag
 from albert_tf.storage.text_files import json_member
 
-KINDS: tuple[type[Kind], ...] = (Fill, Classify, Tag, Choose, Span, SpanOrNone, BeamSpan)
+KINDS: tuple[type[Kind], ...] = (Fill, Classify, Tag, Choose, Span, SpanOrNone, BeamSpan, Embed)
 # Their names, as in --task.
 TASKS = tuple(dict.fromkeys(kind.task for kind in KINDS))
 

@@ -1,4 +1,4 @@
-"""Weight arrays: casts and shapes that all layouts share, and the reader of Keras' HDF5 files."""
+"""Weight arrays: casts and shapes that all layouts share; readers of safetensors and HDF5 files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 import h5py
 import ml_dtypes
 import numpy as np
+import safetensors
+import safetensors.numpy
 
 _MAPPING = "bert/encoder/embedding_hidden_mapping_in"
 
@@ -86,6 +88,19 @@ def with_head_axis(name: str, value: np.ndarray, num_heads: int) -> np.ndarray:
     if "/attention_1/self/" in name:
         return value.reshape(*value.shape[:-1], num_heads, -1)
     return value
+
+
+def read_safetensors(path: str) -> dict[str, np.ndarray]:
+    """Returns a safetensors file's arrays by name."""
+    try:
+        return safetensors.numpy.load_file(path)
+    except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
+        raise ValueError(f"{path} is damaged ({error}): copy it again") from None
+    except (AttributeError, TypeError) as error:  # The package's errors for types that NumPy lacks.
+        raise ValueError(
+            f"{path} has weights of a type that is not read ({error}): save the model again in "
+            "float32"
+        ) from None
 
 
 def read_hdf5(file: Any, path: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,11 +12,21 @@ from absl import logging
 
 from albert_tf import conversion
 from albert_tf.answers.classify import Classify
-from albert_tf.answers.kind import Labelled
+from albert_tf.answers.embed import Embed
+from albert_tf.answers.kind import Labelled, checked_options
 from albert_tf.answers.kinds import KINDS
 from albert_tf.config import CONFIG_FILE
-from albert_tf.conversion import bundles, huggingface, kerashub, kinds, labels, layouts, model_card
-from albert_tf.conversion.names import POOLER
+from albert_tf.conversion import (
+    bundles,
+    huggingface,
+    kerashub,
+    kinds,
+    labels,
+    layouts,
+    model_card,
+    sentence_transformers,
+)
+from albert_tf.conversion.names import DENSE, POOLER
 from albert_tf.conversion.stored_model import ModelLocation, StoredModel, model_class, read
 from albert_tf.storage import files
 from albert_tf.storage.run_record import TaskRecord
@@ -144,6 +155,12 @@ def _copy_beside(source: StoredModel, directory: str) -> None:
 def _write_hugging_face(
     directory: str, source: StoredModel, architecture: str | None, license: str | None
 ) -> str:
+    # A dense layer of vectors is a module beside the encoder.
+    embed = _embed(source)
+    dense = {name: source.weights[name] for name in DENSE if embed and name in source.weights}
+    if embed:
+        weights = {name: v for name, v in source.weights.items() if name not in dense}
+        source, architecture = dataclasses.replace(source, weights=weights), "AlbertModel"
     # Refuse heads that no class of Hugging Face has.
     known = huggingface.ARCHITECTURES
     theirs = {kind.heads for kind in KINDS if kind.is_hugging_face}
@@ -168,7 +185,8 @@ def _write_hugging_face(
         architecture = min(fitting, key=lambda name: known[name][0] != source.has_pooler)
 
     # It must have exactly the stored parts, and as many outputs.
-    _refuse_loss(source, architecture, *known[architecture][:2])
+    pooler, parts, _ = known[architecture]
+    _refuse_loss(source, architecture, source.has_pooler if embed else pooler, parts)
     count = source.num_labels
     alike = kinds.ALIKE.get(architecture)
     if alike and not issubclass(alike, Labelled) and count != 1:
@@ -183,13 +201,27 @@ def _write_hugging_face(
         directory, config, source.weights, architecture, tokenizer, named, problem, dropout
     )
     if words:
-        vocabulary.write_hugging_face(words, directory, config.max_position_embeddings)
+        length = embed.max_seq_length if embed else config.max_position_embeddings
+        vocabulary.write_hugging_face(words, directory, length)
         _warn_of_split_pieces(words)
     model_card.write(directory, source.path, source.run, architecture, config, named, license)
     # A run's record would give another class the wrong task.
-    if source.run and (trained is None or trained.model == architecture):
+    if source.run and (trained is None or embed or trained.model == architecture):
         source.run.write(directory)
+    if embed:
+        sentence_transformers.write(directory, embed, config.hidden_size, dense)
+        return "sentence-transformers' modules"
     return f"Hugging Face's {architecture}"
+
+
+def _embed(source: StoredModel) -> Embed | None:
+    """Returns the kind of a model that embeds texts; None if it does something else."""
+    if source.task is None or kinds.kind_of(source.task) is not Embed:
+        return None
+    options = {"max_seq_length": source.config.max_position_embeddings}
+    kind = Embed(**(options | checked_options(Embed, source.task.kind, source.path)))
+    kind.check(source.config)
+    return kind
 
 
 def _warn_of_split_pieces(words: Vocabulary) -> None:
@@ -239,6 +271,8 @@ def _write_keras(directory: str, source: StoredModel) -> str:
 
 def _model(source: StoredModel) -> keras.Model:
     """Builds the model of albert_tf that has exactly the stored weights."""
+    if embed := _embed(source):
+        return model_class(Embed)(source.config, **embed.model_arguments)
     # An encoder without a head is a model by itself.
     if not source.heads:
         from albert_tf.model import albert  # Not at the top: only this layout needs a model.

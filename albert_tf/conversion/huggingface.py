@@ -8,14 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import safetensors
 import safetensors.numpy
 from absl import logging
 
 from albert_tf.answers.kind import Labelled
 from albert_tf.answers.kinds import KINDS
 from albert_tf.config import LAYER_NORM_EPSILON, AlbertConfig
-from albert_tf.conversion import arrays, names, tf_transformers
+from albert_tf.conversion import arrays, names, sentence_transformers, tf_transformers
 from albert_tf.storage import files, text_files
 from albert_tf.text.tokenization import Tokenizer
 
@@ -184,13 +183,14 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
     for name, value in arrays.as_float32(tensors, path).items():
         release = _NAMES.backward(name) or name
         weights[release] = value.T if release.endswith("/kernel") else value
+    weights |= sentence_transformers.read_dense(path)
     return arrays.without_identity(weights, path)
 
 
 def _read_tensors(path: str) -> dict[str, np.ndarray]:
     whole, index = (os.path.join(path, name) for name in (_WEIGHTS, _INDEX))
     if os.path.isfile(whole):
-        return read_safetensors(whole)
+        return arrays.read_safetensors(whole)
     if os.path.isfile(index):
         return _read_shards(path, index)
     if os.path.isfile(keras := os.path.join(path, tf_transformers.FILE)):
@@ -213,26 +213,13 @@ def _read_shards(path: str, index: str) -> dict[str, np.ndarray]:
             )
     tensors: dict[str, np.ndarray] = {}
     for shard in sorted(set(weight_map.values())):
-        tensors.update(read_safetensors(os.path.join(path, shard)))
+        tensors.update(arrays.read_safetensors(os.path.join(path, shard)))
     absent = sorted(set(weight_map) - set(tensors))
     if absent:
         raise ValueError(
             f"{path} lacks {', '.join(absent)}, which {_INDEX} names: copy the whole directory"
         )
     return tensors
-
-
-def read_safetensors(path: str) -> dict[str, np.ndarray]:
-    """Returns a safetensors file's arrays by name."""
-    try:
-        return safetensors.numpy.load_file(path)
-    except (safetensors.SafetensorError, OSError, KeyError, ValueError) as error:
-        raise ValueError(f"{path} is damaged ({error}): copy it again") from None
-    except (AttributeError, TypeError) as error:  # The package's errors for types that NumPy lacks.
-        raise ValueError(
-            f"{path} has weights of a type that is not read ({error}): save the model again in "
-            "float32"
-        ) from None
 
 
 def write(

@@ -6,7 +6,7 @@ import io
 import math
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -60,27 +60,26 @@ def read_config(path: str) -> AlbertConfig:
     return AlbertConfig.from_dict(found[0], file)
 
 
-def read_task(path: str) -> tuple[str, bool, float | None]:
+def read_task(path: str) -> tuple[str, bool, Mapping[str, Any]]:
     """Reads the description of the model in a .keras file.
 
     Returns:
       Its class, or "" if there is no such file, or not exactly one class of albert_tf in it;
-      whether its loss is for several labels; and the dropout of its head.
+      whether its loss is for several labels; and the class's arguments.
     """
     file = _file(path)
     if file is None or not file.endswith(_ARCHIVE):
-        return "", False, None
+        return "", False, {}
     # A user's model may hold several classes of ours: its task is then unknown.
     description = _read_description(file)
     models = list(_models(description))
     if len({name for name, _ in models}) != 1:
-        return "", False, None
+        return "", False, {}
     name, arguments = models[0]
     compiled = description.get("compile_config")
     loss = compiled.get("loss") if isinstance(compiled, dict) else None
     is_of_several = isinstance(loss, dict) and loss.get("class_name") in _LOSSES_OF_SEVERAL
-    rate = arguments.get("classifier_dropout_prob")
-    return name, arguments.get("num_labels") != 1 and is_of_several, rate
+    return name, arguments.get("num_labels") != 1 and is_of_several, arguments
 
 
 def _read_description(file: str) -> dict[str, Any]:

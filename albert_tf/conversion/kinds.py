@@ -14,9 +14,10 @@ from albert_tf.answers.classify import (
     TASK_NAMES,
     Classify,
 )
+from albert_tf.answers.embed import Embed
 from albert_tf.answers.kind import CLASSIFIER_HEAD, Kind
 from albert_tf.answers.span import BeamSpan, Span
-from albert_tf.conversion import huggingface, keras_files
+from albert_tf.conversion import huggingface, keras_files, sentence_transformers
 from albert_tf.storage import files, run_record
 from albert_tf.storage.run_record import RUN_FILE, RunRecord, TaskRecord
 
@@ -41,8 +42,10 @@ def find_run(path: str) -> RunRecord | None:
         return None
     if run and run.task.name:
         return run
-    architecture, is_multi_label, _ = keras_files.read_task(path)
+    architecture, is_multi_label, arguments = keras_files.read_task(path)
     task = _of_class(architecture, MULTI_LABEL if is_multi_label else "")
+    if architecture == Embed.model:
+        task = _embeds({n: arguments[n] for n in Embed.option_fields() if n in arguments})
     task = task or _of_hugging_face(files.directory_of(path))
     if run:
         known = task or run.task
@@ -75,9 +78,9 @@ def head_dropout(path: str, model: str) -> float:
     Classes with a classifier's head share theirs; the dropout of any other class doesn't count.
     """
     same = ALIKE.keys() if model in ALIKE else {model}
-    architecture, _, rate = keras_files.read_task(path)
-    if architecture in same and rate is not None:
-        return rate
+    architecture, _, arguments = keras_files.read_task(path)
+    if architecture in same and "classifier_dropout_prob" in arguments:
+        return arguments["classifier_dropout_prob"]
     directory = files.directory_of(path)
     if model in ALIKE and huggingface.matches(directory):
         return huggingface.read_task(directory)[2]
@@ -90,6 +93,8 @@ def head_dropout(path: str, model: str) -> float:
 def _of_hugging_face(directory: str) -> TaskRecord | None:
     if not huggingface.matches(directory):
         return None
+    if sentence_transformers.matches(directory):
+        return _embeds(sentence_transformers.read_options(directory))
     architecture, problem_type, _ = huggingface.read_task(directory)
     if problem_type not in ("", *TASK_NAMES):
         raise ValueError(
@@ -97,6 +102,12 @@ def _of_hugging_face(directory: str) -> TaskRecord | None:
             f"{problem_type!r}"
         )
     return _of_class(architecture or (Classify.model if problem_type else ""), problem_type)
+
+
+def _embeds(options: Mapping[str, Any]) -> TaskRecord:
+    # An option that is None is left out, as in to_json.
+    known = {name: value for name, value in options.items() if value is not None}
+    return TaskRecord(Embed.task_name, {"task": Embed.task, **known})
 
 
 def _of_class(architecture: str, problem_type: str) -> TaskRecord | None:

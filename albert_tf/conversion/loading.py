@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from absl import logging
 
+from albert_tf.answers.kind import checked_options
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import bundles, kinds, labels, layouts
 from albert_tf.conversion.names import ENCODER, HEADS, POOLER, WORD_EMBEDDINGS, tf1_name
@@ -148,7 +149,7 @@ def from_weights(
     task = kinds.find(path)
     trained = kinds.kind_of(task)
     own = {each.__name__ for each in model_class.__mro__} & kinds.HEAD_DROPOUT.keys()
-    if task and trained and own & kinds.ALIKE.keys() and trained.model not in own:
+    if task and trained and own & kinds.ALIKE.keys() and trained.model in kinds.ALIKE.keys() - own:
         raise ValueError(
             f"{path} was trained for {task.name}: load it with {trained.model}, or its encoder "
             "alone with AlbertModel"
@@ -159,6 +160,9 @@ def from_weights(
         arguments["num_labels"] = labels.count(path)
         if not arguments["num_labels"]:
             raise ValueError(f"{path} has no classifier: set `num_labels` to the number of classes")
+    if task and trained and trained.model in {each.__name__ for each in model_class.__mro__}:
+        options = checked_options(trained, task.kind, path)
+        arguments = {**{n: options[n] for n in names if n in options}, **arguments}
     for name in own:
         arguments.setdefault("classifier_dropout_prob", kinds.head_dropout(path, name))
     # Fill the model, and warn of random weights.

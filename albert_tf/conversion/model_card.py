@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from albert_tf.answers.embed import Embed
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import huggingface
 from albert_tf.storage import eval_results, files, hub
@@ -61,10 +62,11 @@ def write(
     metrics = eval_results.of_checkpoint(path)
 
     # The header for the Hub is YAML. A value in JSON is valid YAML.
-    pipeline = huggingface.ARCHITECTURES[architecture][2]
+    embeds = task == Embed.task_name
+    pipeline = Embed.pipeline if embeds else huggingface.ARCHITECTURES[architecture][2]
     data = "nyu-mll/glue" if task in _GLUE else _DATA.get(task)
     header: dict[str, Any] = {
-        "library_name": "transformers",
+        "library_name": "sentence-transformers" if embeds else "transformers",
         "license": license or (_LICENCE if base.startswith(_RELEASED) else None),
         "base_model": base,
         "datasets": [data] if data else [],
@@ -110,6 +112,12 @@ def write(
 
 
 def _example(architecture: str, pipeline: str) -> str:
+    if pipeline == Embed.pipeline:
+        return (
+            "from sentence_transformers import SentenceTransformer\n\n"
+            'model = SentenceTransformer("OWNER/NAME")  # This repository, or a directory.\n'
+            'print(model.encode(["A warm and funny film"]).shape)'
+        )
     place = '"OWNER/NAME"  # This repository, or a directory.'
     if pipeline in _QUESTIONS:
         return (

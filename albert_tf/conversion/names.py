@@ -64,7 +64,12 @@ TF1_NAMES: tuple[tuple[str, str], ...] = (
     ("conditional_span/end_1_*", "end_logits/dense_1/*"),
     ("answerability/dense_0_*", "answer_class/dense_0/*"),
     ("answerability/dense_1_*", "answer_class/dense_1/*"),
+    ("embedding_dense/*", "embedding/dense/*"),
 )
+
+# The dense layer of a model that embeds texts.
+DENSE_BIAS = "embedding/dense/bias"
+DENSE = ("embedding/dense/kernel", DENSE_BIAS)
 
 # The release's name -> Hugging Face's. Their matrices are the release's kernels transposed.
 _HF_BLOCK = "albert.encoder.albert_layer_groups.{0}.albert_layers.{1}"

@@ -13,7 +13,14 @@ from albert_tf import conversion, weight_shapes
 from albert_tf.answers.kind import Kind
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import kinds, labels, layouts
-from albert_tf.conversion.names import ENCODER, HEADS, OUTPUT_BIAS, POOLER, WORD_EMBEDDINGS
+from albert_tf.conversion.names import (
+    DENSE_BIAS,
+    ENCODER,
+    HEADS,
+    OUTPUT_BIAS,
+    POOLER,
+    WORD_EMBEDDINGS,
+)
 from albert_tf.storage import hub
 from albert_tf.storage.run_record import RunRecord, TaskRecord
 from albert_tf.text import vocabulary
@@ -97,6 +104,11 @@ class StoredModel:
         return np.size(self.weights.get("output_bias", ()))
 
     @property
+    def dense_units(self) -> int:
+        """Number of outputs of the dense layer of vectors; 0 without one."""
+        return np.size(self.weights.get(DENSE_BIAS, ()))
+
+    @property
     def has_pooler(self) -> bool:
         """Whether it has the pooler's weights."""
         return any(name.startswith(POOLER) for name in self.weights)
@@ -135,7 +147,7 @@ def read(stored: ModelLocation, drop: Sequence[str] = ()) -> StoredModel:
 
 def _check_weights(source: StoredModel) -> None:
     expected: dict[str, tuple[int, ...]] = {}
-    for part in weight_shapes.parts(source.config, source.num_labels).values():
+    for part in weight_shapes.parts(source.config, source.num_labels, source.dense_units).values():
         expected |= part.shapes()
 
     # The encoder must be complete, and so must each head that has any weight; nothing else may be

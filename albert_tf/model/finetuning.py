@@ -9,6 +9,7 @@ from typing import Any
 import keras
 from keras import KerasTensor, ops
 
+from albert_tf.answers.embed import ACTIVATIONS, POOLINGS
 from albert_tf.config import ConfigSource, check_integer
 from albert_tf.model import albert, dropout
 from albert_tf.model.albert import AlbertModel
@@ -17,6 +18,8 @@ from albert_tf.model.heads import (
     AnswerabilityHead,
     ClassifierHead,
     ConditionalSpanHead,
+    pool,
+    unit_length,
     with_positions,
 )
 from albert_tf.types import Array
@@ -394,3 +397,103 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
             result[f"{side}_top_log_probs"] = KerasTensor((shape[0], width))
             result[f"{side}_top_index"] = KerasTensor((shape[0], width), "int32")
         return result
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class AlbertForEmbedding(ConfiguredModel):
+    """Embeds texts: pooling, then if wanted a dense layer, fewer dimensions, and length 1.
+
+    Called on AlbertModel's inputs, it returns vectors `<float32>[B, D]`.
+
+    Args: those of ConfiguredModel, and
+      pooling: "mean" of the pieces' vectors, special ones included; the vector at [CLS], "cls"; the
+        largest of each number, "max"; or "mean_sqrt", their sum over the root of their number.
+      dense_units: Outputs of the dense layer; None: there is none.
+      dense_activation: Its activation: "tanh", "linear" or "relu".
+      dimensions: D, the number of first dimensions that are kept; None: all.
+      normalize: Whether vectors have the length 1.
+
+    Differs: the release has no such model. The vectors are those of sentence-transformers.
+
+    Example:
+      >>> import numpy as np
+      >>> import albert_tf
+      >>> config = albert_tf.AlbertConfig(vocab_size=31, hidden_size=12, num_attention_heads=3)
+      >>> model = albert_tf.AlbertForEmbedding(config, normalize=True, dimensions=5)
+      >>> vectors = model({"input_ids": np.array([[2, 7, 8, 3], [2, 9, 3, 0]])})
+      >>> tuple(vectors.shape)
+      (2, 5)
+    """
+
+    reads_pooler = False
+    input_axes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), "B, S")
+
+    def __init__(
+        self,
+        config: ConfigSource,
+        pooling: str = "mean",
+        dense_units: int | None = None,
+        dense_activation: str = "tanh",
+        dimensions: int | None = None,
+        normalize: bool = False,
+        recompute: bool = False,
+        name: str = "albert_for_embedding",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(config, recompute, name=name, **kwargs)
+        known_by_name = {"pooling": POOLINGS, "dense_activation": ACTIVATIONS}
+        for what, value in (("pooling", pooling), ("dense_activation", dense_activation)):
+            if value not in (known := known_by_name[what]):
+                raise ValueError(f"`{what}` must be one of {', '.join(known)}, not {value!r}")
+        self.pooling, self.normalize = pooling, normalize
+        self.dense_units, self.dense_activation = dense_units, dense_activation
+        self.dimensions = dimensions
+        self.albert = AlbertModel(self.config, recompute, dtype=self.dtype_policy)
+        self.dense, self._width = None, self.config.hidden_size
+        if dense_units is not None:
+            check_integer("dense_units", dense_units, 1)
+            # It takes no time worth a lower precision.
+            self.dense = keras.layers.Dense(
+                dense_units, dense_activation, name="embedding_dense", dtype="float32"
+            )
+            self._width = dense_units
+        if dimensions is not None:
+            check_integer("dimensions", dimensions, 1)
+            if dimensions > self._width:
+                raise ValueError(f"`dimensions` must be from 1 to {self._width}, not {dimensions}")
+            self._width = dimensions
+        self.build_all()
+
+    def build(self, input_shape: object = None) -> None:
+        self.albert.build_all()
+        if self.dense is not None:
+            self.dense.build((None, self.config.hidden_size))
+        self.built = True
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "pooling": self.pooling,
+            "dense_units": self.dense_units,
+            "dense_activation": self.dense_activation,
+            "dimensions": self.dimensions,
+            "normalize": self.normalize,
+        }
+
+    def call(
+        self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
+    ) -> Array:
+        self.check_inputs(inputs)
+        outputs = self.albert(inputs, training=training, dropout_seed=dropout_seed)
+        sequence = ops.cast(outputs["sequence_output"], "float32")
+        mask = inputs.get("input_mask")
+        mask = ops.ones_like(inputs["input_ids"]) if mask is None else mask
+        vectors = pool(sequence, mask, self.pooling)
+        if self.dense is not None:
+            vectors = self.dense(vectors)
+        if self.dimensions is not None:
+            vectors = vectors[:, : self.dimensions]
+        return unit_length(vectors) if self.normalize else vectors
+
+    def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> KerasTensor:
+        return KerasTensor((inputs["input_ids"].shape[0], self._width))

@@ -324,3 +324,38 @@ def with_positions(sequence: Array, p_mask: Array, least: int) -> tuple[Array, A
         return sequence, p_mask
     sequence = ops.pad(sequence, [[0, 0], [0, lacking], [0, 0]])
     return sequence, ops.pad(p_mask, [[0, 0], [0, lacking]], constant_values=1)
+
+
+def pool(sequence: Array, mask: Array, pooling: str) -> Array:
+    """Returns a vector `<float32>[B, H]` of each text.
+
+    Args:
+      sequence: The vectors of its pieces, `<float32>[B, S, H]`.
+      mask: 1 for pieces, 0 for padding (or 0, and far below), `<int>[B, S]`.
+      pooling: One of POOLINGS.
+
+    Example:
+      >>> vectors = ops.convert_to_tensor([[[1.0, 4.0], [3.0, 0.0], [9.0, 9.0]]])
+      >>> [float(x) for x in pool(vectors, ops.convert_to_tensor([[1, 1, 0]]), "mean")[0]]
+      [2.0, 2.0]
+    """
+    if pooling == "cls":
+        return sequence[:, 0]
+    is_piece = mask == ops.max(mask, axis=1, keepdims=True)
+    weights = ops.expand_dims(ops.cast(is_piece, "float32"), -1)
+    if pooling == "max":
+        return ops.max(ops.where(weights > 0, sequence, -1e9), axis=1)
+    count = ops.sum(weights, axis=1)
+    total = ops.sum(sequence * weights, axis=1)
+    return total / (count if pooling == "mean" else ops.sqrt(count))
+
+
+def unit_length(vectors: Array) -> Array:
+    """Returns vectors `<float32>[..., D]` with the length 1; those of zeros stay.
+
+    Example:
+      >>> [round(float(x), 1) for x in unit_length(ops.convert_to_tensor([3.0, 4.0]))]
+      [0.6, 0.8]
+    """
+    squares = ops.sum(ops.square(vectors), axis=-1, keepdims=True)
+    return vectors / ops.sqrt(ops.maximum(squares, 1e-24))

@@ -112,7 +112,7 @@ class Predictor:
         # Batch consecutive inputs of equally many texts. A model of vectors compares pairs.
         found = []
         for fields, group in itertools.groupby(given, key=len):
-            rows, is_pair = list(group), self.kind.embeds and fields == 2
+            rows, is_pair = list(group), self.kind.vector and fields == 2
             for start in range(0, len(rows), _BATCH):
                 found += (self._compare if is_pair else self._answer)(rows[start : start + _BATCH])
         return found
@@ -130,29 +130,45 @@ class Predictor:
             raise ValueError(f"`inputs` at index {index}: {fault}")
         return row
 
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Returns the mean of the vectors of each text's pieces, `<float32>[B, H]`.
+    def embed(
+        self, texts: Sequence[str], prompt: str | None = None, dimensions: int | None = None
+    ) -> np.ndarray:
+        """Returns a vector of each text, `<float32>[B, D]`.
 
-        Only a pretrained model (fill_mask) has them.
+        Only models of the task embed have them and, as the mean of the vectors of a text's pieces,
+        pretrained ones (fill_mask).
+
+        Args:
+          texts: The texts.
+          prompt: "query" or "document", the prompt of the model to put before each text.
+          dimensions: D, the number of first dimensions to keep, by default all.
         """
-        starts = range(0, len(texts), _BATCH)
-        parts = [[[text] for text in texts[start : start + _BATCH]] for start in starts]
-        return np.stack([found["mean"] for part in parts for found in self.outputs(part)])
+        if not self.kind.vector:
+            raise ValueError(
+                f"a model of the task {self.kind.task} has no vectors: export it again "
+                "with `task=embed`"
+            )
+        before = self.kind.prompt(prompt)
+        found = []
+        for start in range(0, len(texts), _BATCH):
+            part = [[f"{before}{text}"] for text in texts[start : start + _BATCH]]
+            found += [each[self.kind.vector] for each in self.outputs(part)]
+        return np.stack([self.kind.shortened(vector, dimensions) for vector in found])
 
     def texts(self, given: str | Iterable[str]) -> list[str]:
         """Returns the texts of an input; tabs are white space if the model takes one text."""
         if not isinstance(given, str):
             return list(given)
-        return given.split("\t") if self.kind.embeds or len(self.names) > 1 else [given]
+        return given.split("\t") if self.kind.vector or len(self.names) > 1 else [given]
 
     def fault(self, given: str | Iterable[str]) -> str | None:
         """Returns a message if an input has too few or too many fields, else None."""
         row = self.texts(given)
         least = len(self.names) + self.takes_many
-        most = len(row) if self.takes_many else least + self.kind.embeds
+        most = len(row) if self.takes_many else least + bool(self.kind.vector)
         if least <= len(row) <= most:
             return None
-        expected = " and ".join(self.names) + (" or two of them" if self.kind.embeds else "")
+        expected = " and ".join(self.names) + (" or two of them" if self.kind.vector else "")
         first = "".join(row[:1])[:60]
         return f"expected {expected}, separated by tabs, got {len(row)} fields: {first!r}"
 
@@ -172,13 +188,11 @@ class Predictor:
 
     def _compare(self, pairs: Sequence[Sequence[str]]) -> list[Answer]:
         first, second = (self.embed([pair[side] for pair in pairs]) for side in (0, 1))
-        lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
         # A vector of zeros gives NaN; the check below then names the two texts.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            cosines = ((first * second).sum(axis=1) / lengths).tolist()
-        for cosine, pair in zip(cosines, pairs, strict=True):
-            _check_finite({"similarity": cosine}, pair)
-        return [Answer(f"similarity {each:.4f}", {"similarity": each}) for each in cosines]
+        found = self.kind.compared(first, second).tolist()
+        for number, pair in zip(found, pairs, strict=True):
+            _check_finite({"similarity": number}, pair)
+        return [Answer(f"similarity {each:.4f}", {"similarity": each}) for each in found]
 
 
 def answer_lines(

@@ -1,4 +1,4 @@
-"""OpenAI's interface to embeddings: the mean vectors of a pretrained model's texts."""
+"""OpenAI's interface to embeddings: vectors of texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from albert_tf.serving import rest_parsing
-from albert_tf.serving.rest_models import Asked, Models, json_response
+from albert_tf.serving.rest_models import Asked, Model, Models, json_response
 
 
 def listed(models: Models) -> dict[str, Any]:
@@ -39,8 +39,8 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     """Reads `input`, a text or a list of them, to a `model` that embeds."""
     values, _ = rest_parsing.read_object(body, models.settings, "input")
     model = models.find(str(values.get("model")))
-    if "mean" not in model.outputs:
-        raise ValueError(f"{model.name} has no embeddings: only models of the task fill_mask do")
+    if not model.predictor.kind.vector:
+        raise ValueError(f"{model.name} has no embeddings: only models of the task embed do")
     # An option that is null is not given.
     coding, size = values.get("encoding_format") or "float", values.get("dimensions")
     if coding not in ("float", "base64"):
@@ -53,17 +53,20 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
             "OpenAIEmbeddings(check_embedding_ctx_length=False))"
         )
     rows = rest_parsing.read_instances(given, "input", model.predictor, models.settings)
-    return model, rows, functools.partial(_write, model.name, coding, size)
+    return model, rows, functools.partial(_write, model, coding, size)
 
 
-def _write(name: str, coding: str, size: Any, found: list[dict[str, Any]]) -> dict[str, Any]:
-    data = []
+def _write(model: Model, coding: str, size: Any, found: list[dict[str, Any]]) -> dict[str, Any]:
+    kind, data = model.predictor.kind, []
     for index, each in enumerate(found):
-        vector = each["mean"]
-        if size not in (None, len(vector)):
-            raise HTTPException(400, f"dimensions must be {len(vector)}, as all these vectors have")
-        if coding == "base64":
-            vector = base64.b64encode(vector.astype("<f4").tobytes()).decode()
-        data.append({"object": "embedding", "index": index, "embedding": vector})
-    usage = {"prompt_tokens": 0, "total_tokens": 0}  # Pieces are not counted.
-    return {"object": "list", "data": data, "model": name, "usage": usage}
+        try:
+            vector = kind.shortened(each[kind.vector], size)
+        except ValueError as error:  # The model has answered: its vectors have another size.
+            raise HTTPException(400, str(error)) from None
+        is_coded = coding == "base64"
+        shown = base64.b64encode(vector.astype("<f4").tobytes()).decode() if is_coded else vector
+        data.append({"object": "embedding", "index": index, "embedding": shown})
+    # Models of the task fill_mask don't count pieces.
+    tokens = sum(int(each.get("tokens", 0)) for each in found)
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "data": data, "model": model.name, "usage": usage}

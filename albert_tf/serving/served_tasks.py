@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
 from albert_tf.answers.classify import Classify
+from albert_tf.answers.embed import Embed
 from albert_tf.answers.kind import Kind, Labelled, checked_options
 from albert_tf.answers.kinds import KINDS, with_options
 from albert_tf.config import AlbertConfig
 from albert_tf.conversion import kinds, labels, layouts
 from albert_tf.conversion.stored_model import ModelLocation, model_class
+from albert_tf.serving import graphs
 from albert_tf.serving.graphs.base import ServedModel
-from albert_tf.serving.graphs.choose import Chooser
-from albert_tf.serving.graphs.classify import Classifier
-from albert_tf.serving.graphs.fill import MaskFiller
-from albert_tf.serving.graphs.span import QuestionAnswerer
-from albert_tf.serving.graphs.tag import Tagger
 from albert_tf.storage import hub
 from albert_tf.storage.run_record import RUN_FILE
 from albert_tf.tasks.preprocessor import Preprocessor
 
-_GRAPHS: tuple[type[ServedModel], ...] = (MaskFiller, Classifier, Tagger, Chooser, QuestionAnswerer)
+
+def graph_of(kind: type[Kind]) -> type[ServedModel]:
+    """Returns the class of a kind's graph, which is in the file of graphs/ with the kind's name."""
+    name = kind.__module__.rpartition(".")[2]
+    home = vars(importlib.import_module(f"{graphs.__name__}.{name}")).values()
+    classes = (each for each in home if isinstance(each, type) and issubclass(each, ServedModel))
+    return next(each for each in classes if issubclass(kind, getattr(each, "kind_class", ())))
 
 
 def in_graph(model: keras.Model, vocabulary: Any, kind: Kind) -> ServedModel:
     """Returns a model as one that takes raw text in TensorFlow's graph."""
-    (graph,) = (graph for graph in _GRAPHS if isinstance(kind, graph.kind_class))
-    return graph(model, vocabulary, kind)
+    return graph_of(type(kind))(model, vocabulary, kind)
 
 
 def load_served(
@@ -75,6 +78,9 @@ def _stored_kind(
     trained = kinds.find(path)
     # The kind: a record of the run tells it, else the task and the stored head.
     known = kinds.kind_of(trained)
+    # Any encoder embeds texts.
+    if known and known.task != task and task == Embed.task:
+        known = None
     if known and known.task != task:
         raise ValueError(
             f"{path} is trained for {known.task}, not for {task}: set `task` to {known.task}"

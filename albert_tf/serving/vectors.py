@@ -63,7 +63,7 @@ def write(path: str) -> None:
 def _rows(kind: Kind) -> list[list[str]]:
     *texts, short = _TEXTS
     texts.append(short * (kind.max_seq_length // len(short.split()) + 1))
-    if kind.embeds:
+    if kind.vector:
         texts = [f"The [MASK]: {text}" for text in texts]
     if kind.takes_many:
         return [[text, "They ate [it].", _TEXTS[0]] for text in texts]

@@ -11,6 +11,7 @@ import pytest
 from albert_tf.answers import kind, kinds
 from albert_tf.answers.choose import Choose
 from albert_tf.answers.classify import Classify
+from albert_tf.answers.embed import Embed
 from albert_tf.answers.fill import Fill
 from albert_tf.answers.span import BeamSpan, Span, SpanOrNone
 from albert_tf.answers.tag import Tag
@@ -31,6 +32,18 @@ KINDS = [
     Span(**SPAN),
     SpanOrNone(**SPAN, null_threshold=-1.5),
     BeamSpan(**SPAN, null_threshold=-1.5, start_n_top=3, end_n_top=2),
+    Embed(
+        pooling="max",
+        dense_units=9,
+        dense_activation="relu",
+        dimensions=7,
+        normalize=True,
+        similarity="dot",
+        query_prompt="q: ",
+        document_prompt="d: ",
+        default_prompt="query",
+        max_seq_length=31,
+    ),
 ]
 
 

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 import albert_tf
 from albert_tf.cli import convert as command
-from albert_tf.conversion import huggingface, layouts
+from albert_tf.conversion import arrays, layouts
 from albert_tf.conversion.convert import _WRITERS, convert
 from albert_tf.conversion.stored_model import ModelLocation, read
 from tests.conversion.untrusted import CONFIGS, assert_refused, change_config, encoder
@@ -161,7 +161,7 @@ def test_weights_of_a_type_that_is_not_read(kind, tmp_path):
     header = json.dumps({"a": {"dtype": kind, "shape": [4], "data_offsets": [0, 4]}}).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
     with pytest.raises(ValueError, match="model.safetensors has weights of a type"):
-        huggingface.read_safetensors(str(path))
+        arrays.read_safetensors(str(path))
 
 
 def test_a_directory_of_something_else_says_what_was_looked_for(tmp_path):

@@ -1,17 +1,20 @@
 """Made-up models for albert-serve, without weights: what they find in texts is counted."""
 
+import functools
 import types
 
 import numpy as np
 
+from albert_tf.answers.kind import Kind
 from albert_tf.serving.settings import ServerSettings
 
 
-def kind(*names, takes_many=False, embeds=False):
+def kind(*names, takes_many=False, vector=""):
     """Returns what a Predictor needs of a Kind to find something in texts."""
     ranks = {name: 1 + (takes_many and name == names[-1]) for name in names}
     many = {"takes_many": takes_many, "text_ranks": ranks}
-    return types.SimpleNamespace(text_names=names, embeds=embeds, **many)
+    many["shortened"] = functools.partial(Kind.shortened, None)
+    return types.SimpleNamespace(text_names=names, vector=vector, **many)
 
 
 def capitals(inputs):
@@ -45,7 +48,7 @@ def embed(inputs):
 CAPITALS = kind("text"), capitals
 ENDINGS = kind("context", "endings", takes_many=True), endings
 SCORE = kind("text_a", "text_b"), score
-EMBEDDER = kind("text", embeds=True), embed
+EMBEDDER = kind("text", vector="mean"), embed
 # The answer of CAPITALS to "Anna in Rome", as JSON.
 ANNA = {"entities": ["Anna", "Rome"], "probabilities": [0.5, 0.5], "length": 12}
 

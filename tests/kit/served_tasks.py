@@ -8,6 +8,7 @@ import pytest
 
 from albert_tf.answers.choose import Choose
 from albert_tf.answers.classify import Classify
+from albert_tf.answers.embed import Embed
 from albert_tf.answers.fill import Fill
 from albert_tf.answers.span import BeamSpan, Span, SpanOrNone
 from albert_tf.answers.tag import Tag
@@ -39,6 +40,18 @@ TASKS = {
         Fill(top_k=2, without=("swapped",), max_seq_length=64),
         "the [MASK] of [MASK].\nno gap\na cat\tthe dog\n",
     ),
+    "embed": (
+        Embed(
+            pooling="max",
+            dense_units=9,
+            dimensions=7,
+            normalize=True,
+            query_prompt="find: ",
+            default_prompt="query",
+            max_seq_length=16,
+        ),
+        f"The Cat sat\na cat\ta dog\n{LONG}\n",
+    ),
 }
 
 THREE = ("one", "two", "three")
@@ -47,6 +60,8 @@ KINDS = {
     **{task: kind for task, (kind, _) in TASKS.items()},
     "linear": SpanOrNone(max_seq_length=32, max_query_length=12, doc_stride=8, n_best_size=6),
     "wide": BeamSpan(max_seq_length=40, max_query_length=12, start_n_top=40),
+    "vectors": Embed(pooling="mean_sqrt", similarity="euclidean", max_seq_length=64),
+    "first": Embed(pooling="cls", dense_units=5, dense_activation="relu", max_seq_length=64),
     "words": Tag(labels=("ADJ", "NOUN", "X"), max_seq_length=16),
     "labels": Classify(labels=THREE, max_seq_length=32),
     "multilabel": Classify(labels=THREE, multilabel=True, max_seq_length=16),

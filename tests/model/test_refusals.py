@@ -285,6 +285,7 @@ def run_tables() -> None:
             test(*row)
 
 
+@pytest.mark.slow
 def test_the_same_is_refused_on_jax():
     pytest.importorskip("jax")
     jax_process.finish(jax_process.start(run_tables))

@@ -130,6 +130,31 @@ def embed(directory, texts):
     return {"vectors": sentence_transformers.SentenceTransformer(directory).encode(texts).tolist()}
 
 
+def make_embedder(directory, encoder, length, pooling, units, activation, normalize, texts):
+    """Saves an embedder, and returns what it answers once it is loaded."""
+    import sentence_transformers
+    from sentence_transformers.base.modules import Dense
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+
+    torch.manual_seed(1)
+    transformer = Transformer(encoder, max_seq_length=length)
+    width = transformer.get_embedding_dimension()
+    modules = [transformer, Pooling(width, pooling)]
+    if units:
+        function = getattr(torch.nn, activation)()
+        modules.append(Dense(width, units, activation != "ReLU", activation_function=function))
+    modules += [Normalize()] * normalize
+    how = {"prompts": {"query": "find: "}, "similarity_fn_name": "euclidean"}
+    sentence_transformers.SentenceTransformer(modules=modules, **how).save(directory)
+    model = sentence_transformers.SentenceTransformer(directory)
+    vectors = model.encode(texts)
+    return {
+        "vectors": vectors.tolist(),
+        "queries": model.encode_query(texts).tolist(),
+        "similarity": float(model.similarity(vectors[:1], vectors[1:2])),
+    }
+
+
 def execute(code):
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(code, "program", "exec"), {"__name__": "program"})

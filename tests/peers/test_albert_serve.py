@@ -114,9 +114,16 @@ def test_openais_client(models, address):
     client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
     assert {*TASKS, "labels"} == {each.id for each in client.models.list()}
     texts = ["no gap", "The Cat sat"]
-    found = client.embeddings.create(model="fill_mask", input=texts).data
-    expected = models[1]["fill_mask"].embed(texts)
-    np.testing.assert_allclose([each.embedding for each in found], expected, atol=1e-5)
+    for name in ("fill_mask", "embed"):
+        found = client.embeddings.create(model=name, input=texts).data
+        expected = models[1][name].embed(texts)
+        np.testing.assert_allclose([each.embedding for each in found], expected, atol=1e-5)
+    short = client.embeddings.create(model="embed", input=texts, dimensions=3)
+    expected = models[1]["embed"].embed(texts, dimensions=3)
+    np.testing.assert_allclose([each.embedding for each in short.data], expected, atol=1e-5)
+    assert short.usage.total_tokens == sum(
+        int(each["tokens"]) for each in models[1]["embed"].outputs([[text] for text in texts])
+    )
     with pytest.raises(openai.BadRequestError, match="labels has no embeddings"):
         client.embeddings.create(model="labels", input=texts)
 

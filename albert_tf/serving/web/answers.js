@@ -34,6 +34,14 @@ const KINDS = {
   },
   words: ({ words }, [text]) => [marked(text, words)],
   masks: showMasks,
+  embedding: ({ embedding, similarity }) => {
+    const shown = similarity ?? `${embedding.slice(0, MOST_BARS).map((x) => x.toFixed(3)).join(" ")} …`;
+    const what = similarity === undefined ? `A vector of ${embedding.length} numbers` : "Similarity";
+    return [
+      element("h2", {}, what),
+      element("p", { class: "number" }, typeof shown === "number" ? shown.toFixed(4) : shown),
+    ];
+  },
   answer: ({ answer, answers }, [, context]) => {
     const place = answers.find(({ text }) => text === answer);
     const best = answers.slice(0, MOST_CANDIDATES);

@@ -34,7 +34,7 @@ function openWorker({ kind: { task, pairs } }) {
   };
   const [pair, question] = [["text_a", "text_b"], ["question", "context"]];
   return {
-    inputs: pairs ? pair : task.startsWith("answer") ? question : ["text"],
+    inputs: { embed: ["text", "other"] }[task] ?? (task.startsWith("answer") ? question : pairs ? pair : ["text"]),
     hasMasks: task === "fill_mask",
     ready: reply(),
     answer(texts) {

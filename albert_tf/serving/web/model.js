@@ -61,7 +61,7 @@ export class Model {
   /** Answers the texts that the task takes together. */
   answer(texts) {
     const answers = { classify: this.#classify, tag: this.#tag, fill_mask: this.#fill };
-    return (answers[this.task] ?? this.#find).apply(this, texts);
+    return ({ ...answers, embed: this.#embed }[this.task] ?? this.#find).apply(this, texts);
   }
 
   // --- classes ---------------------------------------------------------------------------------
@@ -164,6 +164,23 @@ export class Model {
     return { masks };
   }
 
+  // --- a vector, and how alike that of another text is ------------------------------------------
+
+  async #embed(text, other = "") {
+    const { default_prompt: name, similarity } = this.options;
+    const prompt = name ? this.options[`${name}_prompt`] : "";
+    const texts = other.trim() ? [text, other] : [text];
+    const [first, second] = await Promise.all(texts.map((each) => this.#vector(prompt + each)));
+    const embedding = Array.from(first);
+    return second ? { embedding, similarity: SIMILARITIES[similarity](first, second) } : { embedding };
+  }
+
+  /** Alone, since 8 bits depend on the other texts of a batch. */
+  async #vector(text) {
+    const row = this.#join(this.tokenizer.encode(text).slice(0, this.longest - 2));
+    return (await this.#run([row]))[0].embedding;
+  }
+
   // --- answers to questions --------------------------------------------------------------------
 
   async #find(question, context) {
@@ -257,6 +274,14 @@ export class Model {
     return found;
   }
 }
+
+const dot = (a, b) => a.reduce((total, value, i) => total + value * b[i], 0);
+const SIMILARITIES = {
+  cosine: (a, b) => dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b)),
+  dot,
+  euclidean: (a, b) => -Math.hypot(...a.map((value, i) => value - b[i])),
+  manhattan: (a, b) => -sum(a.map((value, i) => Math.abs(value - b[i]))),
+};
 
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 const sigmoid = (value) => 1 / (1 + Math.exp(-value));

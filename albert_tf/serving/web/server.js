@@ -11,12 +11,12 @@ export async function open(address, name) {
   const { metadata } = await read(`${url}/metadata`);
   const { inputs, outputs } = metadata.signature_def.signature_def.serving_default;
   const own = Object.keys(inputs);
-  const isCompared = "mean" in outputs;
+  const vector = ["mean", "embedding"].find((output) => output in outputs);
 
   function request(texts) {
     const instances = [texts[0]];
     if (own.length > 1) instances[0] = Object.fromEntries(own.map((input, i) => [input, texts[i]]));
-    if (isCompared && texts[1].trim()) instances.push(texts[1]);
+    if (vector && texts[1].trim()) instances.push(texts[1]);
     return { url: `${url}:predict`, body: JSON.stringify({ instances }) };
   }
 
@@ -26,10 +26,10 @@ export async function open(address, name) {
     if (typeof row === "number") return { score: row };
     const kind = Object.keys(FORMS).find((output) => output in row);
     const found = FORMS[kind](row, ...texts);
-    return other ? { ...found, similarity: cosine(row.mean, other.mean) } : found;
+    return other ? { ...found, similarity: cosine(row[vector], other[vector]) } : found;
   }
 
-  const texts = { inputs: isCompared ? [...own, "other"] : own, hasMasks: "pieces" in outputs };
+  const texts = { inputs: vector ? [...own, "other"] : own, hasMasks: "pieces" in outputs };
   return { name, ...texts, request, answer };
 }
 
@@ -63,6 +63,7 @@ const FORMS = {
     return { answer, answers: found.filter(({ text }) => text) };
   },
   choice: (row) => row,
+  embedding: (row) => row,
   pieces: ({ pieces, probabilities }) => {
     const masks = pieces.map((best, i) => {
       return best.map((piece, rank) => ({ piece, probability: probabilities[i][rank] }));

@@ -1,0 +1,132 @@
+"""Vectors of texts: alike where the texts are, to compare or to search them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from albert_tf.answers import rows as rows_of
+from albert_tf.answers.kind import Kind, Reading, cosines, option
+from albert_tf.answers.rows import Row
+from albert_tf.config import AlbertConfig
+from albert_tf.text.tokenization import Tokenizer
+
+# How a text's vector is made of those of its pieces; "mean_sqrt" divides their sum by the square
+# root of their number.
+POOLINGS = ("mean", "cls", "max", "mean_sqrt")
+ACTIVATIONS = ("tanh", "linear", "relu")
+# How alike two rows of vectors are, a number for each pair: the larger, the more.
+SIMILARITIES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "cosine": cosines,
+    "dot": lambda a, b: (a * b).sum(axis=1),
+    "euclidean": lambda a, b: -np.linalg.norm(a - b, axis=1),
+    "manhattan": lambda a, b: -np.abs(a - b).sum(axis=1),
+}
+PROMPTS = ("query", "document")
+# Numbers of a vector that people are shown.
+_SHOWN = 6
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Embed(Kind):
+    """Embeds texts. Its options are what sentence-transformers calls modules and prompts.
+
+    Attributes:
+      pooling: One of POOLINGS.
+      dense_units: Outputs of a dense layer behind the pooling; None: there is none.
+      dense_activation: One of ACTIVATIONS, that layer's.
+      dimensions: How many numbers of the vector are kept, the first ones; None keeps all.
+      normalize: Whether vectors then get the length 1.
+      similarity: One of SIMILARITIES, by which two texts are compared.
+      query_prompt: Text before a question that is searched for.
+      document_prompt: Text before what is found.
+      default_prompt: Which of these precedes each text; None: neither, unless one is asked for.
+    """
+
+    task, task_name = "embed", "embedding"
+    model = "AlbertForEmbedding"
+    is_hugging_face = False
+    pipeline = "sentence-similarity"
+    heads = ("embedding/",)
+    title = "Compare two texts"
+    vector = "embedding"
+    is_scored = False
+
+    pooling: str = option(
+        "mean", "How the vectors of a text's pieces become one.", choices=POOLINGS
+    )
+    dense_units: int | None = option(None, "")
+    dense_activation: str = option("tanh", "", choices=ACTIVATIONS)
+    dimensions: int | None = option(None, "Keep only so many numbers of a vector, the first ones.")
+    normalize: bool = option(False, "Give all vectors the length 1.")
+    similarity: str = option("cosine", "How two texts are compared.", choices=[*SIMILARITIES])
+    query_prompt: str = option("", "Text to put before each question that is searched for.")
+    document_prompt: str = option("", "Text to put before each text that is to be found.")
+    default_prompt: str | None = option(
+        None, "Which prompt precedes every text; none: what each request asks for.", choices=PROMPTS
+    )
+
+    def check(self, config: AlbertConfig) -> None:
+        super().check(config)
+        width = self.dense_units or config.hidden_size
+        if self.dimensions and self.dimensions > width:
+            raise ValueError(f"`dimensions` must be from 1 to {width}, got {self.dimensions}")
+
+    @property
+    def outputs(self) -> Mapping[str, tuple[int | None, ...] | None]:
+        size = self.dimensions or self.dense_units
+        return {"embedding": (None, size) if size else None}
+
+    @property
+    def model_arguments(self) -> dict[str, Any]:
+        names = ("pooling", "dense_units", "dense_activation", "dimensions", "normalize")
+        return {name: getattr(self, name) for name in names}
+
+    def prompt(self, name: str | None) -> str:
+        """Returns the text of a prompt, one of PROMPTS; None is the default one."""
+        if name is None:
+            return ""
+        if name not in PROMPTS:
+            raise ValueError(f"`prompt` must be {' or '.join(PROMPTS)}, got {name!r}")
+        if self.default_prompt not in (None, name):
+            raise ValueError(
+                f"`prompt` is {name}, but the model puts its {self.default_prompt} prompt before "
+                "each text: export with `default_prompt=none`"
+            )
+        return "" if self.default_prompt else getattr(self, f"{name}_prompt")
+
+    @property
+    def prefix(self) -> str:
+        """The text that the model itself puts before each text."""
+        return getattr(self, f"{self.default_prompt}_prompt") if self.default_prompt else ""
+
+    def shortened(self, vector: np.ndarray, size: int | None) -> np.ndarray:
+        if size is None or size == len(vector):
+            return vector
+        if type(size) is not int or not 0 < size < len(vector):
+            raise ValueError(f"dimensions must be from 1 to {len(vector)}, got {size}")
+        found = vector[:size]
+        return found / max(np.linalg.norm(found), 1e-12) if self.normalize else found
+
+    def compared(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return SIMILARITIES[self.similarity](first, second)
+
+    def rows(self, tokenizer: Tokenizer, text: str) -> Iterator[Row]:
+        """Yields one row."""
+        ids = tokenizer.encode(f"{self.prefix}{text}", self.max_seq_length)
+        yield rows_of.join_ids(tokenizer, ids[: self.max_seq_length - 2])
+
+    def found(self, reading: Reading) -> dict[str, Any]:
+        (row,), (output,) = reading.rows, reading.outputs
+        return {**output, "tokens": np.int32(len(row["input_ids"]))}
+
+    def answer(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        return {"embedding": found["embedding"].tolist()}
+
+    def said(self, answer: Mapping[str, Any]) -> str:
+        vector = answer["embedding"]
+        more = f" ... ({len(vector)} numbers)" if len(vector) > _SHOWN else ""
+        return " ".join(f"{number:.4f}" for number in vector[:_SHOWN]) + more
