@@ -29,7 +29,7 @@ RELEASE_INSTALLED := .venv-release/.installed
 PYTHON37 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.7.*/bin/python3) python3.7)
 
 .PHONY: demo test test-all test-python test-peers test-research lint docs format bench \
-  bench-finetune bench-serving bench-serving-table bench-server bench-faster campaign mutants \
+  bench-finetune bench-serving bench-serving-table bench-server bench-embedding bench-faster campaign mutants \
   tpu-check study beside-release reproduce findings
 
 demo: $(INSTALLED)
@@ -102,6 +102,10 @@ bench-serving-table: $(PEERS) $(if $(shell command -v npm),$(NODE_PACKAGES))
 # albert-serve with ONNX files and a SavedModel, under load and restarted.
 bench-server: $(PEERS)
 	$(BIN)/python research/benchmarks/server.py $(ARGS)
+
+# Sentences to vectors; ARGS='--texts sentences.txt'.
+bench-embedding: $(PEERS)
+	$(BIN)/python research/benchmarks/embedding.py $(ARGS)
 
 # Fewer layers, a teacher, eight bits: ARGS='--checkpoint albert_small --glue glue --only scores'.
 bench-faster: $(PEERS)

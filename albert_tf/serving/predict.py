@@ -149,11 +149,15 @@ class Predictor:
                 "with `task=embed`"
             )
         before = self.kind.prompt(prompt)
-        found = []
+        # Texts of alike lengths share a batch, so that there is little padding.
+        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+        found: dict[int, np.ndarray] = {}
         for start in range(0, len(texts), _BATCH):
-            part = [[f"{before}{text}"] for text in texts[start : start + _BATCH]]
-            found += [each[self.kind.vector] for each in self.outputs(part)]
-        return np.stack([self.kind.shortened(vector, dimensions) for vector in found])
+            places = order[start : start + _BATCH]
+            outputs = self.outputs([[f"{before}{texts[place]}"] for place in places])
+            vectors = (each[self.kind.vector] for each in outputs)
+            found |= zip(places, vectors, strict=True)
+        return np.stack([self.kind.shortened(found[i], dimensions) for i in range(len(texts))])
 
     def texts(self, given: str | Iterable[str]) -> list[str]:
         """Returns the texts of an input; tabs are white space if the model takes one text."""
