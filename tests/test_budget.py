@@ -15,22 +15,22 @@ ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = {
     ".": 576,
     "answers": 1623,
-    "cli": 2880,
+    "cli": 2892,
     "console": 822,
     "conversion": 2879,
     "generator": 2656,
     "inspection": 823,
-    "model": 3002,
+    "model": 3006,
     "records": 1365,
-    "serving": 4688,
+    "serving": 4692,
     "storage": 1788,
-    "tasks": 4916,
+    "tasks": 5024,
     "text": 1667,
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 30_724, 9_688, 2_968
-TRACKED_FILES = 848
+TESTS, RESEARCH, DOCS = 30_834, 9_926, 2_984
+TRACKED_FILES = 851
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from absl import logging
 
+from albert_tf.answers.embed import Embed
+from albert_tf.answers.kind import checked_options
 from albert_tf.cli import run_directory
 from albert_tf.cli.finetune_settings import FinetuningSettings
 from albert_tf.cli.run_directory import RunDirectory
@@ -86,6 +88,7 @@ def prepare(
     vocabulary = find_vocabulary(settings, directory, config)
     task = make_task(settings, config, vocabulary.tokenizer, find_classes(settings, directory))
     check_same_task(settings, task, directory)
+    keep_modules(task, directory)
     teacher = make_teacher(settings, task)
     examples = read_examples(settings, task)
     if settings.do_train:
@@ -207,6 +210,15 @@ def check_same_task(
             f"`task_name={before.name}`, or give another `output_dir`, and `init_checkpoint` for "
             "what to start from"
         )
+
+
+def keep_modules(task: SupervisedTask, directory: RunDirectory) -> None:
+    """Has vectors made as the stored model makes them, if it embeds texts."""
+    path = directory.stored or directory.initial
+    stored = kinds.find(path) if path else None
+    if stored and isinstance(task.kind, Embed) and kinds.kind_of(stored) is Embed:
+        options = checked_options(Embed, stored.kind, path)
+        task.kind = task.kind.replace(**{**options, "max_seq_length": task.kind.max_seq_length})
 
 
 def chooses_best(settings: FinetuningSettings, examples: Sequence[Any]) -> bool:

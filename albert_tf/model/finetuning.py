@@ -449,19 +449,19 @@ class AlbertForEmbedding(ConfiguredModel):
         self.dense_units, self.dense_activation = dense_units, dense_activation
         self.dimensions = dimensions
         self.albert = AlbertModel(self.config, recompute, dtype=self.dtype_policy)
-        self.dense, self._width = None, self.config.hidden_size
+        self.dense, self.width = None, self.config.hidden_size
         if dense_units is not None:
             check_integer("dense_units", dense_units, 1)
             # It takes no time worth a lower precision.
             self.dense = keras.layers.Dense(
                 dense_units, dense_activation, name="embedding_dense", dtype="float32"
             )
-            self._width = dense_units
+            self.width = dense_units
         if dimensions is not None:
             check_integer("dimensions", dimensions, 1)
-            if dimensions > self._width:
-                raise ValueError(f"`dimensions` must be from 1 to {self._width}, not {dimensions}")
-            self._width = dimensions
+            if dimensions > self.width:
+                raise ValueError(f"`dimensions` must be from 1 to {self.width}, not {dimensions}")
+            self.width = dimensions
         self.build_all()
 
     def build(self, input_shape: object = None) -> None:
@@ -484,6 +484,10 @@ class AlbertForEmbedding(ConfiguredModel):
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> Array:
         self.check_inputs(inputs)
+        return self.embed(inputs, training, dropout_seed)
+
+    def embed(self, inputs: dict[str, Array], training: bool | None, dropout_seed: Array) -> Array:
+        """Returns the vectors `<float32>[B, D]` of rows `<int32>[B, S]`."""
         outputs = self.albert(inputs, training=training, dropout_seed=dropout_seed)
         sequence = ops.cast(outputs["sequence_output"], "float32")
         mask = inputs.get("input_mask")
@@ -496,4 +500,4 @@ class AlbertForEmbedding(ConfiguredModel):
         return unit_length(vectors) if self.normalize else vectors
 
     def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> KerasTensor:
-        return KerasTensor((inputs["input_ids"].shape[0], self._width))
+        return KerasTensor((inputs["input_ids"].shape[0], self.width))

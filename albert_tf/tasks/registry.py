@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from albert_tf.answers.choose import Choose
 from albert_tf.answers.classify import Classify
+from albert_tf.answers.embed import Embed
 from albert_tf.answers.kind import Kind
 from albert_tf.answers.span import BeamSpan, Span, SpanOrNone
 from albert_tf.answers.tag import Tag
@@ -112,6 +113,14 @@ def _read_race(settings: TaskSettings, split: str, task: Any) -> list[Any]:
 def _read_texts(settings: TaskSettings, split: str, task: Any, several: bool = False) -> list[Any]:
     path = settings.file(split)
     return table.read_texts(path, settings, task.classes, split != "test", several)
+
+
+def _read_pairs(settings: TaskSettings, split: str, task: Any) -> list[Any]:
+    if not settings.text_pair_column:
+        raise ValueError(
+            "`text_pair_column` names the column of a pair's second text: set that too"
+        )
+    return _read_texts(settings, split, task)
 
 
 def _find_labels(settings: TaskSettings, several: bool = False) -> tuple[str, ...]:
@@ -235,6 +244,9 @@ TASKS: Mapping[str, TaskRow] = {
         key_metric="micro_f1",
     ),
     "regression": dataclasses.replace(_CLASSES, key_metric="pearson"),
+    "embedding": TaskRow(
+        _TABLES, "embedding.EmbeddingTask", Embed, _read_pairs, key_metric="spearman"
+    ),
     "choice": _CHOICE,
     "question_answering": dataclasses.replace(_SQUAD_V1, heading=_TABLES, variant=_of_your_own),
     "token_classification": TaskRow(

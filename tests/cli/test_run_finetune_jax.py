@@ -26,12 +26,17 @@ UNSEEN_BIASES = {
     # A dense layer makes one number of beta, the same at all positions.
     "squad_v2": tuple(f"{a}_logits/{b}/{c}" for a, b, c in ENDS),
 }
+_STSB = runs.GOLDEN / "features/glue_data/STS-B"
+EMBEDDING = {"text_column": "sentence1", "text_pair_column": "sentence2", "label_column": "score"}
+EMBEDDING |= {"train_file": _STSB / "train.tsv", "eval_file": _STSB / "dev.tsv", "data_dir": None}
+EMBEDDING |= {"predict_file": _STSB / "test.tsv", "max_seq_length": 23}
 # Lengths of batches alternate in the first.
 TASKS: dict[str, dict[str, Any]] = {
     "cola": {"static_lengths": 2},
     "race": {"gradient_accumulation_steps": 3},
     "squad_v1": {},
     "squad_v2": {},
+    "embedding": {**EMBEDDING, "gradient_accumulation_steps": 3},
     "token_classification": {**FILES, "data_dir": None, "max_seq_length": 19},
 }
 
@@ -57,7 +62,7 @@ def run_on_both(task: str, folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.
     return out, other
 
 
-SLOW = {"race", "squad_v1", "squad_v2", "token_classification"}
+SLOW = {"embedding", "race", "squad_v1", "squad_v2", "token_classification"}
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,12 @@ def example_of(kind, number, row):
     return TextExample(str(number), *(*row, None)[:2], None)
 
 
-# The words of taggers' evaluation are those of a file: test_tagging.py.
-@pytest.mark.parametrize("name", [n for n in KINDS if n not in ("tag", "words", "fill_mask")])
+# The words of taggers' evaluation are those of a file: test_tagging.py. That of vectors compares
+# pairs: test_embedding.py.
+OTHERS = ("tag", "words", "fill_mask", "embed", "vectors", "first")
+
+
+@pytest.mark.parametrize("name", [n for n in KINDS if n not in OTHERS])
 def test_an_evaluation_finds_what_is_served(name, vocabulary, served):
     kind, (_, found) = KINDS[name], served(name)
     examples = [example_of(kind, i, row) for i, row in enumerate(rows_of(kind))]

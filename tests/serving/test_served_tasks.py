@@ -105,7 +105,7 @@ def test_what_does_not_fit_is_refused(known, task, options, noun, vocabulary, fo
 def test_each_option_has_a_flag():
     flags = {field.name for field in dataclasses.fields(ExportSettings)}
     options = {name for kind in answer_kinds.KINDS for name in kind.option_fields()}
-    assert options - flags == {"without"}  # The weights tell.
+    assert options - flags == {"without", "dense_units", "dense_activation"}  # The weights tell.
     given = {"labels": ("a",), "windows": "none", "doc_stride": 7, "pairs": False}
     settings = ExportSettings.of(model="x", task="classify", export_dir="y", **given)
     assert settings.options() == {**given, "windows": None}
