@@ -51,6 +51,7 @@ class Embed(Kind):
     is_hugging_face = False
     pipeline = "sentence-similarity"
     heads = ("embedding/",)
+    is_of_any_encoder = True
     title = "Compare two texts"
     vector = "embedding"
     is_scored = False

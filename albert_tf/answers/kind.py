@@ -86,6 +86,8 @@ class Kind(abc.ABC):
     # Name prefixes of the head's weights in the release, and whether the head reads the pooler.
     heads: ClassVar[tuple[str, ...]]
     reads_pooler: ClassVar[bool] = False
+    # Whether any encoder will do, whatever it was trained for.
+    is_of_any_encoder: ClassVar[bool] = False
     # The title of its page; "" if there is no page for it.
     title: ClassVar[str] = ""
     # Whether its last text is a list of texts; the result that is a text's vector, "" without one.

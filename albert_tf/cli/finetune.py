@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from albert_tf.answers.embed import Embed
 from albert_tf.answers.kind import checked_options
 from albert_tf.cli import run_directory
 from albert_tf.cli.finetune_settings import FinetuningSettings
@@ -214,10 +213,10 @@ def check_same_task(
 
 def keep_modules(task: SupervisedTask, directory: RunDirectory) -> None:
     """Has vectors made as the stored model makes them, if it embeds texts."""
-    path = directory.stored or directory.initial
-    stored = kinds.find(path) if path else None
-    if stored and isinstance(task.kind, Embed) and kinds.kind_of(stored) is Embed:
-        options = checked_options(Embed, stored.kind, path)
+    path, kind = directory.stored or directory.initial, type(task.kind)
+    stored = kinds.find(path) if path and kind.vector else None
+    if stored and kinds.kind_of(stored) is kind:
+        options = checked_options(kind, stored.kind, path)
         task.kind = task.kind.replace(**{**options, "max_seq_length": task.kind.max_seq_length})
 
 

@@ -185,7 +185,7 @@ def _write_hugging_face(
         architecture = min(fitting, key=lambda name: known[name][0] != source.has_pooler)
 
     # It must have exactly the stored parts, and as many outputs.
-    pooler, parts, _ = known[architecture]
+    pooler, parts, pipeline = known[architecture]
     _refuse_loss(source, architecture, source.has_pooler if embed else pooler, parts)
     count = source.num_labels
     alike = kinds.ALIKE.get(architecture)
@@ -204,7 +204,9 @@ def _write_hugging_face(
         length = embed.max_seq_length if embed else config.max_position_embeddings
         vocabulary.write_hugging_face(words, directory, length)
         _warn_of_split_pieces(words)
-    model_card.write(directory, source.path, source.run, architecture, config, named, license)
+    pipeline = embed.pipeline if embed else pipeline
+    about = architecture, config, named, pipeline, license
+    model_card.write(directory, source.path, source.run, *about)
     # A run's record would give another class the wrong task.
     if source.run and (trained is None or embed or trained.model == architecture):
         source.run.write(directory)

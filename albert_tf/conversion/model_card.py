@@ -10,9 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from albert_tf.answers.embed import Embed
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion import huggingface
 from albert_tf.storage import eval_results, files, hub
 from albert_tf.storage.run_record import RunRecord
 
@@ -32,6 +30,8 @@ _METRICS = {
     "pearson": "pearsonr",
     "spearman": "spearmanr",
 }
+# The Hub's name of the task of models that embed texts.
+_VECTORS = "sentence-similarity"
 # The Hub's name of a task -> an input of its pipeline.
 _QUESTIONS = {
     "text-classification": "A warm and funny film",
@@ -48,11 +48,13 @@ def write(
     architecture: str,
     config: AlbertConfig,
     labels: Sequence[str],
+    pipeline: str,
     license: str | None = None,
 ) -> None:
     """Writes the card of the weights at `path`, which `run` trained.
 
-    Without a `license` it names the released weights' if the model began with them.
+    `pipeline` is the Hub's name of their task. Without a `license` the card names the released
+    weights' if the model began with them.
     """
     # Collect what the run's record says: task, initial weights, scores.
     task = run.task.name if run and run.task else ""
@@ -62,11 +64,9 @@ def write(
     metrics = eval_results.of_checkpoint(path)
 
     # The header for the Hub is YAML. A value in JSON is valid YAML.
-    embeds = task == Embed.task_name
-    pipeline = Embed.pipeline if embeds else huggingface.ARCHITECTURES[architecture][2]
     data = "nyu-mll/glue" if task in _GLUE else _DATA.get(task)
     header: dict[str, Any] = {
-        "library_name": "sentence-transformers" if embeds else "transformers",
+        "library_name": "sentence-transformers" if pipeline == _VECTORS else "transformers",
         "license": license or (_LICENCE if base.startswith(_RELEASED) else None),
         "base_model": base,
         "datasets": [data] if data else [],
@@ -112,7 +112,7 @@ def write(
 
 
 def _example(architecture: str, pipeline: str) -> str:
-    if pipeline == Embed.pipeline:
+    if pipeline == _VECTORS:
         return (
             "from sentence_transformers import SentenceTransformer\n\n"
             'model = SentenceTransformer("OWNER/NAME")  # This repository, or a directory.\n'

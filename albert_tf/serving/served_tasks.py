@@ -10,7 +10,6 @@ from typing import Any
 import keras
 
 from albert_tf.answers.classify import Classify
-from albert_tf.answers.embed import Embed
 from albert_tf.answers.kind import Kind, Labelled, checked_options
 from albert_tf.answers.kinds import KINDS, with_options
 from albert_tf.config import AlbertConfig
@@ -78,14 +77,14 @@ def _stored_kind(
     trained = kinds.find(path)
     # The kind: a record of the run tells it, else the task and the stored head.
     known = kinds.kind_of(trained)
-    # Any encoder embeds texts.
-    if known and known.task != task and task == Embed.task:
+    asked = _with_head(task, path)
+    if known and known.task != task and asked.is_of_any_encoder:
         known = None
     if known and known.task != task:
         raise ValueError(
             f"{path} is trained for {known.task}, not for {task}: set `task` to {known.task}"
         )
-    kind = known or _with_head(task, path)
+    kind = known or asked
     # Its options: later ones replace earlier ones.
     options: dict[str, Any] = {"max_seq_length": config.max_position_embeddings}
     if trained:
