@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Lines of Python in the library's folders ("." has the files beside them) ...
 LIBRARY = {
     ".": 576,
-    "answers": 1626,
+    "answers": 1650,
     "cli": 2891,
     "console": 822,
     "conversion": 2881,
@@ -22,15 +22,15 @@ LIBRARY = {
     "inspection": 823,
     "model": 3006,
     "records": 1365,
-    "serving": 4691,
+    "serving": 4821,
     "storage": 1788,
     "tasks": 5024,
     "text": 1667,
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 30_834, 9_926, 2_984
-TRACKED_FILES = 851
+TESTS, RESEARCH, DOCS = 30_953, 9_926, 3_010
+TRACKED_FILES = 852
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,7 @@ class Embed(Kind):
     is_of_any_encoder = True
     title = "Compare two texts"
     vector = "embedding"
+    takes_ids = True
     is_scored = False
 
     pooling: str = option(
@@ -108,17 +109,18 @@ class Embed(Kind):
         if size is None or size == len(vector):
             return vector
         if type(size) is not int or not 0 < size < len(vector):
-            raise ValueError(f"dimensions must be from 1 to {len(vector)}, got {size}")
+            raise ValueError(f"dimensions must be from 1 to {len(vector)}, got {size!s:.40}")
         found = vector[:size]
         return found / max(np.linalg.norm(found), 1e-12) if self.normalize else found
 
     def compared(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return SIMILARITIES[self.similarity](first, second)
 
-    def rows(self, tokenizer: Tokenizer, text: str) -> Iterator[Row]:
-        """Yields one row."""
-        ids = tokenizer.encode(f"{self.prefix}{text}", self.max_seq_length)
-        yield rows_of.join_ids(tokenizer, ids[: self.max_seq_length - 2])
+    def rows(self, tokenizer: Tokenizer, text: str | Sequence[int]) -> Iterator[Row]:
+        """Yields one row; the default prompt precedes a text, but no ids."""
+        most = self.max_seq_length - 2
+        ids = tokenizer.encode(self.prefix + text, most) if isinstance(text, str) else text
+        yield rows_of.join_ids(tokenizer, ids[:most])
 
     def found(self, reading: Reading) -> dict[str, Any]:
         (row,), (output,) = reading.rows, reading.outputs

@@ -90,8 +90,10 @@ class Kind(abc.ABC):
     is_of_any_encoder: ClassVar[bool] = False
     # The title of its page; "" if there is no page for it.
     title: ClassVar[str] = ""
-    # Whether its last text is a list of texts; the result that is a text's vector, "" without one.
+    # Whether its last text is a list of texts; whether ids without [CLS] and [SEP] may stand for a
+    # text; the result that is a text's vector, "" without one.
     takes_many: ClassVar[bool] = False
+    takes_ids: ClassVar[bool] = False
     vector: ClassVar[str] = ""
     # Whether it is scored on labelled texts: its task then has `texts` and `predictions_of`.
     is_scored: ClassVar[bool] = True

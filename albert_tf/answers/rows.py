@@ -6,6 +6,7 @@ Features are as long as their text; `pad_features` pads them to a common length.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -119,6 +120,25 @@ def join_ids(
         "input_mask": np.ones(len(first) + len(second), np.int32),
         "segment_ids": np.repeat(np.array([0, 1], np.int32), [len(first), len(second)]),
     }
+
+
+def inner_ids(tokenizer: Tokenizer, ids: Sequence[Any], max_seq_length: int) -> Sequence[int]:
+    """Returns the ids of a sequence without the special pieces that `join_ids` adds.
+
+    Args:
+      tokenizer: The model's tokenizer.
+      ids: What anybody sends; raises ValueError if a model can't have read it so.
+      max_seq_length: Maximum number of pieces per sequence, special ones included.
+    """
+    size, ends = tokenizer.vocab_size, [tokenizer.cls_id, tokenizer.sep_id]
+    # Ids of another vocabulary seldom begin and end so.
+    is_framed = len(ids) <= max_seq_length and [*ids[:1], *ids[1:][-1:]] == ends
+    if not is_framed or not all(type(each) is int and 0 <= each < size for each in ids):
+        raise ValueError(
+            f"token ids must be the model's own, from 0 to {size - 1}, at most {max_seq_length}, "
+            f"[CLS] ({ends[0]}) first and [SEP] ({ends[1]}) last: else send texts"
+        )
+    return ids[1:-1]
 
 
 def stack(rows: Sequence[Mapping[str, np.ndarray]], length: int) -> dict[str, np.ndarray]:

@@ -85,8 +85,9 @@ class Batcher:
             """Rows are padded to the longest of their batch, so rows of like length go together."""
             if self._predictor.depends_on_batch:
                 return (i,)
-            # Lengths in characters fall into four classes for each doubling.
-            return len(rows[i]), int(4 * math.log2(32 + sum(map(len, rows[i]))))
+            # Lengths in characters, or ids, fall into four classes for each doubling.
+            is_text = isinstance(rows[i][0], str)
+            return is_text, len(rows[i]), int(4 * math.log2(32 + sum(map(len, rows[i]))))
 
         # Ask in groups of one shape, and put the outputs back into the order of the rows.
         found: dict[int, Any] = {}

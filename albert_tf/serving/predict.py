@@ -15,6 +15,8 @@ from albert_tf.answers.kind import Kind
 from albert_tf.serving import exported_files
 from albert_tf.serving.settings import PredictionSettings
 from albert_tf.storage import files
+from albert_tf.text import vocabulary
+from albert_tf.text.tokenization import Tokenizer
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.serving.graphs.base import ServedModel
@@ -46,20 +48,28 @@ class Signature:
     Args:
       kind: The model's.
       exported: The loaded SavedModel.
+      tokenizer: Its tokenizer, if a kind that takes ids gets some.
     """
 
-    def __init__(self, kind: Kind, exported: Any) -> None:
+    def __init__(self, kind: Kind, exported: Any, tokenizer: Tokenizer | None = None) -> None:
         # Keep the SavedModel: its signatures don't hold a reference to the weights.
-        self._names, self._exported = kind.text_names, exported
+        self._kind, self._exported, self._tokenizer = kind, exported, tokenizer
 
     def __call__(self, inputs: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+        # Ids become features in Python, as for a model without its tokenizer.
+        if self._tokenizer and not isinstance(inputs[0][0], str):
+            run = functools.partial(self._outputs, "features")
+            return self._kind.find(self._tokenizer, run, inputs)
+        columns = zip(self._kind.text_names, zip(*inputs, strict=True), strict=True)
+        arrays = self._outputs("serving_default", dict(columns))
+        return [{name: v[i] for name, v in arrays.items()} for i in range(len(inputs))]
+
+    def _outputs(self, signature: str, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         import tensorflow as tf
 
-        columns = zip(self._names, zip(*inputs, strict=True), strict=True)
-        signature = self._exported.signatures["serving_default"]
-        outputs = signature(**{name: tf.constant(column) for name, column in columns})
-        arrays = {name: _decoded(value.numpy()) for name, value in outputs.items()}
-        return [{name: v[i] for name, v in arrays.items()} for i in range(len(inputs))]
+        tensors = {name: tf.constant(value) for name, value in given.items()}
+        outputs = self._exported.signatures[signature](**tensors)
+        return {name: _decoded(value.numpy()) for name, value in outputs.items()}
 
 
 def _decoded(values: np.ndarray) -> np.ndarray:
@@ -74,6 +84,7 @@ class Predictor:
       find: Returns the model's results for some inputs; see Kind.find.
       depends_on_batch: Whether an answer depends on the other texts of its batch, beyond rounding.
       path: The export that it was loaded from, if any. A pickle holds nothing else.
+      tokenizer: The model's, if it takes ids.
     """
 
     def __init__(
@@ -82,9 +93,11 @@ class Predictor:
         find: Callable[[Sequence[Sequence[Any]]], list[dict[str, Any]]],
         depends_on_batch: bool = False,
         path: str = "",
+        tokenizer: Tokenizer | None = None,
     ) -> None:
         self.kind, self._find, self.depends_on_batch = kind, find, depends_on_batch
         self.names, self.takes_many = kind.text_names, kind.takes_many
+        self.tokenizer = tokenizer if kind.takes_ids else None
         # Absolute, because whoever unpickles it may work in another directory.
         self._path = os.path.abspath(path) if path and not files.is_remote(path) else path
 
@@ -239,7 +252,7 @@ def from_model(served: ServedModel) -> Predictor:
     """Returns a Predictor of a model in this process."""
     tokenizer = served.vocabulary.tokenizer
     find = functools.partial(served.kind.find, tokenizer, served.run_numbers)
-    return Predictor(served.kind, find)
+    return Predictor(served.kind, find, tokenizer=tokenizer)
 
 
 def load_exported(path: str | os.PathLike[str]) -> Predictor:
@@ -283,9 +296,9 @@ def load_exported(path: str | os.PathLike[str]) -> Predictor:
             f"{path} is not an exported model (it has no saved_model.pb, .onnx or .tflite file): "
             "if it is a trained model, export it, or give albert-predict its `task`"
         )
-    kind, vocabulary, runner = exported_files.load(file)
-    find = functools.partial(kind.find, vocabulary.tokenizer, runner.run)
-    return Predictor(kind, find, runner.depends_on_batch, path)
+    kind, found, runner = exported_files.load(file)
+    find = functools.partial(kind.find, found.tokenizer, runner.run)
+    return Predictor(kind, find, runner.depends_on_batch, path, found.tokenizer)
 
 
 def _load_saved_model(path: str) -> Predictor:
@@ -307,4 +320,7 @@ def _load_saved_model(path: str) -> Predictor:
     names = signature.structured_input_signature[1] if signature else {}
     if {*names} != {*kind.text_names}:
         raise ValueError(f"{path} was not written by albert-export: export a trained model")
-    return Predictor(kind, Signature(kind, exported), path=path)
+    # The vocabulary is one of its assets; what it lower-cases doesn't matter for ids.
+    found = vocabulary.find(path) if kind.takes_ids else None
+    tokenizer = found.tokenizer if found else None
+    return Predictor(kind, Signature(kind, exported, tokenizer), path=path, tokenizer=tokenizer)

@@ -21,12 +21,20 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from albert_tf.serving import rest_one_model, rest_open_inference, rest_openai, rest_tensorflow
+from albert_tf.serving import (
+    rest_one_model,
+    rest_open_inference,
+    rest_openai,
+    rest_tei,
+    rest_tensorflow,
+)
 from albert_tf.serving.predict import Predictor
 from albert_tf.serving.rest_models import Metrics, Models, json_response, readiness
 from albert_tf.serving.settings import ServerSettings
 
-_PROTOCOLS = (rest_one_model, rest_tensorflow, rest_open_inference, rest_openai)
+_PROTOCOLS = (rest_one_model, rest_tensorflow, rest_open_inference, rest_openai, rest_tei)
+# Paths whose clients only show errors of another form than TensorFlow Serving's.
+_REFUSALS = {path: each.refusal for each in (rest_openai, rest_tei) for path in each.PATHS}
 # The page asks this server, and loads nothing from elsewhere.
 _PAGE = {"title": "albert-serve", "server": "v1/models"}
 _POLICY = (
@@ -52,12 +60,14 @@ def create_app(
     metrics = Metrics()
     models = Models(predictors, settings, metrics)
 
-    # Errors have TensorFlow Serving's form. Handlers are async, or they would run in a thread.
+    # Handlers are async, or they would run in a thread.
     async def refused(request: Request, error: HTTPException) -> Response:
         message = error.detail
         if message == http.HTTPStatus(error.status_code).phrase:  # Starlette's own error.
             message = f"Malformed request: {request.method} {request.url.path[:200]}"
-        return json_response({"error": message}, error.status_code, error.headers)
+        status, form = error.status_code, _REFUSALS.get(request.url.path)
+        answer, status = form(message, status) if form else ({"error": message}, status)
+        return json_response(answer, status, error.headers)
 
     async def left(request: Request, error: ClientDisconnect) -> Response:
         return Response(status_code=499)

@@ -69,4 +69,4 @@ def check_answer(size: int) -> None:
     """Refuses to write an answer of too many values."""
     if size > _ANSWER_VALUES:
         message = f"the answer may have {_ANSWER_VALUES} values, but padded it has {size}"
-        raise HTTPException(400, f"{message}: send long texts alone, or use another protocol")
+        raise HTTPException(400, f"{message}: send long texts alone, and fewer texts at a time")

@@ -28,6 +28,8 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 # A body of fewer bytes is read in the event loop, and an answer of fewer values written there: a
 # thread would cost more than that takes.
 _SMALL_BODY, _SMALL_ANSWER = 16_384, 1024
+# Texts to embed in a request, as many as OpenAI's clients send.
+_EMBEDDED = 2048
 # Bytes of a large answer that are sent at once.
 _PIECE = 65_536
 _MEDIA_TYPE = "application/json"
@@ -61,7 +63,7 @@ class Metrics:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A version of a model, with its inputs and outputs by name."""
+    """A version of a model, with inputs and outputs by name, and what it found in a first text."""
 
     name: str
     version: str
@@ -69,6 +71,7 @@ class Model:
     batcher: Batcher
     inputs: dict[str, rest_parsing.Tensor]
     outputs: dict[str, rest_parsing.Tensor]
+    first: dict[str, Any]
 
 
 # A parsed request: the model, its rows of texts, and the function that formats the response.
@@ -100,6 +103,7 @@ class Models(dict[str, dict[str, Model]]):
     ) -> None:
         super().__init__()
         self.settings = settings
+        self.most_embedded = max(_EMBEDDED, settings.max_instances)
         # One for all: two threads would keep the event loop waiting twice as long.
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "large_requests")
         for name, versions in predictors.items():
@@ -149,15 +153,23 @@ class Models(dict[str, dict[str, Model]]):
             # For the log and the metrics.
             request.scope.update(model=model.name, instances=len(rows))
             # Rows wait in the model's queue, beside those of other clients.
-            outputs = await _in_time(request, model.batcher(rows), self.settings.timeout_seconds)
-            if outputs is None:
-                raise HTTPException(503, "too many texts wait: ask again later")
+            outputs = await _in_time(request, self._ask(model, rows), self.settings.timeout_seconds)
             size = sum(getattr(each, "size", 1) for row in outputs for each in row.values())
             if size <= _SMALL_ANSWER:
                 return json_response(write(outputs))
             return await self._in_thread(_written, write, outputs)
 
         return answer
+
+    async def _ask(self, model: Model, rows: list[list[Any]]) -> list[dict[str, Any]]:
+        found, most = list[dict[str, Any]](), self.settings.max_instances
+        # Only a part of many rows waits at a time, so that others' rows come between.
+        for start in range(0, len(rows), most):
+            part = await model.batcher(rows[start : start + most])
+            if part is None:
+                raise HTTPException(503, "too many texts wait: ask again later")
+            found += part
+        return found
 
     async def _in_thread(self, function: Callable, *arguments: Any) -> Any:
         """Returns a function's result, while the event loop goes on."""

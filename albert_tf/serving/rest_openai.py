@@ -6,13 +6,13 @@ import base64
 import functools
 from typing import Any
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
-from albert_tf.serving import rest_parsing
-from albert_tf.serving.rest_models import Asked, Model, Models, json_response
+from albert_tf.serving import rest_bounds, rest_parsing
+from albert_tf.serving.rest_models import Asked, Model, Models
+
+PATHS = ("/v1/embeddings",)
 
 
 def listed(models: Models) -> dict[str, Any]:
@@ -23,20 +23,16 @@ def listed(models: Models) -> dict[str, Any]:
 
 def routes(models: Models) -> list[Route]:
     """Returns the route of embeddings."""
-    embed = models.answering(read)
+    return [Route(PATHS[0], models.answering(read), methods=["GET", "POST"])]
 
-    async def answer(request: Request) -> Response:
-        try:
-            return await embed(request)
-        except HTTPException as error:  # Its clients only show errors of this form.
-            message = {"message": error.detail, "type": "invalid_request_error"}
-            return json_response({"error": message}, error.status_code, error.headers)
 
-    return [Route("/v1/embeddings", answer, methods=["GET", "POST"])]
+def refusal(message: str, status: int) -> tuple[Any, int]:
+    """Returns an error as its clients read it, and the status."""
+    return {"error": {"message": message, "type": "invalid_request_error"}}, status
 
 
 def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
-    """Reads `input`, a text or a list of them, to a `model` that embeds."""
+    """Reads `input`, a text or its ids, or a list of them, to a `model` that embeds."""
     values, _ = rest_parsing.read_object(body, models.settings, "input")
     model = models.find(str(values.get("model")))
     if not model.predictor.kind.vector:
@@ -45,24 +41,26 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     coding, size = values.get("encoding_format") or "float", values.get("dimensions")
     if coding not in ("float", "base64"):
         raise ValueError(f"encoding_format must be float or base64, got {ascii(coding)[:80]}")
-    given = [values["input"]] if isinstance(values["input"], str) else values["input"]
-    first = given[0] if isinstance(given, list) and given else None
-    if type(first) is int or (isinstance(first, list) and first and type(first[0]) is int):
-        raise ValueError(
-            "input has token ids, but must have texts: have the client send them (in LangChain, "
-            "OpenAIEmbeddings(check_embedding_ctx_length=False))"
-        )
-    rows = rest_parsing.read_instances(given, "input", model.predictor, models.settings)
+    rows = read_embedded(values["input"], "input", size, model, models)
     return model, rows, functools.partial(_write, model, coding, size)
+
+
+def read_embedded(given: Any, where: str, size: Any, model: Model, models: Models) -> list[Any]:
+    """Returns rows of one or many texts, or of ids, for vectors of `size` numbers; None is all."""
+    is_one = isinstance(given, str) or isinstance(given, list) and type([*given, ""][0]) is int
+    predictor, most = model.predictor, models.most_embedded
+    given = [given] if is_one else given
+    rows = rest_parsing.read_instances(given, where, predictor, models.settings, most)
+    # All vectors are as long as the first answer's.
+    vector = predictor.kind.shortened(model.first[predictor.kind.vector], size)
+    rest_bounds.check_answer(len(rows) * len(vector))
+    return rows
 
 
 def _write(model: Model, coding: str, size: Any, found: list[dict[str, Any]]) -> dict[str, Any]:
     kind, data = model.predictor.kind, []
     for index, each in enumerate(found):
-        try:
-            vector = kind.shortened(each[kind.vector], size)
-        except ValueError as error:  # The model has answered: its vectors have another size.
-            raise HTTPException(400, str(error)) from None
+        vector = kind.shortened(each[kind.vector], size)
         is_coded = coding == "base64"
         shown = base64.b64encode(vector.astype("<f4").tobytes()).decode() if is_coded else vector
         data.append({"object": "embedding", "index": index, "embedding": shown})

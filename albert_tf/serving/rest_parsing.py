@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from starlette.exceptions import HTTPException
 
+from albert_tf.answers.rows import inner_ids
 from albert_tf.answers.tag import Tag
 from albert_tf.serving import rest_bounds
 from albert_tf.serving.predict import Predictor
@@ -96,14 +97,15 @@ def read_object(
 
 
 def read_instances(
-    given: Any, where: str, predictor: Predictor, settings: ServerSettings
-) -> list[list[str]]:
+    given: Any, where: str, predictor: Predictor, settings: ServerSettings, most: int = 0
+) -> list[list[Any]]:
     """Returns rows of texts from a list with a text, or several by name or in order, for each row.
 
-    An iterator of rows, instead of the list, is read no further than to the first row too many.
+    An iterator of rows, instead of the list, is read no further than to the first row too many. By
+    default `max_instances` are the most. A list of ids is a text, if the model takes them.
     """
-    names, most = predictor.names, settings.max_instances
-    rows: list[list[str]] = []
+    names, most = predictor.names, most or settings.max_instances
+    rows: list[list[Any]] = []
     given = given if isinstance(given, Iterator) else a_list(given, where, most)
     for row in itertools.islice(given, most + 1):
         place = f"{where}[{len(rows)}]"
@@ -112,7 +114,7 @@ def read_instances(
         fields = [row] if is_bare else _members(row, names, place)
         if predictor.takes_many:
             fields += a_list(fields.pop(), f"{place}.{names[-1]}", most)
-        rows.append([_text(each, place, settings.max_text_length) for each in fields])
+        rows.append([_text(each, place, predictor, settings.max_text_length) for each in fields])
     if len({*map(len, a_list(rows, where, most))}) > 1:
         raise ValueError(f"all rows of {where} must have equally many {names[-1]}")
     if isinstance(predictor.kind, Tag):
@@ -149,8 +151,10 @@ def _members(value: Any, names: Sequence[str], where: str) -> list[Any]:
     return [value[name] for name in names]
 
 
-def _text(value: Any, where: str, most: int) -> str:
+def _text(value: Any, where: str, predictor: Predictor, most: int) -> str | Sequence[int]:
     try:
+        if isinstance(value, list) and predictor.tokenizer:
+            return inner_ids(predictor.tokenizer, value, predictor.kind.max_seq_length)
         if isinstance(value, dict) and {*value} == {"b64"} and isinstance(value["b64"], str):
             coded = value["b64"].encode("ascii").translate(_BASE64, _SPACE)
             # The padding may be left out.
@@ -189,10 +193,11 @@ def columns_of(found: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict
     return columns
 
 
-def tensors(predictor: Predictor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Describes inputs and outputs by a first answer of the model, which may be slow."""
+def tensors(predictor: Predictor) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
+    """Returns inputs and outputs by a first answer of the model, which may be slow, and that."""
     (found,) = predictor.outputs([["word"] * (len(predictor.names) + predictor.takes_many)])
     inputs = {name: Tensor("O", rank) for name, rank in predictor.kind.text_ranks.items()}
     arrays = {name: np.asarray(value) for name, value in found.items()}
     codes = {name: "O" if a.dtype.kind in _STRINGS else a.dtype.kind for name, a in arrays.items()}
-    return inputs, {name: Tensor(codes[name], 1 + array.ndim) for name, array in arrays.items()}
+    outputs = {name: Tensor(codes[name], 1 + array.ndim) for name, array in arrays.items()}
+    return inputs, outputs, found

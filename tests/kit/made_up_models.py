@@ -1,20 +1,18 @@
 """Made-up models for albert-serve, without weights: what they find in texts is counted."""
 
-import functools
 import types
 
 import numpy as np
 
-from albert_tf.answers.kind import Kind
+from albert_tf.answers.embed import Embed
 from albert_tf.serving.settings import ServerSettings
 
 
-def kind(*names, takes_many=False, vector=""):
+def kind(*names, takes_many=False):
     """Returns what a Predictor needs of a Kind to find something in texts."""
     ranks = {name: 1 + (takes_many and name == names[-1]) for name in names}
     many = {"takes_many": takes_many, "text_ranks": ranks}
-    many["shortened"] = functools.partial(Kind.shortened, None)
-    return types.SimpleNamespace(text_names=names, vector=vector, **many)
+    return types.SimpleNamespace(text_names=names, vector="", takes_ids=False, **many)
 
 
 def capitals(inputs):
@@ -42,13 +40,17 @@ def score(inputs):
 
 
 def embed(inputs):
-    return [{"mean": np.array([len(text), 0.1], np.float32)} for (text,) in inputs]
+    """Counts characters, or ids; an empty text has a vector of zeros."""
+    rows = [(np.array([len(text), 0.1 * bool(text)], np.float32), len(text)) for (text,) in inputs]
+    return [{"embedding": vector, "tokens": np.int32(2 + length)} for vector, length in rows]
 
 
 CAPITALS = kind("text"), capitals
 ENDINGS = kind("context", "endings", takes_many=True), endings
 SCORE = kind("text_a", "text_b"), score
-EMBEDDER = kind("text", vector="mean"), embed
+# Its ids are 0 to 9, and its texts at most 14 characters.
+PIECES = types.SimpleNamespace(vocab_size=10, cls_id=2, sep_id=3)
+EMBEDDER = Embed(query_prompt="find: ", max_seq_length=16), embed, False, "", PIECES
 # The answer of CAPITALS to "Anna in Rome", as JSON.
 ANNA = {"entities": ["Anna", "Rome"], "probabilities": [0.5, 0.5], "length": 12}
 

@@ -109,7 +109,7 @@ def test_answers_are_the_saved_models(models, address, task):
         assert_same_outputs([arrays], [right])
 
 
-def test_openais_client(models, address):
+def test_openais_client(models, address, vocabulary):
     openai = pytest.importorskip("openai")
     client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
     assert {*TASKS, "labels"} == {each.id for each in client.models.list()}
@@ -124,8 +124,24 @@ def test_openais_client(models, address):
     assert short.usage.total_tokens == sum(
         int(each["tokens"]) for each in models[1]["embed"].outputs([[text] for text in texts])
     )
+    tokenizer, before = vocabulary.tokenizer, models[1]["embed"].kind.prefix
+    ids = [[tokenizer.cls_id, *tokenizer.encode(before + text), tokenizer.sep_id] for text in texts]
+    again = client.embeddings.create(model="embed", input=ids, dimensions=3)
+    np.testing.assert_allclose([each.embedding for each in again.data], expected, atol=1e-5)
     with pytest.raises(openai.BadRequestError, match="labels has no embeddings"):
         client.embeddings.create(model="labels", input=texts)
+
+
+def test_hugging_faces_client_of_text_embeddings_inference(models, address):
+    hub, predictor = pytest.importorskip("huggingface_hub"), models[1]["embed"]
+    client, texts = hub.InferenceClient(base_url=address), ["no gap", "The Cat sat", LONG]
+    found = client.feature_extraction(texts, truncate=True, prompt_name="query", dimensions=3)
+    np.testing.assert_allclose(found, predictor.embed(texts, dimensions=3), atol=1e-5)
+    found = client.sentence_similarity("a dog", texts, model=f"{address}/similarity")
+    expected = [each["similarity"] for each in predictor([["a dog", text] for text in texts])]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    with pytest.raises(hub.errors.HfHubHTTPError, match="413"):
+        client.feature_extraction(texts, truncate=False)
 
 
 @pytest.mark.parametrize("in_binary", [True, False])

@@ -141,7 +141,7 @@ def exported(served, tmp_path_factory):
 
 
 # A SavedModel of "classify", of word pieces, is tested below; "answer_v2" does all of "answer_v1".
-CASES = [("saved_model", name) for name in ("tag", "choose", "answer_v2", "fill_mask")]
+CASES = [("saved_model", name) for name in ("tag", "choose", "answer_v2", "fill_mask", "embed")]
 CASES += [("tflite", name) for name in TASKS]
 CASES += [pytest.param("onnx", name, marks=pytest.mark.peers) for name in KINDS]
 
@@ -157,6 +157,17 @@ def test_a_file_finds_the_same(name, file_format, served, exported):
         nothing = {name: tf.zeros([0, 2][:rank], tf.string) for name, rank in ranks}
         found = predictor._find._exported.signatures["serving_default"](**nothing)
         assert {len(value) for value in found.values()} == {0}
+
+
+@pytest.mark.parametrize(
+    "file_format", ["saved_model", "tflite", pytest.param("onnx", marks=pytest.mark.peers)]
+)
+def test_ids_are_read_as_they_are(file_format, vocabulary, served, exported):
+    (model, found), (predictor, _) = served("embed"), exported("embed", file_format)
+    encode, most = vocabulary.tokenizer.encode, model.kind.max_seq_length - 2
+    ids = [[encode(model.kind.prefix + text)[:most]] for (text,) in rows_of(model.kind)]
+    assert_same_outputs(predictor.outputs(ids), found)
+    assert predictor.tokenizer.vocab_size == vocabulary.tokenizer.vocab_size
 
 
 def test_a_pickle_of_a_file_finds_the_same(exported):

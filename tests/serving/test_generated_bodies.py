@@ -33,7 +33,7 @@ BYTES, BYTES_AT_LEAST = 50, 10_000
 # Bytes of an answer that says what is wrong.
 REFUSAL_BYTES = 1000
 # Bytes of a part of a body that is repeated; rows that a request may have.
-MOST_BYTES, MOST = 20_000, 256
+MOST_BYTES, MOST, EMBEDDED = 20_000, 256, {"openai": 2048, "tei": 2048}
 
 
 def many(each, between=","):
@@ -129,7 +129,12 @@ FORMS = {"instances": ROWS["text"], "inputs": COLUMNS["text"], "dataframe_split"
 ONE = st.one_of([members(**{name: form}) for name, form in FORMS.items()])
 MODELS = {"capitals": made_up.CAPITALS, "endings": made_up.ENDINGS, "embed": made_up.EMBEDDER}
 SIZES = st.sampled_from(("2", "2", "null", "1000000"))
-EMBEDDED = members(model=st.just('"embed"'), input=TEXT | TEXTS, dimensions=SIZES)
+WRONG_IDS = st.sampled_from(("[2,10,3]", '[2,"a"]', f"[2{',5' * 3000}]"))
+IDS = st.sampled_from(("[2,5,3]", "[2,3]"))
+EMBEDDABLE = TEXT | TEXTS | listed(TEXT) | mostly(IDS, WRONG_IDS) | listed(IDS)
+OPENAI = members(model=st.just('"embed"'), input=EMBEDDABLE, dimensions=SIZES)
+FLAG = st.sampled_from(("true", "false", "null"))
+COMPARED = members(source_sentence=TEXT, sentences=listed(TEXT) | listed(IDS))
 # Each protocol's requests: path, media type, body.
 PROTOCOLS = {
     "tensorflow": [
@@ -140,7 +145,11 @@ PROTOCOLS = {
         (V2.format("capitals"), JSON, tensors("text")),
         (V2.format("endings"), JSON, tensors("context", "endings")),
     ],
-    "openai": [("/v1/embeddings", JSON, EMBEDDED)],
+    "openai": [("/v1/embeddings", JSON, OPENAI)],
+    "tei": [
+        ("/embed", JSON, members(inputs=EMBEDDABLE, normalize=FLAG, dimensions=SIZES)),
+        ("/similarity", JSON, members(inputs=COMPARED, parameters=members(normalize=FLAG))),
+    ],
     "one_model": [
         ("/invocations", JSON, ONE),
         ("/invocations", LINES, many(mostly(TEXT, ONE), "\n")),
@@ -244,11 +253,11 @@ def test_generated_bodies(protocol, count, ask):
         sent, coding = (gzip.compress(body, 1), "gzip") if is_packed else (body, "identity")
         status, content, instructions, rows = ask(path, kind, sent, coding)
         found.append(status)
-        assert status in (200, 400, 404, 413)
+        assert status in (200, 400, 404, 413) or protocol == "tei" and status in (422, 424)
         json.loads(content, parse_constant=refuse)
         assert instructions <= INSTRUCTIONS * len(body) + INSTRUCTIONS_AT_LEAST
         most = BYTES * len(body) + BYTES_AT_LEAST if status == 200 else REFUSAL_BYTES
-        assert len(content) <= most and rows <= MOST
+        assert len(content) <= most and rows <= EMBEDDED.get(protocol, MOST)
 
     check()
     # Some bodies are right, or only the first check of each would be tested.

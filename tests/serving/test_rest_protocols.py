@@ -67,6 +67,7 @@ ROME = {**ANNA, "length": 13}
 NOBODY = {"entities": [], "probabilities": [], "length": 0}
 LETTERS = "Aé " * 100
 MANY = {"entities": ["Aé"] * 100, "probabilities": [0.5] * 100, "length": 300}
+TENTH = float(np.float32(0.1))
 THREE = {"probabilities": [3, 5], "choice": 1, "ending": "three"}
 
 
@@ -297,10 +298,11 @@ def test_a_server_that_ends_is_not_ready(client):
 
 
 def test_embeddings(client):
-    asked = {"model": "embedder", "input": ["four", "a"]}
+    asked = {"model": "embedder", "input": ["four", [2, 7, 3]]}
     status, answer = post(client, EMBED, asked)
     assert status == 200 and answer["model"] == "embedder"
-    rows = [[4, float(np.float32(0.1))], [1, float(np.float32(0.1))]]
+    rows = [[4, TENTH], [1, TENTH]]
+    assert answer["usage"] == {"prompt_tokens": 6 + 3, "total_tokens": 9}
     assert [each["embedding"] for each in answer["data"]] == rows
     assert [each["index"] for each in answer["data"]] == [0, 1]
     given = {"dimensions": 2, "encoding_format": None}
@@ -308,6 +310,79 @@ def test_embeddings(client):
     body = {**asked, "input": "four", "encoding_format": "base64"}
     (one,) = post(client, EMBED, body)[1]["data"]
     assert np.frombuffer(base64.b64decode(one["embedding"]), "<f4").tolist() == rows[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "vectors"),
+    [
+        ({"inputs": "four", "normalize": False}, [[4, TENTH]]),
+        ({"inputs": ["a", [2, 3, 7, 3]], "normalize": False}, [[1, TENTH], [2, TENTH]]),
+        ({"inputs": [2, 7, 3], "normalize": False, "truncate": None}, [[1, TENTH]]),
+        ({"inputs": "a", "prompt_name": "query", "normalize": False}, [[7, TENTH]]),
+        ({"inputs": "a", "prompt_name": "document", "dimensions": 1}, [[1]]),
+        ({"inputs": ["a" * 13], "truncate": False, "dimensions": 1, "normalize": False}, [[13]]),
+        ({"inputs": "a" * 300, "truncate": True, "truncation_direction": "Right"}, [[1, 0.000333]]),
+        ({"inputs": ["a", ""], "normalize": None}, [[0.995037, 0.099504], [0, 0]]),
+    ],
+)
+def test_text_embeddings_inference_embeds(client, body, vectors):
+    for path in ("/", "/embed"):
+        np.testing.assert_allclose(post(client, path, body)[1], vectors, atol=1e-6)
+
+
+def test_text_embeddings_inference_compares(client):
+    inputs = {"source_sentence": "a", "sentences": ["b", "four", [2, 7, 3]]}
+    assert post(client, "/similarity", {"inputs": inputs})[1] == pytest.approx([1, 0.997213, 1])
+    inputs["sentences"].pop()
+    body = {"inputs": inputs, "parameters": {"prompt_name": "query", "truncate": True}}
+    found = post(client, "/similarity", body)[1]
+    assert found == pytest.approx([1, 0.9999908], abs=1e-7) and found[1] < 1
+
+
+def test_text_embeddings_inference_describes(client):
+    found = client.get("/info").json()
+    assert found["model_id"] == "embedder" and found["max_input_length"] == 16
+    assert found["model_type"] == {"embedding": {"pooling": "mean"}}
+    assert (found["max_client_batch_size"], found["model_dtype"]) == (2048, "float32")
+    app = create_app({"score": {"1": Predictor(*SCORE)}}, made_up.settings_of())
+    with testclient.TestClient(app, "http://localhost") as without:
+        status, answer = post(without, "/embed", {"inputs": "a"})
+    assert (status, answer["error_type"]) == (404, "Backend")
+
+
+def test_many_texts_are_embedded_a_part_at_a_time():
+    limits = {"max_instances": 30, "max_queue": 30, "max_batch_size": 4}
+    app = create_app({"e": {"1": Predictor(*EMBEDDER)}}, made_up.settings_of(**limits))
+    with testclient.TestClient(app, "http://localhost") as client:
+        many = ["a" * (i % 9) for i in range(2048)]
+        _, answer = post(client, EMBED, {"model": "e", "input": many})
+        assert [each["embedding"][0] for each in answer["data"]] == [*map(len, many)]
+        status, answer = post(client, EMBED, {"model": "e", "input": ["a", *many]})
+        assert status == 400 and "1 to 2048, got a list of 2049" in answer["error"]["message"]
+        status, answer = post(client, "/embed", {"inputs": ["a", *many]})
+        assert (status, answer["error_type"]) == (413, "Validation")
+    app = create_app({"e": {"1": Predictor(*EMBEDDER)}}, made_up.settings_of(max_queue=1))
+    with testclient.TestClient(app, "http://localhost") as client:
+        status, answer = post(client, "/embed", {"inputs": ["a", "b"]})
+    assert (status, answer["error_type"]) == (429, "Overloaded")
+
+
+# Without [CLS] or [SEP], not only ids, of another vocabulary, too many, in a list too many.
+IDS = [[3, 5], [2], [2, 5], [2, "a", 3], [2, 10, 3], [2, True, 3], [2, *[5] * 15, 3], [[[2, 3]]]]
+OPTIONS = [
+    ({"inputs": []}, "list of 1 to 2048"),
+    ({"inputs": None}, "list"),
+    ({"inputs": [2, 7]}, "token ids"),
+    ({"inputs": [2, 3], "prompt_name": "query"}, "prompt_name is for texts"),
+    ({"prompt_name": "passage"}, "query or document"),
+    ({"prompt_name": 0}, "query or document"),
+    ({"dimensions": 0}, "dimensions must be from 1 to 2"),
+    ({"normalize": 1}, "true or false"),
+    ({"truncate": "no"}, "true or false"),
+    ({"truncation_direction": "left"}, "right"),
+]
+SIMILAR = {"inputs": {"source_sentence": "a", "sentences": ["b", ""]}}
+WRONG = ["a", ["a"], {**SIMILAR["inputs"], "sentences": []}, {"source_sentence": "a"}]
 
 
 def of_one(text):
@@ -392,9 +467,8 @@ BODIES = {
     ],
     EMBED: [
         ({"model": "score", "input": "a"}, "score has no"),
-        ({"model": "embedder", "input": "a", "dimensions": 1}, "dimensions must be 2"),
-        ({"model": "embedder", "input": [[3, 5], [7]]}, "token ids.*texts"),
-        ({"model": "embedder", "input": [3, 5]}, "token ids.*texts"),
+        ({"model": "embedder", "input": "a", "dimensions": 3}, "dimensions must be from 1 to 2"),
+        *(({"model": "embedder", "input": ids}, "token ids.* 0 to 9.* 16, .*texts") for ids in IDS),
         ({"model": "embedder", "input": "a", "encoding_format": "int8"}, "encoding_format"),
     ],
 }
@@ -427,6 +501,12 @@ REFUSED += [
     (PREDICT.format("capitals"), of_one("bad"), 500, "this text is bad", {}),
     (PREDICT.format("nothing"), of_one("a"), 404, "nothing, only capitals, endings", {}),
     (PREDICT.format("capitals/versions/3"), of_one("a"), 404, "3 of capitals, only 2, 11", {}),
+    ("/similarity", SIMILAR, 424, "vector of zeros", {}),
+    ("/embed", {"inputs": "a" * 14, "truncate": False}, 413, "16 pieces.*truncate", {}),
+    ("/embed", {"inputs": "a" * 5000}, 413, "5000 bytes", {}),
+    *(("/embed", {"inputs": "a", **each}, 422, noun, {}) for each, noun in OPTIONS),
+    *(("/similarity", {"inputs": each}, 422, "source_sentence, s", {}) for each in WRONG),
+    ("/similarity", {**SIMILAR, "parameters": "a"}, 422, "parameters", {}),
     (EMBED, {"model": "gpt", "input": "a"}, 404, "gpt, only capitals", {}),
     (EMBED, {"model": "\ud83d", "input": "a"}, 404, "\ud83d, only capitals", {}),
 ]
@@ -459,7 +539,8 @@ REFUSED += [
 @pytest.mark.parametrize(("path", "body", "status", "noun", "headers"), REFUSED)
 def test_what_is_refused(client, path, body, status, noun, headers):
     found, answer = post(client, path, body, **headers)
-    assert (found, [*answer]) == (status, ["error"])
+    is_theirs = path in ("/embed", "/similarity")
+    assert (found, [*answer]) == (status, ["error", *["error_type"] * is_theirs])
     error = answer["error"]
     if path == EMBED:  # Its clients show no other form.
         assert error.pop("type") == "invalid_request_error"
