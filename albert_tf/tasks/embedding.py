@@ -66,7 +66,7 @@ class EmbeddingTask(ScoringTask[TextExample]):
         self, examples: Sequence[TextExample], is_training: bool
     ) -> Iterator[Mapping[str, Any]]:
         scores = np.array([example.label or 0 for example in examples], np.float64)
-        least, spread = scores.min(), np.ptp(scores)
+        least, spread = float(np.min(scores)), float(np.ptp(scores))
         if is_training and not spread:
             raise ValueError(f"all pairs to train on have the score {least:g}: give different ones")
         if is_training:
