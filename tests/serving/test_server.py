@@ -20,7 +20,7 @@ from albert_tf.serving import server
 from albert_tf.serving.predict import Predictor
 from albert_tf.serving.settings import ServerSettings
 from tests.kit import tiny
-from tests.kit.made_up_models import CAPITALS, SCORE, capitals, settings_of
+from tests.kit.made_up_models import CAPITALS, EMBEDDER, SCORE, capitals, settings_of
 from tests.kit.served_tasks import assert_same_outputs
 
 # Main's environment may be older than the lock.
@@ -68,8 +68,8 @@ def test_other_hosts_are_refused():
 
 
 def test_other_paths_and_methods(client):
-    paths = "/v3", "/v1/models/score:classify", "/healthz/"
-    for answer in (client.get(paths[0]), client.post(paths[1]), client.get(paths[2])):
+    paths, posted = ("/v3", "/healthz/", "/info"), ("/v1/models/score:classify", "/embed")
+    for answer in (*map(client.get, paths), *map(client.post, posted)):
         assert answer.status_code in (404, 405)
         assert answer.json()["error"].startswith("Malformed request: ")
     answer = client.get("/v1/models/score:predict")
@@ -127,10 +127,10 @@ def test_metrics(client, capsys):
     assert found["albert_queue", score, ("version", "1")] == 0
 
 
-def answers(rows, depends_on_batch=False, **bounds):
+def answers(rows, depends_on_batch=False, model=CAPITALS, **bounds):
     """Returns the answers to requests of rows that come at the same time, and batches' sizes."""
     sizes = []
-    predictor = Predictor(*CAPITALS, depends_on_batch)
+    predictor = Predictor(*model[:2], depends_on_batch)
     batcher = Batcher(predictor, settings_of(**bounds), sizes.append)
 
     async def ask_all():
@@ -151,6 +151,10 @@ def test_batches_answer_as_one_does():
 
 def test_numbers_that_depend_on_a_batch_get_none():
     assert answers([[["a"], ["b"]], [["c"]]], depends_on_batch=True)[1] == [1, 1, 1]
+
+
+def test_ids_and_texts_are_read_apart():
+    assert answers([[["a"], [[5]], ["b"]]], model=EMBEDDER)[1] == [1, 2]
 
 
 def test_texts_wait_for_others():
@@ -177,10 +181,13 @@ def test_one_bad_text_harms_no_other():
 def test_a_full_queue_refuses():
     found, _ = answers([[["a"]] * 3, [["b"]] * 3], max_queue=5)
     assert found[0] is not None and found[1] is None
-    app = create_app({"score": {"1": Predictor(*SCORE)}}, settings_of(max_queue=1))
+    models = {"score": {"1": Predictor(*SCORE)}, "embed": {"1": Predictor(*EMBEDDER)}}
+    app = create_app(models, settings_of(max_queue=1))
     with testclient.TestClient(app, "http://localhost") as client:
         status, answer = ask(client, "score", {"instances": [PAIR] * 2})
+        theirs = client.post("/embed", json={"inputs": ["a", "b"]})
     assert (status, answer) == (503, {"error": "too many texts wait: ask again later"})
+    assert (theirs.status_code, theirs.json()) == (429, {**answer, "error_type": "Overloaded"})
 
 
 def test_models_are_found(tmp_path):
