@@ -113,6 +113,9 @@ def test_each_outcome_of_a_request(status, content, rows, expected):
         (outcomes.REFUSED, "error: --ngrams is 2", 2, outcomes.NAMELESS),
         (outcomes.FINISHED, "", 2, outcomes.FINISHED),
         (outcomes.FINISHED, "", 3, outcomes.WRONG),
+        # A run that diverges has followed its flags.
+        (outcomes.REFUSED, "error: the loss of step 5 is not finite", 2, outcomes.FINISHED),
+        (outcomes.REFUSED, "error: the loss of step 5 is not finite", 3, outcomes.WRONG),
     ],
 )
 def test_each_outcome_of_other_flags(what, detail, value, expected, tmp_path):

@@ -18,6 +18,9 @@ from tools.campaign.processes import Running
 
 SUBJECT = "other flags"
 _STEPS, _MORE_STEPS = 3, 5
+_MOST_RESUMES = 200
+# A refusal of a run that diverged: it did follow the flags.
+_DIVERGED = "is not finite"
 # The settings that a run records and that need no other files or machines.
 _LEFT_OUT = {
     *("albert_config_file", "input_file", "init_checkpoint", "albert_hub_module_handle"),
@@ -27,7 +30,7 @@ _VALUES = {"int": ("3", "7", "0"), "float": ("0.25", "0.5", "0"), "bool": ("true
 
 
 def run(tally: Tally, seed: int, folder: pathlib.Path, is_over: Callable[[], bool]) -> None:
-    """Resumes copies of one run until the time is over."""
+    """Resumes copies of one run, until the time is over or _MOST_RESUMES are done."""
     folder.mkdir(parents=True)
     programs.PRETRAINING.make(folder)
     command = {"num_train_steps": _STEPS, "save_checkpoints_steps": 2}
@@ -39,7 +42,9 @@ def run(tally: Tally, seed: int, folder: pathlib.Path, is_over: Callable[[], boo
     tally.add(SUBJECT, outcome, "of the first run")
     first_ended = outcome.what == outcomes.FINISHED
     rng = random.Random(seed)
-    while first_ended and not is_over():
+    for _ in range(_MOST_RESUMES * first_ended):
+        if is_over():
+            return
         out = folder / "out"
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(folder / "first", out)
@@ -68,6 +73,8 @@ def _value(field: dataclasses.Field, rng: random.Random) -> str:
 def _judge(
     outcome: Outcome, arguments: list[str], changes: dict[str, str], out: pathlib.Path
 ) -> Outcome:
+    if _DIVERGED in outcome.detail:
+        outcome = Outcome(outcomes.FINISHED, outcome.detail)
     if outcome.what == outcomes.REFUSED:
         # Another setting may contradict it: the line names that one, or what it is about.
         named = any(re.search(rf"\b{name}\b", outcome.detail) for name in changes)
