@@ -24,10 +24,10 @@ from albert_tf.tasks.preprocessor import Preprocessor
 
 def graph_of(kind: type[Kind]) -> type[ServedModel]:
     """Returns the class of a kind's graph, which is in the file of graphs/ with the kind's name."""
-    name = kind.__module__.rpartition(".")[2]
-    home = vars(importlib.import_module(f"{graphs.__name__}.{name}")).values()
-    classes = (each for each in home if isinstance(each, type) and issubclass(each, ServedModel))
-    return next(each for each in classes if issubclass(kind, getattr(each, "kind_class", ())))
+    home = f"{graphs.__name__}.{kind.__module__.rpartition('.')[2]}"
+    importlib.import_module(home)
+    there = (each for each in ServedModel.__subclasses__() if each.__module__ == home)
+    return next(each for each in there if issubclass(kind, each.kind_class))
 
 
 def in_graph(model: keras.Model, vocabulary: Any, kind: Kind) -> ServedModel:
