@@ -25,6 +25,8 @@ SIMILARITIES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "euclidean": lambda a, b: -np.linalg.norm(a - b, axis=1),
     "manhattan": lambda a, b: -np.abs(a - b).sum(axis=1),
 }
+# The options that are arguments of the model.
+ARGUMENTS = ("pooling", "dense_units", "dense_activation", "dimensions", "normalize")
 PROMPTS = ("query", "document")
 # Numbers of a vector that people are shown.
 _SHOWN = 6
@@ -71,6 +73,12 @@ class Embed(Kind):
         None, "Which prompt precedes every text; none: what each request asks for.", choices=PROMPTS
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.default_prompt and not self.prefix:
+            name = self.default_prompt
+            raise ValueError(f"`default_prompt` is {name}, but `{name}_prompt` is empty: set it")
+
     def check(self, config: AlbertConfig) -> None:
         super().check(config)
         width = self.dense_units or config.hidden_size
@@ -84,8 +92,7 @@ class Embed(Kind):
 
     @property
     def model_arguments(self) -> dict[str, Any]:
-        names = ("pooling", "dense_units", "dense_activation", "dimensions", "normalize")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ARGUMENTS}
 
     def prompt(self, name: str | None) -> str:
         """Returns the text of a prompt, one of PROMPTS; None is the default one."""
@@ -109,7 +116,7 @@ class Embed(Kind):
         if size is None or size == len(vector):
             return vector
         if type(size) is not int or not 0 < size < len(vector):
-            raise ValueError(f"dimensions must be from 1 to {len(vector)}, got {size!s:.40}")
+            raise ValueError(f"dimensions must be from 1 to {len(vector)}, got {size!r:.40}")
         found = vector[:size]
         return found / max(np.linalg.norm(found), 1e-12) if self.normalize else found
 

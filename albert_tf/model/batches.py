@@ -117,11 +117,11 @@ class Limit(NamedTuple):
             )
 
 
-def label_limits(name: str, labels: Any, loss: Any, output: Any) -> Iterator[Limit]:
+def label_limits(name: str, labels: Any, loss: Any, output: Any, classes: bool) -> Iterator[Limit]:
     """Yields a limit if labels beyond it cost nothing, or too much, by backend and device.
 
     What a loss of Keras takes is known. To any other loss, integers with the outputs' axes but the
-    last are classes.
+    last are classes, if the outputs have some.
     """
     loss = keras.losses.get(loss)
     function = getattr(loss, "fn", getattr(loss, "func", loss))
@@ -130,7 +130,8 @@ def label_limits(name: str, labels: Any, loss: Any, output: Any) -> Iterator[Lim
     takes_classes = function is keras.losses.sparse_categorical_crossentropy
     if not is_known:
         is_integer = getattr(getattr(labels, "dtype", None), "name", "").startswith(("int", "uint"))
-        takes_classes = is_integer and expected[-1] != 1 and _fits(shape, expected[:-1])
+        are_classes = classes and is_integer and expected[-1] != 1
+        takes_classes = are_classes and _fits(shape, expected[:-1])
     expected = expected[:-1] if takes_classes else expected
     if is_known and function not in _OF_OTHER_SHAPES and not _fits(shape, expected):
         raise ValueError(

@@ -37,6 +37,7 @@ _OURS = {
     "position_ids": None,
     "inputs_embeds": None,
     "head_mask": None,
+    "cls_positions": None,  # Packed rows, which some models don't take.
 }
 _MEANINGS = {
     "masked_lm_positions": "the positions to predict",
@@ -98,6 +99,8 @@ class ConfiguredModel(keras.Model):
     }
     # The first axes of labels.
     label_axes = "B"
+    # Whether outputs have a number for each class.
+    has_classes = True
     needed_inputs: ClassVar[tuple[str, ...]] = ("input_ids",)
     built: bool
 
@@ -245,7 +248,8 @@ class ConfiguredModel(keras.Model):
             check_array(what, labels.get(name))
             arrays[what] = labels[name], self.label_axes
             yield Sizes(arrays)
-            yield from label_limits(what, labels[name], losses[name], outputs[name])
+            given = what, labels[name], losses[name], outputs[name]
+            yield from label_limits(*given, self.has_classes)
         for each in keras.tree.flatten(weights) if weights is not None else ():
             check_array("sample_weight", each)
             axes = "B" if shape_of(each)[1:] == (1,) else self.label_axes

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras import KerasTensor, ops
 
-from albert_tf.answers.embed import ACTIVATIONS, POOLINGS
+from albert_tf.answers.embed import ACTIVATIONS, ARGUMENTS, POOLINGS
 from albert_tf.config import ConfigSource, check_integer
 from albert_tf.model import albert, dropout
 from albert_tf.model.albert import AlbertModel
@@ -426,6 +426,7 @@ class AlbertForEmbedding(ConfiguredModel):
     """
 
     reads_pooler = False
+    has_classes = False
     input_axes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), "B, S")
 
     def __init__(
@@ -441,27 +442,24 @@ class AlbertForEmbedding(ConfiguredModel):
         **kwargs: Any,
     ) -> None:
         super().__init__(config, recompute, name=name, **kwargs)
-        known_by_name = {"pooling": POOLINGS, "dense_activation": ACTIVATIONS}
-        for what, value in (("pooling", pooling), ("dense_activation", dense_activation)):
-            if value not in (known := known_by_name[what]):
-                raise ValueError(f"`{what}` must be one of {', '.join(known)}, not {value!r}")
         self.pooling, self.normalize = pooling, normalize
         self.dense_units, self.dense_activation = dense_units, dense_activation
         self.dimensions = dimensions
+        for what, known in (("pooling", POOLINGS), ("dense_activation", ACTIVATIONS)):
+            if (value := getattr(self, what)) not in known:
+                raise ValueError(f"`{what}` must be one of {', '.join(known)}, not {value!r}")
+        self.width = self.config.hidden_size
+        for what in ("dense_units", "dimensions"):
+            if (value := getattr(self, what)) is not None:
+                check_integer(what, value, 1)
+                if what == "dimensions" and value > self.width:
+                    raise ValueError(f"`dimensions` must be from 1 to {self.width}, not {value}")
+                self.width = value
         self.albert = AlbertModel(self.config, recompute, dtype=self.dtype_policy)
-        self.dense, self.width = None, self.config.hidden_size
-        if dense_units is not None:
-            check_integer("dense_units", dense_units, 1)
-            # It takes no time worth a lower precision.
-            self.dense = keras.layers.Dense(
-                dense_units, dense_activation, name="embedding_dense", dtype="float32"
-            )
-            self.width = dense_units
-        if dimensions is not None:
-            check_integer("dimensions", dimensions, 1)
-            if dimensions > self.width:
-                raise ValueError(f"`dimensions` must be from 1 to {self.width}, not {dimensions}")
-            self.width = dimensions
+        self.dense = None
+        if dense_units is not None:  # It takes no time worth a lower precision.
+            how = {"name": "embedding_dense", "dtype": "float32"}
+            self.dense = keras.layers.Dense(dense_units, dense_activation, **how)
         self.build_all()
 
     def build(self, input_shape: object = None) -> None:
@@ -471,14 +469,7 @@ class AlbertForEmbedding(ConfiguredModel):
         self.built = True
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "pooling": self.pooling,
-            "dense_units": self.dense_units,
-            "dense_activation": self.dense_activation,
-            "dimensions": self.dimensions,
-            "normalize": self.normalize,
-        }
+        return {**super().get_config(), **{name: getattr(self, name) for name in ARGUMENTS}}
 
     def call(
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None

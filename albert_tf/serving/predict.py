@@ -144,7 +144,7 @@ class Predictor:
         return row
 
     def embed(
-        self, texts: Sequence[str], prompt: str | None = None, dimensions: int | None = None
+        self, texts: Iterable[str], prompt: str | None = None, dimensions: int | None = None
     ) -> np.ndarray:
         """Returns a vector of each text, `<float32>[B, D]`.
 
@@ -161,16 +161,22 @@ class Predictor:
                 f"a model of the task {self.kind.task} has no vectors: export it again "
                 "with `task=embed`"
             )
+        is_list = not isinstance(texts, (str, Mapping)) and not hasattr(texts, "columns")
+        given = [*texts]
+        if not is_list or not all(isinstance(text, str) for text in given):
+            raise TypeError(f"`texts` must be a list of texts, got {str(texts)[:60]!r}")
         before = self.kind.prompt(prompt)
+        asked = given or [""]  # An empty text tells how many columns there are.
         # Texts of alike lengths share a batch, so that there is little padding.
-        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+        order = sorted(range(len(asked)), key=lambda place: len(asked[place]))
         found: dict[int, np.ndarray] = {}
-        for start in range(0, len(texts), _BATCH):
+        for start in range(0, len(asked), _BATCH):
             places = order[start : start + _BATCH]
-            outputs = self.outputs([[f"{before}{texts[place]}"] for place in places])
+            outputs = self.outputs([[f"{before}{asked[place]}"] for place in places])
             vectors = (each[self.kind.vector] for each in outputs)
             found |= zip(places, vectors, strict=True)
-        return np.stack([self.kind.shortened(found[i], dimensions) for i in range(len(texts))])
+        rows = [self.kind.shortened(found[i], dimensions) for i in range(len(asked))]
+        return np.stack(rows)[: len(given)]
 
     def texts(self, given: str | Iterable[str]) -> list[str]:
         """Returns the texts of an input; tabs are white space if the model takes one text."""

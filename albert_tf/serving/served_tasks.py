@@ -136,7 +136,11 @@ def serve_fitted(
         own["multilabel"] = model.num_labels > 1 and isinstance(
             getattr(model, "loss", None), binary
         )
-    return in_graph(model, preprocess.vocabulary, kind(**{**own, **options}))
+    asked = kind(**{**own, **options})
+    for name, value in asked.model_arguments.items():
+        if value != (has := getattr(model, name)):
+            raise ValueError(f"`{name}` is {has!r} in the model, and can't become {value!r}")
+    return in_graph(model, preprocess.vocabulary, asked)
 
 
 def _labels(model: keras.Model, preprocess: Preprocessor) -> tuple[str, ...]:

@@ -91,6 +91,20 @@ def test_keras_and_from_weights_restore_all_arguments(tmp_path):
             assert np.linalg.norm(rows, axis=1).min() > 1.1
 
 
+def test_packed_rows_are_refused():
+    with pytest.raises(ValueError, match="got cls_positions"):
+        AlbertForEmbedding(tiny.config())(
+            {"input_ids": IDS, "input_mask": MASK, "segment_ids": 0 * IDS, "cls_positions": MASK}
+        )
+
+
+def test_integers_are_no_classes_of_vectors():
+    """A loss of one's own may take anything, such as the numbers of groups of texts."""
+    model = AlbertForEmbedding(tiny.config())
+    model.compile("sgd", lambda y, vectors: keras.ops.cast(y, "float32") + 0 * vectors[:, 0])
+    assert model.evaluate({"input_ids": IDS}, np.array([-4, 1004]), verbose=0) == 500
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

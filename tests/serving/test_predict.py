@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.answers.choose import Choose
+from albert_tf.answers.embed import Embed
 from albert_tf.answers.fill import Fill
 from albert_tf.answers.span import Span
 from albert_tf.cli import export as export_command
@@ -124,6 +125,23 @@ def test_inputs_are_lines_or_rows_in_batches():
     ):
         with pytest.raises((TypeError, ValueError), match=f"`inputs`.*{noun}"):
             answers(wrong)
+
+
+def test_vectors_are_of_a_list_of_texts():
+    def vectors(inputs):
+        return [{"embedding": np.full(3, len(text), np.float32)} for (text,) in inputs]
+
+    model = predict.Predictor(Embed(query_prompt="q: "), vectors)
+    assert model.embed([]).shape == (0, 3)
+    for given in (["a", "bcd"], np.array(["a", "bcd"]), iter(["a", "bcd"])):
+        assert model.embed(given, "query")[:, 0].tolist() == [4, 6]
+    for wrong in ("one", [b"one"], [None], [["a", "b"]], {"text": ["a"]}):
+        with pytest.raises(TypeError, match="`texts` must be a list of texts"):
+            model.embed(wrong)
+    with pytest.raises(ValueError, match="`prompt` must be query or document, got 'passage'"):
+        model.embed(["a"], "passage")
+    with pytest.raises(ValueError, match="from 1 to 3, got 4"):
+        model.embed(["a"], dimensions=4)
 
 
 def test_a_person_is_answered_line_by_line(monkeypatch, capsys):

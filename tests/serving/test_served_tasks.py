@@ -143,6 +143,20 @@ def test_a_fitted_model_is_read_as_its_preprocessor_does(name, vocabulary):
     assert served_tasks.serve_fitted(fitted, preprocess, given).kind == kind
 
 
+@pytest.mark.parametrize(
+    ("options", "noun"),
+    [
+        ({"pooling": "cls"}, "`pooling` is 'mean' in the model"),
+        ({"dimensions": 4}, "`dimensions` is None in the model"),
+        ({"default_prompt": "query"}, "`query_prompt` is empty"),
+    ],
+)
+def test_options_that_contradict_the_model_are_refused(options, noun, preprocess):
+    fitted = model(KINDS["vectors"].replace(pooling="mean"), config_for(preprocess.vocabulary))
+    with pytest.raises(ValueError, match=noun):
+        served_tasks.serve_fitted(fitted, preprocess, options)
+
+
 def test_the_file_of_a_subclass_names_the_way_out(tmp_path):
     model = model_of(3, Own)
     model.save(tmp_path / "own.keras")
