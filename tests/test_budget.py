@@ -14,22 +14,22 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Lines of Python in the library's folders ("." has the files beside them) ...
 LIBRARY = {
     ".": 576,
-    "answers": 1650,
+    "answers": 1657,
     "cli": 2891,
     "console": 822,
-    "conversion": 2881,
+    "conversion": 2907,
     "generator": 2656,
     "inspection": 823,
-    "model": 3006,
+    "model": 3002,
     "records": 1365,
-    "serving": 4821,
+    "serving": 4832,
     "storage": 1788,
     "tasks": 5024,
     "text": 1667,
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 30_957, 9_926, 3_010
+TESTS, RESEARCH, DOCS = 31_120, 9_926, 3_032
 TRACKED_FILES = 852
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

@@ -102,8 +102,8 @@ def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:
         lost.append("hidden_act gelu (exact in Hugging Face, the tanh approximation here)")
     # How texts were read: a run's options, and the rules of the tokenizer.
     reading, read = (_reading(task) for task in (source.task, kept))
-    if reading and read != reading:
-        lost.append(f"how texts were read ({', '.join(reading)})")
+    if changed := [name for name in reading if reading[name] != read.get(name)]:
+        lost.append(f"how texts were read ({', '.join(changed)})")
     if layout == "kerashub" and source.vocabulary:  # KerasHub's tokenizer doesn't normalise text.
         lower, keeps = source.vocabulary.form
         rules = ["lower-casing"] * lower + ["stripping of accents"] * (not keeps)
@@ -114,9 +114,12 @@ def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:
 
 
 def _reading(task: TaskRecord | None) -> dict[str, Any]:
-    """Returns a record's options of reading texts, without the task and its labels."""
-    known = task.kind.items() if task else ()
-    return {name: value for name, value in known if name not in ("task", "labels", "multilabel")}
+    """Returns a record's options of reading texts, without those that weights keep."""
+    others = {"task", "labels", "multilabel", "dense_units", "dense_activation", "dimensions"}
+    known, kind = task.kind if task else {}, kinds.kind_of(task)
+    # The record of a Preprocessor has other kinds' options, too.
+    names = known.keys() & (kind.option_fields() if kind else known)
+    return {name: value for name, value in known.items() if name in names - others}
 
 
 def _refuse_loss(source: StoredModel, what: str, pooler: bool, parts: Collection[str]) -> None:
@@ -156,7 +159,7 @@ def _write_hugging_face(
     directory: str, source: StoredModel, architecture: str | None, license: str | None
 ) -> str:
     # A dense layer of vectors is a module beside the encoder.
-    embed = _embed(source)
+    embed = None if architecture else _embed(source)
     dense = {name: source.weights[name] for name in DENSE if embed and name in source.weights}
     if embed:
         weights = {name: v for name, v in source.weights.items() if name not in dense}
@@ -164,7 +167,7 @@ def _write_hugging_face(
     # Refuse heads that no class of Hugging Face has.
     known = huggingface.ARCHITECTURES
     theirs = {kind.heads for kind in KINDS if kind.is_hugging_face}
-    for kind in KINDS:
+    for kind in KINDS if architecture is None else ():
         if kind.heads not in theirs and source.heads >= {*kind.heads}:
             raise ValueError(
                 f"Hugging Face has no model with the heads of {kind.task_name} "
@@ -204,15 +207,14 @@ def _write_hugging_face(
         length = embed.max_seq_length if embed else config.max_position_embeddings
         vocabulary.write_hugging_face(words, directory, length)
         _warn_of_split_pieces(words)
-    pipeline = embed.pipeline if embed else pipeline
-    about = architecture, config, named, pipeline, license
+    about = architecture, config, named, embed.pipeline if embed else pipeline, license
     model_card.write(directory, source.path, source.run, *about)
-    # A run's record would give another class the wrong task.
-    if source.run and (trained is None or embed or trained.model == architecture):
-        source.run.write(directory)
     if embed:
         sentence_transformers.write(directory, embed, config.hidden_size, dense)
         return "sentence-transformers' modules"
+    # A run's record would give another class the wrong task.
+    if source.run and (trained is None or trained.model == architecture):
+        source.run.write(directory)
     return f"Hugging Face's {architecture}"
 
 
@@ -223,6 +225,9 @@ def _embed(source: StoredModel) -> Embed | None:
     options = {"max_seq_length": source.config.max_position_embeddings}
     kind = Embed(**(options | checked_options(Embed, source.task.kind, source.path)))
     kind.check(source.config)
+    if (given := source.dense_units) != (units := kind.dense_units or 0):
+        known = f"{source.path} embeds by a dense layer with {units} outputs, but its weights have"
+        raise ValueError(f"{known} {given}: keep them; or take the encoder alone, `architecture`")
     return kind
 
 
@@ -256,9 +261,9 @@ def _write_kerashub(directory: str, source: StoredModel) -> str:
 
 def _write_keras(directory: str, source: StoredModel) -> str:
     model = _model(source)
-    if model.reads_pooler:
-        _refuse_loss(source, type(model).__name__, True, source.heads)
     named = conversion.named_weights(model)
+    heads = [head for head in source.heads if any(name.startswith(head) for name in named)]
+    _refuse_loss(source, type(model).__name__, model.reads_pooler or source.has_pooler, heads)
     # Each weight finds its variable, because `read` has checked all names and shapes.
     for name, value in source.weights.items():
         named[name].assign(value)

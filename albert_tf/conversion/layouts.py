@@ -11,7 +11,7 @@ from absl import logging
 
 from albert_tf import weight_shapes
 from albert_tf.config import DROPOUT_FIELDS, AlbertConfig, shipped_models
-from albert_tf.conversion import bundles, huggingface, keras_files, kerashub
+from albert_tf.conversion import bundles, huggingface, keras_files, kerashub, sentence_transformers
 from albert_tf.storage import files, hub
 
 # The layouts that convert writes.
@@ -47,6 +47,9 @@ def _missing(path: str) -> str:
         if len(several) > 1:
             names = ", ".join(map(os.path.basename, several))
             return f"{path} contains several models of Keras ({names}): give one of its files"
+        if sentence_transformers.matches(path):
+            lacking = "has modules of sentence-transformers, but no ALBERT encoder in itself"
+            return f"{path} {lacking}: if it is older than their version 2, save it again"
         looked_for = "; ".join(layout.LOOKED_FOR for layout in _READERS)
         return f"{path} contains no checkpoint: expected one of {looked_for}"
     # There is nothing at the path: perhaps it was meant as a name on the Hub.

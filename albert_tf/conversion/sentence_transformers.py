@@ -19,11 +19,13 @@ from albert_tf.conversion import arrays
 from albert_tf.conversion.names import DENSE
 from albert_tf.storage import files
 from albert_tf.storage.text_files import json_member, parse_json, read_json_object
+from albert_tf.text import fast_tokenizer
 
 MODULES_FILE = "modules.json"
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
-_SETTINGS, _LENGTH = "config_sentence_transformers.json", "sentence_bert_config.json"
-_TOKENIZER = "tokenizer_config.json"
+_SETTINGS, _TOKENIZER = "config_sentence_transformers.json", "tokenizer_config.json"
+# The encoder's own file; old versions named it by the encoder.
+_ENCODER = ("sentence_bert_config.json", "sentence_albert_config.json")
 # Their name of a pooling -> ours; before version 6 each had a field of its own.
 _POOLINGS = {"mean": "mean", "cls": "cls", "max": "max", "mean_sqrt_len_tokens": "mean_sqrt"}
 _FIELDS = {
@@ -32,52 +34,59 @@ _FIELDS = {
     "pooling_mode_max_tokens": "max",
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt",
 }
-# Classes of activations in torch.nn.modules -> our names.
+# Classes of activations -> our names.
 _ACTIVATIONS = {
-    "activation.Tanh": "tanh",
-    "linear.Identity": "linear",
-    "activation.ReLU": "relu",
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.linear.Identity": "linear",
+    "torch.nn.modules.activation.ReLU": "relu",
 }
-_TORCH = "torch.nn.modules."
-# The modules that are read, in this order; the first is the encoder.
-_ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
-_TYPES = "sentence_transformers.models."
+_TYPES, _MODEL = "sentence_transformers.", "SentenceTransformer"
+# The modules that are read, in this order, and what in their files would change vectors -> its only
+# value that is read, which it has if it is missing.
+_ENDS = dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding")
+_ARGUMENTS = ("tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
+_LENGTHS = ("query_length", "document_length", "query_expansion", "processing_kwargs")
+_FIXED: dict[str, dict[str, Any]] = {
+    "Transformer": {
+        "do_lower_case": False,  # The tokenizer lower-cases, if any.
+        "transformer_task": "feature-extraction",
+        "module_output_name": "token_embeddings",
+        **dict.fromkeys((*_ARGUMENTS, *_LENGTHS)),
+    },
+    "Pooling": {"include_prompt": True},
+    "Dense": {"use_residual": False, **_ENDS},
+    "Normalize": _ENDS,
+}
 # Names of a dense layer's tensors.
 _KERNEL, _BIAS = "linear.weight", "linear.bias"
 
 
 def matches(directory: str) -> bool:
-    """Tells whether a directory has modules of sentence-transformers."""
-    return os.path.isfile(os.path.join(directory, MODULES_FILE))
+    """Tells whether a directory has modules of sentence-transformers that embed texts."""
+    # Its classifiers have modules, too.
+    kind = _read(os.path.join(directory, _SETTINGS)).get("model_type", _MODEL)
+    return kind == _MODEL and os.path.isfile(os.path.join(directory, MODULES_FILE))
 
 
 def read_options(directory: str) -> dict[str, Any]:
     """Returns the options of Embed that a directory tells."""
-    modules, lengths = _modules(directory), os.path.join(directory, _LENGTH)
-    lower = os.path.isfile(lengths) and read_json_object(lengths).get("do_lower_case", False)
-    pooling = _read(modules["Pooling"])
-    # The tokenizer lower-cases, if any.
-    for name, value, allowed in (
-        (f"{lengths}: do_lower_case", lower, False),
-        (f"{modules['Pooling']}: include_prompt", pooling.get("include_prompt", True), True),
-    ):
-        if value != allowed:
-            raise ValueError(f"{name} must be {json.dumps(allowed)}, not {json.dumps(value)}")
+    paths = [os.path.join(directory, name) for name in _ENCODER]
+    files_of = {n: os.path.join(folder, _CONFIG) for n, folder in _modules(directory).items()}
+    files_of["Transformer"] = next(filter(os.path.isfile, paths), paths[0])
+    modules = {name: _read(file, _FIXED[name]) for name, file in files_of.items()}
     options = {
-        "pooling": _pooling(pooling),
+        "pooling": _pooling(modules["Pooling"], files_of["Pooling"]),
         "normalize": "Normalize" in modules,
-        **_prompts(directory),
-        **_length(directory),
+        **_settings(os.path.join(directory, _SETTINGS), "Normalize" in modules),
+        **_length(modules["Transformer"], directory),
     }
     if "Dense" in modules:
-        dense = _read(modules["Dense"])
-        name = str(dense.get("activation_function", f"{_TORCH}activation.Tanh"))
-        kind = _ACTIVATIONS.get(name.removeprefix(_TORCH))
-        if kind is None or dense.get("use_residual"):
-            what = f"the activation {name}" if kind is None else "a residual connection"
-            raise ValueError(f"{modules['Dense']}: {what} is not known here")
-        units = json_member(dense, "out_features", modules["Dense"], int)
-        options |= {"dense_units": units, "dense_activation": kind}
+        dense, file = modules["Dense"], files_of["Dense"]
+        name = str(dense.get("activation_function", next(iter(_ACTIVATIONS))))
+        if name not in _ACTIVATIONS:
+            raise ValueError(f"{file}: the activation {name} is not known here")
+        units = json_member(dense, "out_features", file, int)
+        options |= {"dense_units": units, "dense_activation": _ACTIVATIONS[name]}
     return options
 
 
@@ -116,13 +125,14 @@ def write(directory: str, kind: Embed, width: int, dense: Mapping[str, np.ndarra
         kernel, bias = kernel[:, : kind.dimensions], bias[: kind.dimensions]
         theirs = next(name for name, ours in _ACTIVATIONS.items() if ours == activation)
         sizes = {"in_features": width, "out_features": len(bias), "bias": True}
-        found.append(("Dense", {**sizes, "activation_function": f"{_TORCH}{theirs}"}))
+        found.append(("Dense", {**sizes, "activation_function": theirs}))
     found += [("Normalize", {})] * kind.normalize
 
     listed = []
     for place, (name, config) in enumerate(found):
         path = f"{place}_{name}" if place else ""
-        listed.append({"idx": place, "name": str(place), "path": path, "type": f"{_TYPES}{name}"})
+        kind_of = f"{_TYPES}models.{name}"
+        listed.append({"idx": place, "name": str(place), "path": path, "type": kind_of})
         if place:
             os.makedirs(os.path.join(directory, path))
             _write(os.path.join(directory, path, _CONFIG), config)
@@ -131,11 +141,10 @@ def write(directory: str, kind: Embed, width: int, dense: Mapping[str, np.ndarra
             content = safetensors.numpy.save(tensors, metadata={"format": "pt"})
             files.replace(os.path.join(directory, path, _WEIGHTS), content)
     _write(os.path.join(directory, MODULES_FILE), listed)
-    length = {"max_seq_length": kind.max_seq_length, "do_lower_case": False}
-    _write(os.path.join(directory, _LENGTH), length)
+    _write(os.path.join(directory, _ENCODER[0]), {"max_seq_length": kind.max_seq_length})
     prompts = {name: getattr(kind, f"{name}_prompt") for name in PROMPTS}
     settings = {"prompts": prompts, "default_prompt_name": kind.default_prompt}
-    settings |= {"model_type": "SentenceTransformer", "similarity_fn_name": kind.similarity}
+    settings |= {"model_type": _MODEL, "similarity_fn_name": kind.similarity}
     _write(os.path.join(directory, _SETTINGS), settings)
 
 
@@ -143,8 +152,15 @@ def _write(path: str, value: Any) -> None:
     files.replace(path, json.dumps(value, indent=2) + "\n")
 
 
-def _read(module: str) -> dict[str, Any]:
-    return read_json_object(os.path.join(module, _CONFIG))
+def _read(file: str, fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Reads a JSON object, {} without the file, which has no other values of `fixed` members."""
+    values = read_json_object(file) if os.path.isfile(file) else {}
+    for name, value in (fixed or {}).items():
+        if values.get(name) not in (None, {}, value):
+            raise ValueError(
+                f"{file}: {name} must be {json.dumps(value)}, not {json.dumps(values[name])}"
+            )
+    return values
 
 
 def _modules(directory: str) -> dict[str, str]:
@@ -153,12 +169,15 @@ def _modules(directory: str) -> dict[str, str]:
     listed = parse_json(files.read_bytes(file), file)
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
         raise ValueError(f"{file} must be a list of objects")
-    names = [str(each.get("type")).rpartition(".")[2] for each in listed]
+    types = [str(each.get("type")) for each in listed]
+    # A class of the same name that comes with the model may do anything.
+    names = [each.rpartition(".")[2] if each.startswith(_TYPES) else each for each in types]
     # Each at most once, and in their order; the folder of the encoder is the directory.
-    if names[:2] != [*_ORDER[:2]] or names != [each for each in _ORDER if each in names]:
+    known = [*_FIXED]
+    if names[:2] != known[:2] or names != [each for each in known if each in names]:
         raise ValueError(
-            f"{file}: expected the modules {', '.join(_ORDER)}, of which the last two may be "
-            f"missing, not {', '.join(names)}"
+            f"{file}: expected the modules {', '.join(known)}, of which the last two may be "
+            f"missing, not {', '.join(names)}; without this file, the encoder alone is read"
         )
     paths = [str(each.get("path")) for each in listed]
     # A path could lead to any folder of this machine.
@@ -167,52 +186,51 @@ def _modules(directory: str) -> dict[str, str]:
     return {n: os.path.join(directory, p) for n, p in zip(names, paths, strict=True)}
 
 
-def _pooling(config: Mapping[str, Any]) -> str:
-    modes = config.get("pooling_mode")
-    if modes is None:
-        modes = [
-            name for name, value in config.items() if name.startswith("pooling_mode_") and value
-        ]
-        known = _FIELDS
-    else:
-        modes, known = [modes] if isinstance(modes, str) else list(modes), _POOLINGS
+def _pooling(config: Mapping[str, Any], file: str) -> str:
+    of_old = [name for name in config if name.startswith("pooling_mode_") and config[name]]
+    modes, known = config.get("pooling_mode") or of_old, _POOLINGS | _FIELDS
+    modes = [*map(str, modes)] if isinstance(modes, list) else [str(modes)]
     if len(modes) != 1 or modes[0] not in known:
         raise ValueError(
-            f"the pooling {' and '.join(map(str, modes)) or 'none'} is not known here, only one of "
-            f"{', '.join(_POOLINGS)}"
+            f"{file}: the pooling {' and '.join(modes) or 'none'} is not known here, "
+            f"only one of {', '.join(_POOLINGS)}"
         )
     return known[modes[0]]
 
 
-def _prompts(directory: str) -> dict[str, Any]:
-    file = os.path.join(directory, _SETTINGS)
-    settings = read_json_object(file) if os.path.isfile(file) else {}
-    prompts = settings.get("prompts") or {}
+def _settings(file: str, normalize: bool) -> dict[str, Any]:
+    """Returns the options in a directory's own file: prompts, similarity and dimensions."""
+    settings = _read(file)
+    prompts = json_member({"prompts": settings.get("prompts") or {}}, "prompts", file, dict)
+    default, dimensions = (settings.get(n) for n in ("default_prompt_name", "truncate_dim"))
     unknown = [name for name in prompts if name not in PROMPTS and prompts[name]]
-    default = settings.get("default_prompt_name")
     if unknown or default not in (None, *PROMPTS):
         raise ValueError(
             f"{file}: the prompt {(*unknown, default)[0]!r} is not known here, only "
             f"{' and '.join(PROMPTS)}"
         )
+    if dimensions and normalize:
+        raise ValueError(
+            f"{file}: truncate_dim after the module Normalize is not known here: take it out, and "
+            f"set `dimensions={dimensions}`, which leaves vectors their length 1"
+        )
     options = {f"{name}_prompt": prompts.get(name) or "" for name in PROMPTS}
-    options["similarity"] = settings.get("similarity_fn_name") or "cosine"
-    return options | ({"default_prompt": default} if default else {})
+    options |= {"similarity": settings.get("similarity_fn_name") or "cosine"}
+    # An empty prompt changes nothing, and leaves requests free to ask for the other one.
+    given = {"default_prompt": default if prompts.get(default) else None, "dimensions": dimensions}
+    return options | {name: value for name, value in given.items() if value is not None}
 
 
-def _length(directory: str) -> dict[str, Any]:
-    # Newer versions keep the length with the tokenizer.
-    for name, member in ((_LENGTH, "max_seq_length"), (_TOKENIZER, "model_max_length")):
-        file = os.path.join(directory, name)
-        length = read_json_object(file).get(member) if os.path.isfile(file) else None
+def _length(encoder: Mapping[str, Any], directory: str) -> dict[str, int]:
+    # Newer versions keep the length with the tokenizer. Long texts must lose their ends.
+    of_tokenizer = _read(file := os.path.join(directory, _TOKENIZER))
+    truncation = _read(os.path.join(directory, fast_tokenizer.FILE)).get("truncation")
+    side = (truncation if isinstance(truncation, dict) else {}).get("direction", "right")
+    if (side := of_tokenizer.get("truncation_side", side)) not in ("right", "Right"):
+        raise ValueError(f"{file}: truncation_side must be right, not {side}")
+    length, longest = encoder.get("max_seq_length"), of_tokenizer.get("model_max_length")
+    if length is None and isinstance(longest, (int, float)):
         # A tokenizer may have no limit, which is a huge number, or a larger one than the encoder.
-        if type(length) is int and name == _TOKENIZER:
-            length = min(
-                length,
-                read_json_object(os.path.join(directory, _CONFIG)).get(
-                    "max_position_embeddings", 512
-                ),
-            )
-        if type(length) is int:
-            return {"max_seq_length": length}
-    return {}
+        config = read_json_object(os.path.join(directory, _CONFIG))
+        length = int(min(longest, config.get("max_position_embeddings", 512)))
+    return {} if length is None else {"max_seq_length": length}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from albert_tf.conversion import huggingface
+from albert_tf.conversion import huggingface, sentence_transformers
 from albert_tf.model import albert, configured, finetuning, heads
 from albert_tf.serving import other_formats
 from albert_tf.serving.exported_files import runtime_loader
@@ -39,13 +39,14 @@ def write(directory: str) -> str:
 
     They take `input_ids`, `attention_mask` and `token_type_ids` `<int64>[B, S]` (`[B, C, S]` for
     multiple choice). If all `token_type_ids` of a row are 0, as transformers.js sends them even for
-    pairs, they are set to 1 after the first [SEP].
+    pairs, they are set to 1 after the first [SEP], except in models that embed texts.
     """
     architecture, *_ = huggingface.read_task(directory)
     model_class, renamed = _OTHERS.get(architecture) or (getattr(finetuning, architecture), {})
     model = model_class.from_weights(directory)
     rank = len(model.input_axes["input_ids"].split(","))
     sep_id = vocabulary.need(directory).tokenizer.sep_id
+    embeds = sentence_transformers.matches(directory)
 
     def numbers(features: Features) -> Features:
         # Their masked LM scores every position, not some that are named.
@@ -64,7 +65,7 @@ def write(directory: str) -> str:
         is_sep = tf.cast(given["input_ids"] == sep_id, tf.int64)
         second = tf.cast(tf.cumsum(is_sep, axis=-1, exclusive=True) > 0, tf.int64)
         types = given["token_type_ids"]
-        has_types = tf.reduce_any(types > 0, axis=-1, keepdims=True)
+        has_types = tf.reduce_any(types > 0, axis=-1, keepdims=True) | embeds
         given["token_type_ids"] = tf.where(has_types, types, second)
         return numbers({ours: tf.cast(given[name], tf.int32) for name, ours in _OURS.items()})
 

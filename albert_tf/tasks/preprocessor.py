@@ -14,8 +14,8 @@ import numpy as np
 from albert_tf.answers.kind import class_names
 from albert_tf.answers.rows import FEATURES, choice_features, pair_features, stack
 from albert_tf.config import check_integer
+from albert_tf.conversion import kinds, layouts
 from albert_tf.conversion import labels as labels_file
-from albert_tf.conversion import layouts
 from albert_tf.storage import files, hub, run_record
 from albert_tf.storage.run_record import RunRecord, TaskRecord
 from albert_tf.tasks import squad_text, text_columns
@@ -112,10 +112,10 @@ class Preprocessor:
         found = vocabulary.need(path, spm_model_file, vocab_file, do_lower_case, keep_accents)
         found.check(config)
         # Arguments come first, then the stored lengths, then the model's number of positions.
-        run = run_record.find_run(path)
+        task = kinds.find(path)
         known = {"max_seq_length": config.max_position_embeddings}
-        if run and run.task:
-            known |= {name: n for name, n in run.task.kind.items() if name in _LENGTHS}
+        if task:
+            known |= {name: n for name, n in task.kind.items() if name in _LENGTHS}
         if max_seq_length is not None:
             # None stands for the known length, so it must not replace it.
             settings["max_seq_length"] = max_seq_length

@@ -11,7 +11,7 @@ import safetensors.numpy
 
 import albert_tf
 from albert_tf.answers.embed import Embed
-from albert_tf.conversion import kinds, sentence_transformers
+from albert_tf.conversion import kinds, layouts, sentence_transformers
 from albert_tf.conversion.convert import convert
 from albert_tf.conversion.names import DENSE
 from albert_tf.conversion.stored_model import ModelLocation, read
@@ -67,6 +67,9 @@ OLD = {
     "sentence_bert_config.json": {"max_seq_length": 19, "do_lower_case": False},
     "tokenizer_config.json": {"model_max_length": 512},
 }
+OLDEST = {**OLD, "sentence_albert_config.json": OLD["sentence_bert_config.json"]}
+del OLDEST["sentence_bert_config.json"]
+SETTINGS = "config_sentence_transformers.json"
 KIND = Embed(
     pooling="mean_sqrt",
     dense_units=4,
@@ -102,7 +105,7 @@ def put(folder, encoder, files, **changes):
     return tensors
 
 
-@pytest.mark.parametrize("files", [NEW, OLD], ids=["new", "old"])
+@pytest.mark.parametrize("files", [NEW, OLD, OLDEST], ids=["new", "old", "oldest"])
 def test_options_and_weights_are_read(files, encoder, tmp_path):
     tensors = put(tmp_path, encoder, files)
     task = kinds.find(str(tmp_path))
@@ -128,8 +131,51 @@ def test_each_layout_keeps_all(layout, encoder, tmp_path):
     for name, value in before.weights.items():
         np.testing.assert_array_equal(after.weights[name], value)
     assert after.task == before.task
-    if layout == "huggingface":  # Its modules alone tell the same.
-        assert Embed(**sentence_transformers.read_options(str(tmp_path / "ours"))) == KIND
+    # A later change of the modules counts: no record says otherwise.
+    assert (tmp_path / "ours/run.json").exists() == (layout != "huggingface")
+
+
+def test_left_out_outputs_of_a_dense_layer_are_not_asked_for_again(tmp_path):
+    model = AlbertForEmbedding(tiny.config(), dense_units=9, dimensions=4)
+    tiny.randomise(model).save(tmp_path / "model.keras")
+    assert "not kept" not in convert(
+        str(tmp_path / "model.keras"), "huggingface", str(tmp_path / "a")
+    )
+    convert(str(tmp_path / "a"), "tf1", str(tmp_path / "b"))
+    ids = {"input_ids": np.array([[2, 7, 8, 3]])}
+    for name in "ab":
+        found = AlbertForEmbedding.from_weights(tmp_path / name)
+        np.testing.assert_array_equal(found(ids), model(ids))
+
+
+@pytest.mark.parametrize(
+    ("layout", "how", "noun"),
+    [
+        ("keras", {"drop": ["embedding/"]}, "layer with 4 outputs, .* weights have 0"),
+        ("huggingface", {"drop": ["embedding/"]}, "layer with 4 outputs, .* weights have 0"),
+        ("huggingface", {"architecture": "AlbertModel"}, "no place for embedding/"),
+    ],
+)
+def test_weights_behind_the_encoder_are_not_lost(layout, how, noun, encoder, tmp_path):
+    (theirs := tmp_path / "theirs").mkdir()
+    put(theirs, encoder, NEW)
+    with pytest.raises(ValueError, match=noun):
+        convert(str(theirs), layout, str(tmp_path / "ours"), **how)
+    how = {"drop": ["embedding/"], "architecture": "AlbertModel"}
+    convert(str(theirs), "huggingface", str(tmp_path / "ours"), **how)
+    assert kinds.find(str(tmp_path / "ours")) is None
+
+
+def test_a_head_besides_the_vectors_is_refused(encoder, tmp_path):
+    (theirs := tmp_path / "theirs").mkdir()
+    put(theirs, encoder, NEW)
+    file = theirs / "model.safetensors"
+    tensors = {f"albert.{n}": value for n, value in safetensors.numpy.load_file(file).items()}
+    tensors |= {"qa_outputs.weight": np.ones((2, 15), "f4"), "qa_outputs.bias": np.ones(2, "f4")}
+    safetensors.numpy.save_file(tensors, file)
+    for layout in ("keras", "huggingface"):
+        with pytest.raises(ValueError, match="has no place for cls/squad/"):
+            convert(str(theirs), layout, str(tmp_path / "ours"))
 
 
 @pytest.mark.parametrize("units", [None, 6])
@@ -163,6 +209,43 @@ def test_a_folder_is_a_start_for_other_tasks(encoder, tmp_path):
     assert kind == Embed(pooling="cls", max_seq_length=17)
 
 
+def test_other_models_with_modules_are_read_without_them(encoder, tmp_path):
+    put(tmp_path, encoder, NEW, **{SETTINGS: {"model_type": "CrossEncoder"}})
+    assert kinds.find(str(tmp_path)) is None
+    assert AlbertForEmbedding.from_weights(tmp_path).dense_units is None
+
+
+def test_a_folder_without_an_encoder_in_itself_is_named(tmp_path):
+    (tmp_path / "modules.json").write_text("[]")
+    with pytest.raises(FileNotFoundError, match="no ALBERT encoder in itself"):
+        layouts.find(tmp_path)
+
+
+def test_a_preprocessor_reads_as_much_as_the_folder_says(encoder, tmp_path):
+    put(tmp_path, encoder, NEW)
+    pieces = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map("piece{}".format, range(48)))
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
+    assert albert_tf.Preprocessor.from_weights(tmp_path).max_seq_length == 19
+
+
+@pytest.mark.parametrize(
+    ("settings", "options"),
+    [
+        ({"truncate_dim": 3}, {"dimensions": 3}),
+        (
+            {"default_prompt_name": "query", "prompts": {"query": "q: "}},
+            {"default_prompt": "query"},
+        ),
+        ({"default_prompt_name": "query", "prompts": {"query": ""}}, {"default_prompt": None}),
+    ],
+)
+def test_settings_are_read(settings, options, encoder, tmp_path):
+    plain = NEW["modules.json"][:2]
+    put(tmp_path, encoder, NEW, **{"modules.json": plain, SETTINGS: settings})
+    found = Embed(**sentence_transformers.read_options(str(tmp_path))).options()
+    assert {name: found[name] for name in options} == options
+
+
 def modules(*names):
     return [
         {"path": f"{i}_{n}" if i else "", "type": f"{_MODULE}.{n}"} for i, n in enumerate(names)
@@ -170,7 +253,7 @@ def modules(*names):
 
 
 POOLING, DENSE_CONFIG = NEW["1_Pooling/config.json"], NEW["2_Dense/config.json"]
-SETTINGS = "config_sentence_transformers.json"
+LENGTHS, NORMALIZE = "sentence_bert_config.json", "3_Normalize/config.json"
 REFUSED = [
     ({"modules.json": {}}, "must be a list of objects"),
     ({"modules.json": modules("Transformer")}, "expected the modules .* not Transformer"),
@@ -178,7 +261,7 @@ REFUSED = [
     ({"modules.json": modules("Transformer", "Pooling", "Normalize", "Dense")}, "Normalize, Dense"),
     ({"modules.json": modules("Transformer", "Pooling", "Dense", "Dense")}, "Dense, Dense"),
     (
-        {"modules.json": [*modules("Transformer"), {"path": "../1", "type": "a.Pooling"}]},
+        {"modules.json": [*modules("Transformer"), {"path": "../1", "type": f"{_MODULE}.Pooling"}]},
         "modules must be in folders of this one",
     ),
     ({"1_Pooling/config.json": {**POOLING, "pooling_mode": "weightedmean"}}, "weightedmean is not"),
@@ -190,8 +273,20 @@ REFUSED = [
         "include_prompt must be true",
     ),
     ({"2_Dense/config.json": {**DENSE_CONFIG, "activation_function": "a.B"}}, "activation a.B"),
-    ({"2_Dense/config.json": {**DENSE_CONFIG, "use_residual": True}}, "a residual connection"),
-    ({"sentence_bert_config.json": {"do_lower_case": True}}, "do_lower_case must be false"),
+    ({"2_Dense/config.json": {**DENSE_CONFIG, "use_residual": True}}, "use_residual must be false"),
+    ({"2_Dense/config.json": {**DENSE_CONFIG, "module_output_name": "b"}}, "module_output_name"),
+    ({"2_Dense/config.json": {**DENSE_CONFIG, "activation_function": "activation.ReLU"}}, "activ"),
+    ({NORMALIZE: {"module_input_name": "token_embeddings"}}, "module_input_name must be"),
+    ({"modules.json": [*modules("Transformer"), {"path": "1", "type": "own.Pooling"}]}, "own.Pool"),
+    ({LENGTHS: {"do_lower_case": True}}, "do_lower_case must be false"),
+    ({LENGTHS: {"query_length": 8}}, "query_length must be null"),
+    ({LENGTHS: {"config_args": {"num_hidden_layers": 1}}}, "config_args must be null"),
+    ({LENGTHS: {"processing_kwargs": {"text": {"max_length": 7}}}}, "processing_kwargs must be"),
+    ({LENGTHS: {"module_output_name": "pooler_output"}}, "module_output_name must be"),
+    ({"tokenizer_config.json": {"truncation_side": "left"}}, "truncation_side must be right"),
+    ({"tokenizer.json": {"truncation": {"direction": "Left"}}}, "truncation_side must be right"),
+    ({SETTINGS: {"truncate_dim": 3}}, "truncate_dim after the module Normalize .* `dimensions=3`"),
+    ({SETTINGS: {"prompts": ["a: "]}}, "'prompts' is an object"),
     ({SETTINGS: {"prompts": {"classify": "a: "}}}, "the prompt 'classify' is not known"),
     ({SETTINGS: {"default_prompt_name": "passage"}}, "the prompt 'passage' is not known"),
     ({SETTINGS: {"similarity_fn_name": "jaccard"}}, "`similarity` must be cosine or dot"),

@@ -8,7 +8,14 @@ import pytest
 import albert_tf
 from albert_tf.conversion.convert import convert
 from albert_tf.conversion.stored_model import ModelLocation
-from albert_tf.serving import other_formats, predict, saved_model, served_tasks
+from albert_tf.serving import (
+    exported_files,
+    other_formats,
+    predict,
+    saved_model,
+    served_tasks,
+    transformers_onnx,
+)
 from tests.kit import goldens, tiny, tolerances
 
 pytestmark = pytest.mark.peers
@@ -79,3 +86,14 @@ def test_vectors_are_theirs(embedders, hugging_face, name, tmp_path):
             )
         (answer,) = predictor([TEXTS[:2]])
         assert answer["similarity"] == pytest.approx(expected["similarity"], rel=1e-4)
+
+
+def test_a_sep_in_a_text_begins_no_second_one_in_onnx(embedders, tmp_path):
+    folder, ours = str(embedders[0] / "mean"), tmp_path / "ours"
+    convert(folder, "huggingface", str(ours), complete=transformers_onnx.write)
+    run = exported_files.runtime_loader(True)((ours / "onnx/model.onnx").read_bytes()).run
+    ids = np.array([[2, 7, 3, 8, 3]])
+    types = {"token_type_ids": np.zeros_like(ids), "attention_mask": np.ones_like(ids)}
+    expected = albert_tf.AlbertModel.from_weights(folder)({"input_ids": ids})["sequence_output"]
+    found = run({"input_ids": ids, **types})["last_hidden_state"]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerances.PEER_OUTPUT)
