@@ -23,13 +23,13 @@ LIBRARY = {
     "model": 3002,
     "records": 1365,
     "serving": 4832,
-    "storage": 1788,
+    "storage": 1794,
     "tasks": 5024,
     "text": 1667,
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 31_120, 9_926, 3_032
+TESTS, RESEARCH, DOCS = 31_126, 9_926, 3_032
 TRACKED_FILES = 852
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

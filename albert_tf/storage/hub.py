@@ -19,7 +19,13 @@ _VOCABULARIES = (
     *("spiece.model", "30k-clean.model", "spm.model", "vocab.txt", "vocab_chinese.txt"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
 )
-MODEL_FILES = ("config.json", "run.json", *_WEIGHTS, *_VOCABULARIES)
+# What sentence-transformers puts beside an encoder: settings, and the folders of its modules.
+_MODULES = (
+    *("modules.json", "config_sentence_transformers.json", "sentence_*_config.json"),
+    *("*_Pooling/config.json", "*_Dense/config.json", "*_Dense/model.safetensors"),
+    "*_Normalize/config.json",
+)
+MODEL_FILES = ("config.json", "run.json", *_WEIGHTS, *_VOCABULARIES, *_MODULES)
 
 
 def download(path: str | os.PathLike[str]) -> str:

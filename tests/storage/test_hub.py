@@ -77,6 +77,16 @@ def test_config_weights_and_vocabulary_are_fetched_and_nothing_else(files, tmp_p
         assert config == goldens.config("base").to_dict()
 
 
+def test_modules_of_sentence_transformers_are_fetched(files, tmp_path):
+    pytest.importorskip("huggingface_hub")
+    modules = {"modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"}
+    modules |= {"1_Pooling/config.json", "2_Dense/config.json", "3_Normalize/config.json"}
+    modules.add("2_Dense/model.safetensors")
+    with serve({NAME: {**files, **dict.fromkeys(modules, b"{}")}}) as (endpoint, fetched):
+        printed(LOCAL.format(NAME), tmp_path, endpoint)
+        assert {*fetched} == WANTED | modules
+
+
 def test_tensorflow_weights_are_fetched_if_there_are_no_others(files, tmp_path):
     pytest.importorskip("huggingface_hub")
     served = {n: c for n, c in files.items() if n != "model.safetensors"}
