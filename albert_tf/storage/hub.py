@@ -19,7 +19,7 @@ _VOCABULARIES = (
     *("spiece.model", "30k-clean.model", "spm.model", "vocab.txt", "vocab_chinese.txt"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
 )
-# What sentence-transformers puts beside an encoder: settings, and the folders of its modules.
+# Settings of sentence-transformers beside an encoder, and the folders of its modules.
 _MODULES = (
     *("modules.json", "config_sentence_transformers.json", "sentence_*_config.json"),
     *("*_Pooling/config.json", "*_Dense/config.json", "*_Dense/model.safetensors"),

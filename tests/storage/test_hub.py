@@ -82,7 +82,8 @@ def test_modules_of_sentence_transformers_are_fetched(files, tmp_path):
     modules = {"modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"}
     modules |= {"1_Pooling/config.json", "2_Dense/config.json", "3_Normalize/config.json"}
     modules.add("2_Dense/model.safetensors")
-    with serve({NAME: {**files, **dict.fromkeys(modules, b"{}")}}) as (endpoint, fetched):
+    own = {name: name.encode() for name in modules}
+    with serve({NAME: {**files, **own}}) as (endpoint, fetched):
         printed(LOCAL.format(NAME), tmp_path, endpoint)
         assert {*fetched} == WANTED | modules
 
