@@ -17,7 +17,7 @@ LIBRARY = {
     "answers": 1657,
     "cli": 2891,
     "console": 822,
-    "conversion": 2907,
+    "conversion": 2908,
     "generator": 2656,
     "inspection": 823,
     "model": 3002,

@@ -167,8 +167,9 @@ def _write_hugging_face(
     # Refuse heads that no class of Hugging Face has.
     known = huggingface.ARCHITECTURES
     theirs = {kind.heads for kind in KINDS if kind.is_hugging_face}
-    for kind in KINDS if architecture is None else ():
-        if kind.heads not in theirs and source.heads >= {*kind.heads}:
+    for kind in KINDS:
+        is_known = kind.is_of_any_encoder or kind.heads in theirs
+        if not is_known and source.heads >= {*kind.heads}:
             raise ValueError(
                 f"Hugging Face has no model with the heads of {kind.task_name} "
                 f"({', '.join(kind.heads)}): train with `span_head=linear`; or leave out heads of "
