@@ -30,6 +30,7 @@ INPUTS = {
     "answer_v1": [{"question": "where?", "context": LONG}, {"question": "", "context": ""}],
     "answer_v2": [{"question": "who?", "context": "The Cat sat"}],
     "fill_mask": ["the [MASK] of [MASK].", "no gap"],
+    "embed": ["The Cat sat", ""],
 }
 
 
