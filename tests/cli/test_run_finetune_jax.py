@@ -62,12 +62,8 @@ def run_on_both(task: str, folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.
     return out, other
 
 
-SLOW = {"embedding", "race", "squad_v1", "squad_v2", "token_classification"}
-
-
-@pytest.mark.parametrize(
-    "task", [pytest.param(t, marks=pytest.mark.slow) if t in SLOW else t for t in TASKS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
 def test_the_same_as_on_tensorflow(tmp_path, task):
     out, other = run_on_both(task, tmp_path)
     stats, expected = pretraining_runs.scalars(out), pretraining_runs.scalars(other)

@@ -287,6 +287,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_a_timed_run_is_one_of_the_steps_its_clock_settles(folder, tmp_path, monkeypatch, counted):
     """Once: after a kill it goes on with what is left of the time or, from its decay on, of steps.
 
