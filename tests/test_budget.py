@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2595,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 31_132, 9_926, 3_032
+TESTS, RESEARCH, DOCS = 31_132, 9_929, 3_032
 TRACKED_FILES = 852
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,3 +30,26 @@ def hugging_face_config(config_file: Path = CONFIG_FILE, **options: Any) -> Any:
     sizes = {name: value for name, value in config.items() if name in known}
     # The release's "gelu" is the tanh approximation.
     return transformers.AlbertConfig(**{**sizes, "hidden_act": "gelu_new", **options})
+
+
+def with_noise(model: Any, stddev: float) -> Any:
+    """Adds noise to all weights of a new model, whose biases a converter would leave out as 0."""
+    import numpy as np
+
+    noise = np.random.default_rng(0)
+    for weight in model.weights:
+        weight.assign_add(noise.normal(0, stddev, weight.shape))
+    return model
+
+
+def export(served: Any, folder: str, formats: Sequence[str]) -> None:
+    """Writes a model in some formats, each into a folder of its name."""
+    from albert_tf import export as exports
+    from albert_tf.serving import other_formats
+
+    for name in formats:
+        directory = str(Path(folder, name))
+        if name == "saved_model":
+            exports.save(served, directory)
+        else:
+            other_formats.save(served, directory, name)

@@ -20,9 +20,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import base_model
 import numpy as np
 from base_model import CONFIG_FILE, ROOT
-from workers import Worker, in_process
+from workers import Worker, in_process, that_answer
 
 SPM = ROOT / "tests" / "golden" / "spm" / "en_small.model"
 FORMATS = ("onnx", "onnx_int8", "saved_model")
@@ -43,7 +44,7 @@ def prepare(folder: str, config_file: str) -> None:
     from albert_tf import export
     from albert_tf.answers.embed import Embed as Kind
     from albert_tf.conversion.convert import convert
-    from albert_tf.serving import other_formats, transformers_onnx
+    from albert_tf.serving import transformers_onnx
     from albert_tf.storage.run_record import RunRecord, TaskRecord
     from albert_tf.text.vocabulary import Vocabulary
 
@@ -52,18 +53,10 @@ def prepare(folder: str, config_file: str) -> None:
     config = dataclasses.replace(
         albert_tf.AlbertConfig.from_json_file(config_file), vocab_size=size
     )
-    model = albert_tf.AlbertForEmbedding(config, normalize=True)
-    noise = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign_add(noise.normal(0, 0.02, weight.shape))
+    model = base_model.with_noise(albert_tf.AlbertForEmbedding(config, normalize=True), 0.02)
     kind = Kind(normalize=True, max_seq_length=MAX_LENGTH)
     served = export.Embedder(model, vocabulary, kind)
-    for name in FORMATS:
-        directory = str(Path(folder, name))
-        if name == "saved_model":
-            export.save(served, directory)
-        else:
-            other_formats.save(served, directory, name)
+    base_model.export(served, folder, FORMATS)
     ours = Path(folder, "ours")
     ours.mkdir()
     model.save(ours / "model.keras")
@@ -214,18 +207,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / THEIRS).exists():
             in_process("embedding.prepare", str(folder), args.config, backend="tensorflow")
-        workers = []
-        for name in CONTESTANTS:
-            if args.only not in name:
-                continue
-            worker = Contestant(name, str(folder), args.texts)
-            try:
-                worker.ask(first=0, count=1, batch=args.batches[0])
-            except RuntimeError as error:
-                print(f"left out: {error}")
-                worker.close()
-            else:
-                workers.append(worker)
+        chosen = (name for name in CONTESTANTS if args.only in name)
+        made = (Contestant(name, str(folder), args.texts) for name in chosen)
+        workers = that_answer(made, first=0, count=1, batch=args.batches[0])
         try:
             for batch in args.batches:
                 measure(workers, args.count // AT_ONCE * AT_ONCE, batch)

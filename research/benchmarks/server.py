@@ -26,6 +26,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import base_model
 from serving import percentile
 from workers import ROOT, in_process
 
@@ -45,12 +46,9 @@ TOLERANCE = 1e-5
 
 def export(folder: str, config_name: str, formats: Sequence[str] = FORMATS) -> None:
     """Writes a classifier with random weights in some formats; by default of CONFIG."""
-    import numpy as np
-
     import albert_tf
     from albert_tf import export as exports
     from albert_tf.answers.classify import Classify
-    from albert_tf.serving import other_formats
     from albert_tf.text.vocabulary import Vocabulary
 
     config = albert_tf.AlbertConfig(**CONFIG)
@@ -59,19 +57,13 @@ def export(folder: str, config_name: str, formats: Sequence[str] = FORMATS) -> N
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     words += [f"w{i}" for i in range(config.vocab_size - len(words))]
     Path(folder, "vocab.txt").write_text("\n".join(words))
-    model = albert_tf.AlbertForSequenceClassification(config, num_labels=3)
-    noise = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign_add(noise.normal(0, 0.05, weight.shape))
+    model = base_model.with_noise(
+        albert_tf.AlbertForSequenceClassification(config, num_labels=3), 0.05
+    )
     vocabulary = Vocabulary.read(str(Path(folder, "vocab.txt")), is_word_piece=True)
     kind = Classify(labels=("a", "b", "c"), max_seq_length=config.max_position_embeddings)
     served = exports.Classifier(model, vocabulary, kind)
-    for name in formats:
-        directory = str(Path(folder, name))
-        if name == "saved_model":
-            exports.save(served, directory)
-        else:
-            other_formats.save(served, directory, name)
+    base_model.export(served, folder, formats)
 
 
 def expected(directory: str, texts: Sequence[str]) -> list[list[float]]:

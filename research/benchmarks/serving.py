@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from base_model import CONFIG_FILE, hugging_face_config
-from workers import Worker, in_process
+from base_model import CONFIG_FILE, hugging_face_config, with_noise
+from workers import Worker, in_process, that_answer
 
 BATCHES = (1, 8, 32)
 # Before each request: threads of the one that answered before may wait for more work, and keep
@@ -64,12 +64,7 @@ def build_model():
     import albert_tf
 
     config = albert_tf.AlbertConfig.from_json_file(str(CONFIG_FILE))
-    model = albert_tf.AlbertForSequenceClassification(config, NUM_LABELS)
-    # As trained: with biases of zero a converter would leave out their addition.
-    noise = np.random.default_rng(0)
-    for weight in model.weights:
-        weight.assign_add(noise.normal(0, 0.01, weight.shape))
-    return model
+    return with_noise(albert_tf.AlbertForSequenceClassification(config, NUM_LABELS), 0.01)
 
 
 def prepare(folder: str) -> None:
@@ -262,17 +257,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             in_process("serving.prepare", folder, backend="tensorflow")
         if args.sequences == 0:
             return
-        workers = []
-        for name in CONTESTANTS:
-            if args.only in name:
-                worker = Contestant(name, folder)
-                try:
-                    worker.ask(batch=1, number=0)
-                except RuntimeError as error:
-                    print(f"left out: {error}")
-                    worker.close()
-                else:
-                    workers.append(worker)
+        made = (Contestant(name, folder) for name in CONTESTANTS if args.only in name)
+        workers = that_answer(made, batch=1, number=0)
         try:
             for batch in args.batches:
                 measure(workers, batch, max(3, args.sequences // batch))

@@ -6,9 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 ROOT = Path(__file__).resolve().parents[2]
 _ENVIRONMENT = {
@@ -17,6 +17,9 @@ _ENVIRONMENT = {
     # As the scripts set it; here for all on TensorFlow alike.
     "TF_ENABLE_ONEDNN_OPTS": "1",
 }
+
+
+AnyWorker = TypeVar("AnyWorker", bound="Worker")
 
 
 def _code(function: str) -> str:
@@ -61,6 +64,20 @@ class Worker:
     def close(self) -> None:
         """Ends the process."""
         self._process.communicate()
+
+
+def that_answer(workers: Iterable[AnyWorker], **request: Any) -> list[AnyWorker]:
+    """Returns the workers that answer a first request, and says why others are left out."""
+    found = []
+    for worker in workers:
+        try:
+            worker.ask(**request)
+        except RuntimeError as error:
+            print(f"left out: {error}")
+            worker.close()
+        else:
+            found.append(worker)
+    return found
 
 
 def serve(answer: Callable[..., dict[str, Any]]) -> None:
