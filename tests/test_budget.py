@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = {
     ".": 576,
     "answers": 1657,
-    "cli": 2891,
+    "cli": 2897,
     "console": 822,
     "conversion": 2908,
     "generator": 2656,
@@ -26,10 +26,10 @@ LIBRARY = {
     "storage": 1794,
     "tasks": 5024,
     "text": 1667,
-    "training": 2595,
+    "training": 2598,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 31_132, 9_929, 3_032
+TESTS, RESEARCH, DOCS = 31_168, 9_929, 3_032
 TRACKED_FILES = 852
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

@@ -33,6 +33,7 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.training import length_buckets
 from albert_tf.training.interfaces import Devices
+from albert_tf.training.stop_signals import StopSignals
 from albert_tf.training.trainer import NonFiniteLossError
 
 # Split -> the setting that asks for it, and the setting of its batch size.
@@ -52,6 +53,8 @@ def main(settings: FinetuningSettings) -> None:
         if settings.ensemble_dirs:
             combine(settings)
             return
+        if settings.do_train:  # From the first moment: before there is anything to save, too.
+            held.enter_context(StopSignals())
         settings, run = prepare(settings, held)
         if settings.do_train and not train(settings, run):
             return  # Stopped: the next start goes on.

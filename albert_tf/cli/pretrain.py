@@ -38,6 +38,7 @@ from albert_tf.training.interfaces import Devices, InputFn
 from albert_tf.training.optimizers import SCHEDULES, count_decay_steps
 from albert_tf.training.progress import ProgressLog
 from albert_tf.training.schedules import WarmupPolynomialDecay
+from albert_tf.training.stop_signals import StopSignals
 from albert_tf.training.trainer import NonFiniteLossError, Trainer
 
 # Seed of an evaluation's masks, whatever `random_seed` is.
@@ -49,6 +50,8 @@ def main(settings: PretrainingSettings) -> None:
     log.begin()
     in_one_line = errors.in_one_line(NonFiniteLossError, flags=settings.names())
     with in_one_line, contextlib.ExitStack() as held:
+        if settings.do_train:  # From the first moment: before there is anything to save, too.
+            held.enter_context(StopSignals())
         settings, trainer, records, weights = prepare(settings, held)
         # From here on a damaged record is looked up and named, with its file.
         with input_files.naming_bad_records(records.files, records.spec):

@@ -21,8 +21,11 @@ class StopSignals:
     Signals within a second of the first are the same request.
 
     Python runs signal handlers between two lines of the main thread, which may be minutes away
-    while a step is compiled. Therefore a thread waits for the signals. Outside the main thread no
-    handler can be set, and signals go unnoticed.
+    while a step is compiled. The exception that Ctrl-C raises there is lost if it comes in a
+    callback, such as JAX's for the garbage collector, and the program goes on. Therefore a thread
+    waits for the signals. Outside the main thread no handler can be set, and signals go unnoticed.
+
+    Contexts nest: signals go to the innermost one.
 
     Attributes:
       requested: The signal that asked to stop; None if there was none.

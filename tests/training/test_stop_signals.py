@@ -6,11 +6,16 @@ Can't see: a step that TensorFlow compiles; a mutex that is never free stands fo
 import ctypes
 import multiprocessing
 import os
+import queue
 import signal
 import time
 
 import pytest
 
+from albert_tf.cli import finetune, pretrain
+from albert_tf.cli.finetune_settings import FinetuningSettings
+from albert_tf.cli.pretraining_settings import PretrainingSettings
+from albert_tf.training import stop_signals
 from albert_tf.training.stop_signals import StopSignals
 
 FORK_SERVER = multiprocessing.get_context("forkserver")
@@ -69,3 +74,34 @@ def test_signals_within_a_second_are_one_and_a_later_one_ends_at_once():
 
 def test_a_signal_from_before_is_heard_when_all_is_saved():
     assert ended(start(_stop_after_a_save), signal.SIGTERM) == 0
+
+
+@pytest.mark.parametrize(
+    ("script", "settings"),
+    [
+        (pretrain, PretrainingSettings(output_dir="out", input_file=("none",), do_train=True)),
+        (finetune, FinetuningSettings(output_dir="out", task_name="mrpc", do_train=True)),
+    ],
+)
+def test_a_training_hears_signals_from_its_first_moment_and_between_its_loops(
+    monkeypatch, script, settings
+):
+    heard: queue.Queue[int] = queue.Queue()
+    monkeypatch.setattr(stop_signals, "_exit", heard.put)
+    before = signal.getsignal(signal.SIGINT)
+
+    def prepare(*_: object) -> None:
+        with StopSignals() as inner:
+            inner.set_unsaved(True)
+            signal.raise_signal(signal.SIGINT)
+            while not inner.requested:
+                time.sleep(0.01)
+        assert heard.empty()
+        signal.raise_signal(signal.SIGINT)
+        assert heard.get(timeout=30) == 0
+        raise ValueError("the end of the test")
+
+    monkeypatch.setattr(script, "prepare", prepare)
+    with pytest.raises(SystemExit, match="the end of the test"):
+        script.main(settings)
+    assert signal.getsignal(signal.SIGINT) == before
