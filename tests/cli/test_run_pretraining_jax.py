@@ -26,6 +26,7 @@ from tests.kit import pretraining_runs as runs
 from tests.kit.museum import Museum, exhibit
 
 pytest.importorskip("jax")
+pytestmark = pytest.mark.slow
 
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 # Beside TensorFlow, from its initial weights. The first is then split over devices.
@@ -137,10 +138,7 @@ def copy(prefix: pathlib.Path, folder: pathlib.Path) -> None:
     checkpoint.save(str(folder), int(prefix.name[-1]), checkpoint.read(str(prefix)), 1)
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("packed", "dynamic")]
-
-
-@pytest.mark.parametrize("name", ["static", *SLOW])
+@pytest.mark.parametrize("name", SAME)
 def test_the_same_as_on_tensorflow(folder, tmp_path, name):
     where = folder if name == "static" else tmp_path
     if name != "static":
@@ -158,13 +156,11 @@ def assert_same_as_alone(folder: pathlib.Path, out: pathlib.Path) -> None:
     runs.assert_close(out / "model.ckpt-10", folder / "static/model.ckpt-10")
 
 
-@pytest.mark.slow
 def test_eight_devices_change_nothing(folder, tmp_path):
     jax_process.finish(start(from_initial(folder, tmp_path / "out", **EIGHT), devices=8))
     assert_same_as_alone(folder, tmp_path / "out")
 
 
-@pytest.mark.slow
 def test_two_workers_change_nothing(folder, tmp_path):
     command = from_initial(folder, tmp_path / "out", **SHARDED)
     workers = [start(command, **environment) for environment in two_workers.environments()]
@@ -173,7 +169,6 @@ def test_two_workers_change_nothing(folder, tmp_path):
     assert_same_as_alone(folder, tmp_path / "out")
 
 
-@pytest.mark.slow
 def test_an_error_of_one_worker_ends_all(folder, tmp_path):
     command = json.dumps(with_dropout(folder, tmp_path / "out", train_batch_size=24))
     workers = [
@@ -189,7 +184,6 @@ def test_an_error_of_one_worker_ends_all(folder, tmp_path):
     assert workers[1].returncode and re.search(f"{ours}|another task died", second)
 
 
-@pytest.mark.slow
 def test_a_stopped_and_killed_run_ends_with_the_same_bits(folder, tmp_path):
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     jax_process.finish(start(with_dropout(folder, straight)))
@@ -214,7 +208,6 @@ def test_a_checkpoint_of_tensorflow_is_read_and_written_bit_by_bit(folder, tmp_p
     runs.assert_same_bits(found, expected)
 
 
-@pytest.mark.slow
 def test_tensorflow_goes_on_from_a_checkpoint_of_jax(folder, tmp_path, eager):
     copy(folder / "static/model.ckpt-5", tmp_path / "out")
     runs.main(flags(folder, tmp_path / "out", **{**SAME["static"], "do_eval": False}))

@@ -192,6 +192,7 @@ def test_a_killed_run_ends_with_the_same_bits(folder, straight, tmp_path):
     assert not list(out.glob("*.tempstate*"))
 
 
+@pytest.mark.slow
 def test_no_tpu_here(folder, tmp_path):
     """Not in pytest's own process: the search empties TensorFlow's caches, for long if full."""
     out = tmp_path / "out"

@@ -1,5 +1,6 @@
 """Made-up models for albert-serve, without weights: what they find in texts is counted."""
 
+import json
 import types
 
 import numpy as np
@@ -57,3 +58,11 @@ ANNA = {"entities": ["Anna", "Rome"], "probabilities": [0.5, 0.5], "length": 12}
 
 def settings_of(**values):
     return ServerSettings.of(model=("x",), **values)
+
+
+def post(client, path, content, **headers):
+    """Returns the status and the JSON of a client's answer."""
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    answer = client.post(path, content=body, headers=headers)
+    return answer.status_code, answer.json()

@@ -1,22 +1,20 @@
-"""What albert-serve's protocols answer and refuse, of made-up models.
+"""What albert-serve's protocols answer and refuse, of made-up models without vectors.
 
 Clients of these protocols are in tests/peers.
 """
 
-import base64
 import contextlib
 import gzip
 import json
 import re
 import zlib
 
-import numpy as np
 import pytest
 
 from albert_tf.answers.tag import Tag
 from albert_tf.serving.predict import Predictor
 from tests.kit import made_up_models as made_up
-from tests.kit.made_up_models import ANNA, CAPITALS, EMBEDDER, ENDINGS, SCORE
+from tests.kit.made_up_models import ANNA, CAPITALS, ENDINGS, SCORE, post
 
 testclient = pytest.importorskip("starlette.testclient")
 
@@ -31,7 +29,6 @@ def client():
     models = {
         "capitals": {"2": Predictor(*CAPITALS), "11": Predictor(*CAPITALS)},
         "endings": {"1": Predictor(*ENDINGS)},
-        "embedder": {"1": Predictor(*EMBEDDER)},
         "score": {"1": Predictor(*SCORE)},
         "two": {"2": Predictor(*SCORE), "11": Predictor(*ENDINGS)},
     }
@@ -45,13 +42,6 @@ def client():
         yield client
 
 
-def post(client, path, content, **headers):
-    body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    headers = {name.replace("_", "-"): value for name, value in headers.items()}
-    answer = client.post(path, content=body, headers=headers)
-    return answer.status_code, answer.json()
-
-
 def texts(data, shape, name="text", **more):
     return {"name": name, "shape": shape, "datatype": "BYTES", "data": data, **more}
 
@@ -59,7 +49,7 @@ def texts(data, shape, name="text", **more):
 CHOICE = {"context": "c", "endings": ["one", "three"]}
 PAIR, SWAPPED = {"text_a": "a", "text_b": "bc"}, {"text_b": "", "text_a": ""}
 PREDICT, ASK = "/v1/models/{}:predict", "/invocations"
-INFER, EMBED = "/v2/models/capitals/infer", "/v1/embeddings"
+INFER = "/v2/models/capitals/infer"
 LENGTH = "inference_header_content_length"
 
 
@@ -67,7 +57,6 @@ ROME = {**ANNA, "length": 13}
 NOBODY = {"entities": [], "probabilities": [], "length": 0}
 LETTERS = "Aé " * 100
 MANY = {"entities": ["Aé"] * 100, "probabilities": [0.5] * 100, "length": 300}
-TENTH = float(np.float32(0.1))
 THREE = {"probabilities": [3, 5], "choice": 1, "ending": "three"}
 
 
@@ -123,7 +112,7 @@ def test_status_and_metadata(client):
     }
     # For clients of KServe, then of OpenAI.
     answer = client.get("/v1/models").json()
-    assert answer["models"] == ["capitals", "endings", "embedder", "score", "two"]
+    assert answer["models"] == ["capitals", "endings", "score", "two"]
     assert [each["id"] for each in answer["data"]] == answer["models"]
 
 
@@ -297,86 +286,6 @@ def test_a_server_that_ends_is_not_ready(client):
     assert [client.get(path).status_code for path in paths] == [200] * 4
 
 
-def test_embeddings(client):
-    asked = {"model": "embedder", "input": ["four", [2, 7, 3]]}
-    status, answer = post(client, EMBED, asked)
-    assert status == 200 and answer["model"] == "embedder"
-    rows = [[4, TENTH], [1, TENTH]]
-    assert answer["usage"] == {"prompt_tokens": 6 + 3, "total_tokens": 9}
-    assert [each["embedding"] for each in answer["data"]] == rows
-    assert [each["index"] for each in answer["data"]] == [0, 1]
-    given = {"dimensions": 2, "encoding_format": None}
-    assert post(client, EMBED, {**asked, **given}) == (200, answer)
-    body = {**asked, "input": "four", "encoding_format": "base64"}
-    (one,) = post(client, EMBED, body)[1]["data"]
-    assert np.frombuffer(base64.b64decode(one["embedding"]), "<f4").tolist() == rows[0]
-
-
-@pytest.mark.parametrize(
-    ("body", "vectors"),
-    [
-        ({"inputs": "four", "normalize": False}, [[4, TENTH]]),
-        ({"inputs": ["a", [2, 3, 7, 3]], "normalize": False}, [[1, TENTH], [2, TENTH]]),
-        ({"inputs": [2, 7, 3], "normalize": False, "truncate": None}, [[1, TENTH]]),
-        ({"inputs": "a", "prompt_name": "query", "normalize": False}, [[7, TENTH]]),
-        ({"inputs": "a", "prompt_name": "document", "dimensions": 1}, [[1]]),
-        ({"inputs": ["a" * 13], "truncate": False, "dimensions": 1, "normalize": False}, [[13]]),
-        ({"inputs": "a" * 300, "truncate": True, "truncation_direction": "Right"}, [[1, 0.000333]]),
-        ({"inputs": ["a", ""], "normalize": None}, [[0.995037, 0.099504], [0, 0]]),
-    ],
-)
-def test_text_embeddings_inference_embeds(client, body, vectors):
-    for path in ("/", "/embed"):
-        np.testing.assert_allclose(post(client, path, body)[1], vectors, atol=1e-6)
-
-
-def test_text_embeddings_inference_compares(client):
-    inputs = {"source_sentence": "a", "sentences": ["b", "four", [2, 7, 3]]}
-    assert post(client, "/similarity", {"inputs": inputs})[1] == pytest.approx([1, 0.997213, 1])
-    inputs["sentences"].pop()
-    body = {"inputs": inputs, "parameters": {"prompt_name": "query", "truncate": True}}
-    found = post(client, "/similarity", body)[1]
-    assert found == pytest.approx([1, 0.9999908], abs=1e-7) and found[1] < 1
-
-
-def test_text_embeddings_inference_describes(client):
-    found = client.get("/info").json()
-    assert found["model_id"] == "embedder" and found["max_input_length"] == 16
-    assert found["model_type"] == {"embedding": {"pooling": "mean"}}
-    assert (found["max_client_batch_size"], found["model_dtype"]) == (2048, "float32")
-
-
-def test_many_texts_are_embedded_a_part_at_a_time():
-    limits = {"max_instances": 30, "max_queue": 30, "max_batch_size": 4}
-    app = create_app({"e": {"1": Predictor(*EMBEDDER)}}, made_up.settings_of(**limits))
-    with testclient.TestClient(app, "http://localhost") as client:
-        many = ["a" * (i % 9) for i in range(2048)]
-        _, answer = post(client, EMBED, {"model": "e", "input": many})
-        assert [each["embedding"][0] for each in answer["data"]] == [*map(len, many)]
-        status, answer = post(client, EMBED, {"model": "e", "input": ["a", *many]})
-        assert status == 400 and "1 to 2048, got a list of 2049" in answer["error"]["message"]
-        status, answer = post(client, "/embed", {"inputs": ["a", *many]})
-        assert (status, answer["error_type"]) == (413, "Validation")
-
-
-# Without [CLS] or [SEP], not only ids, of another vocabulary, too many, in a list too many.
-IDS = [[3, 5], [2], [2, 5], [2, "a", 3], [2, 10, 3], [2, True, 3], [2, *[5] * 15, 3], [[[2, 3]]]]
-OPTIONS = [
-    ({"inputs": []}, "list of 1 to 2048"),
-    ({"inputs": None}, "list"),
-    ({"inputs": [2, 7]}, "token ids"),
-    ({"inputs": [2, 3], "prompt_name": "query"}, "prompt_name is for texts"),
-    ({"prompt_name": "passage"}, "query or document"),
-    ({"prompt_name": 0}, "query or document"),
-    ({"dimensions": 0}, "dimensions must be from 1 to 2"),
-    ({"normalize": 1}, "true or false"),
-    ({"truncate": "no"}, "true or false"),
-    ({"truncation_direction": "left"}, "right"),
-]
-SIMILAR = {"inputs": {"source_sentence": "a", "sentences": ["b", ""]}}
-WRONG = ["a", ["a"], {**SIMILAR["inputs"], "sentences": []}, {"source_sentence": "a"}]
-
-
 def of_one(text):
     return {"instances": [text]}
 
@@ -457,12 +366,6 @@ BODIES = {
         ({"inputs": [texts(["a"], [1], "context")] * 2}, "once.*inputs\\[1\\].*context"),
         (tensor_of(["a"], [1], "endings"), "shape.*\\[1\\]"),
     ],
-    EMBED: [
-        ({"model": "score", "input": "a"}, "score has no"),
-        ({"model": "embedder", "input": "a", "dimensions": 3}, "dimensions must be from 1 to 2"),
-        *(({"model": "embedder", "input": ids}, "token ids.* 0 to 9.* 16, .*texts") for ids in IDS),
-        ({"model": "embedder", "input": "a", "encoding_format": "int8"}, "encoding_format"),
-    ],
 }
 REFUSED = [(path, body, 400, noun, {}) for path, rows in BODIES.items() for body, noun in rows]
 CSV, LINES = {"content_type": "text/csv"}, {"content_type": "application/jsonlines"}
@@ -493,14 +396,6 @@ REFUSED += [
     (PREDICT.format("capitals"), of_one("bad"), 500, "this text is bad", {}),
     (PREDICT.format("nothing"), of_one("a"), 404, "nothing, only capitals, endings", {}),
     (PREDICT.format("capitals/versions/3"), of_one("a"), 404, "3 of capitals, only 2, 11", {}),
-    ("/similarity", SIMILAR, 424, "vector of zeros", {}),
-    ("/embed", {"inputs": "a" * 14, "truncate": False}, 413, "16 pieces.*truncate", {}),
-    ("/embed", {"inputs": "a" * 5000}, 413, "5000 bytes", {}),
-    *(("/embed", {"inputs": "a", **each}, 422, noun, {}) for each, noun in OPTIONS),
-    *(("/similarity", {"inputs": each}, 422, "source_sentence, s", {}) for each in WRONG),
-    ("/similarity", {**SIMILAR, "parameters": "a"}, 422, "parameters", {}),
-    (EMBED, {"model": "gpt", "input": "a"}, 404, "gpt, only capitals", {}),
-    (EMBED, {"model": "\ud83d", "input": "a"}, 404, "\ud83d, only capitals", {}),
 ]
 
 
@@ -531,13 +426,8 @@ REFUSED += [
 @pytest.mark.parametrize(("path", "body", "status", "noun", "headers"), REFUSED)
 def test_what_is_refused(client, path, body, status, noun, headers):
     found, answer = post(client, path, body, **headers)
-    is_theirs = path in ("/embed", "/similarity")
-    assert (found, [*answer]) == (status, ["error", *["error_type"] * is_theirs])
-    error = answer["error"]
-    if path == EMBED:  # Its clients show no other form.
-        assert error.pop("type") == "invalid_request_error"
-        error = error.pop("message")
-    assert re.search(noun, error)
+    assert (found, [*answer]) == (status, ["error"])
+    assert re.search(noun, answer["error"])
 
 
 @pytest.mark.parametrize(
@@ -568,5 +458,3 @@ def test_a_padded_answer_is_bounded(monkeypatch, client):
     body["inputs"][0]["data"][0] += " Rome"
     status, answer = post(client, INFER, body)
     assert (status, answer["error"].count("21")) == (400, 1)
-    # Vectors of two numbers.
-    assert [post(client, "/embed", {"inputs": ["a"] * n})[0] for n in (8, 9)] == [200, 422]

@@ -1,7 +1,7 @@
 """albert-serve with made-up models: hosts, paths, metrics, batches, and its start.
 
-test_rest_protocols.py has what it answers; test_connection.py, its process; tests/peers, exported
-models, the page, load and the image.
+test_rest_protocols.py and test_rest_vectors.py have what it answers; test_connection.py, its
+process; tests/peers, exported models, the page, load and the image.
 """
 
 import asyncio
