@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2598,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 31_208, 9_929, 3_032
+TESTS, RESEARCH, DOCS = 31_220, 9_929, 3_032
 TRACKED_FILES = 853
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

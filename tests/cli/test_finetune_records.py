@@ -111,6 +111,7 @@ def test_training_on_without_evaluation_predicts_with_the_newest(copy, saved, ca
     assert f"predictions of {out / 'model.ckpt-best'}" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_borrowed_run_is_evaluated_without_choosing_its_best(tmp_path, caplog):
     """As MNLI's by mismnli, which leaves its predictions, too."""
     runs.main(runs.command("mnli", tmp_path, do_train=True))

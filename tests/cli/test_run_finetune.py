@@ -170,6 +170,7 @@ def test_a_table_starts_from_another_tasks_weights(mrpc, tmp_path, caplog):
         runs.main([*command, "--do_train", "--train_step=3"])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("counted")
 def test_shared_layers_are_applied_as_often_as_one_says(mrpc, tmp_path):
     start = {"from_scratch": None, "init_checkpoint": mrpc / "out", "albert_config_file": None}

@@ -85,6 +85,7 @@ def test_classes_in_another_order_predict_the_same(where, labels, order, expecte
     assert scores.splitlines()[:2] == others[1].splitlines()[:2]
 
 
+@pytest.mark.slow
 def test_an_export_has_the_tasks_order_and_reads_text_as_given(expected, saved, tmp_path):
     weights = write(tmp_path / "weights", NAMED)
     runs.main(command("mnli", tmp_path, weights, export_dir=tmp_path / "exported"))
@@ -101,6 +102,7 @@ def test_an_export_has_the_tasks_order_and_reads_text_as_given(expected, saved, 
     assert served.vocabulary.form == (False, True) and served.kind.labels == CLASSES
 
 
+@pytest.mark.slow
 def test_a_student_learns_from_its_teachers_best_whatever_the_order_of_its_classes(tmp_path, eager):
     """Of three classes in a cycle: the inverse of their order is another one."""
     learned = []
@@ -159,6 +161,7 @@ def probabilities(folder: pathlib.Path) -> list[list[float]]:
     return json.loads((folder / "out" / "test_probabilities.json").read_text())["probabilities"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("counted")
 @pytest.mark.parametrize("task", ["multilabel", "token_classification"])
 def test_classes_are_found_beside_the_weights(task, tmp_path):

@@ -139,6 +139,7 @@ def test_without_seqeval_a_run_that_would_need_it_does_not_begin(tmp_path, witho
         runs.main(command(tmp_path, do_train=True, do_eval=True))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("counted")
 def test_a_student_learns_without_seqeval(trained, tmp_path, without_seqeval):
     """The teacher's predictions of the training set are not scored."""
@@ -147,6 +148,7 @@ def test_a_student_learns_without_seqeval(trained, tmp_path, without_seqeval):
     assert (tmp_path / "out" / "model.ckpt-2.index").exists()
 
 
+@pytest.mark.slow
 def test_its_export_answers_as_it_predicted(trained, saved, tmp_path):
     """Raw text is split into the words of the file, and tagged alike. Nothing is written here."""
     shutil.copytree(trained / "out", tmp_path / "out")

@@ -188,6 +188,7 @@ def waits_for_nothing(monkeypatch):
     monkeypatch.setattr(sleep, lambda _: pytest.fail("no later one comes"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("counted")
 def test_an_evaluation_goes_by_what_the_run_was_last_started_with(folder, copy, waits_for_nothing):
     evaluation = {"do_train": False, "do_eval": True, "output_dir": copy, "num_train_steps": None}
@@ -200,7 +201,10 @@ def test_an_evaluation_goes_by_what_the_run_was_last_started_with(folder, copy, 
     assert eval_results.read_last(copy)["global_step"] == 4
 
 
-@pytest.mark.parametrize("held", ["tf1", "huggingface", "the run"])
+SLOW = [pytest.param(held, marks=pytest.mark.slow) for held in ("tf1", "the run")]
+
+
+@pytest.mark.parametrize("held", ["huggingface", *SLOW])
 @pytest.mark.parametrize("given", ["init_checkpoint", "output_dir"])
 def test_weights_are_evaluated_once(folder, copy, waits_for_nothing, caplog, held, given):
     """As when they were evaluated during training, but for a head that they lack."""
@@ -343,6 +347,7 @@ def test_what_is_not_there_is_neither_evaluated_nor_begun_anew(folder, copy):
         runs.main(runs.command(folder, output_dir=copy))
 
 
+@pytest.mark.slow
 def test_a_fresh_run_forgets_the_best_of_another(folder, trained, copy):
     """And, as its limit of predictions, 0 is what the records have room for."""
     for path in (copy / "checkpoint", *copy.glob("model.ckpt-*"), *copy.glob("events*")):
