@@ -14,22 +14,22 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Lines of Python in the library's folders ("." has the files beside them) ...
 LIBRARY = {
     ".": 576,
-    "answers": 1657,
+    "answers": 1667,
     "cli": 2897,
     "console": 822,
     "conversion": 2908,
     "generator": 2656,
     "inspection": 823,
-    "model": 3002,
+    "model": 3018,
     "records": 1365,
     "serving": 4832,
     "storage": 1794,
-    "tasks": 5024,
+    "tasks": 5299,
     "text": 1667,
-    "training": 2598,
+    "training": 2685,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 31_220, 9_929, 3_032
+TESTS, RESEARCH, DOCS = 31_611, 9_929, 3_065
 TRACKED_FILES = 853
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

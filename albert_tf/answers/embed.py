@@ -123,6 +123,14 @@ class Embed(Kind):
     def compared(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return SIMILARITIES[self.similarity](first, second)
 
+    def all_compared(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Returns how alike each of some vectors `[N, D]` is to each of others, `<float>[N, M]`."""
+        if self.similarity == "cosine":
+            first, second = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (first, second))
+        if self.similarity in ("cosine", "dot"):
+            return first @ second.T
+        return np.stack([self.compared(each[None], second) for each in first])
+
     def rows(self, tokenizer: Tokenizer, text: str | Sequence[int]) -> Iterator[Row]:
         """Yields one row; the default prompt precedes a text, but no ids."""
         most = self.max_seq_length - 2

@@ -100,8 +100,7 @@ def choice_features(
     for ending in endings:
         ids = tokenizer.encode(ending)[-longest_ending(max_seq_length, max_qa_length) :]
         rows.append(join_ids(tokenizer, context_ids[: room - len(ids)], ids))
-    longest = max(len(row["input_ids"]) for row in rows)
-    return stack(rows, longest)
+    return stack(rows)
 
 
 def longest_ending(max_seq_length: int, max_qa_length: int) -> int:
@@ -141,11 +140,14 @@ def inner_ids(tokenizer: Tokenizer, ids: Sequence[Any], max_seq_length: int) -> 
     return ids[1:-1]
 
 
-def stack(rows: Sequence[Mapping[str, np.ndarray]], length: int) -> dict[str, np.ndarray]:
+def stack(
+    rows: Sequence[Mapping[str, np.ndarray]], length: int | None = None
+) -> dict[str, np.ndarray]:
     """Stacks rows `<int32>[..., L]`, padded to one length, to features `<int32>[N, ..., length]`.
 
-    Features without an axis, `[]`, become `[N]`.
+    By default the length is the longest row's. Features without an axis, `[]`, become `[N]`.
     """
+    length = length or max(row["input_ids"].shape[-1] for row in rows)
     padded = [pad_features(row, length) for row in rows]
     return {name: np.stack([row[name] for row in padded]) for name in padded[0]}
 

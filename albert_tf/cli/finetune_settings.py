@@ -19,7 +19,7 @@ from albert_tf.cli.training_settings import LOSS, MODEL, SPEED, TPU, TRAINING, T
 from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, setting, with_default
 from albert_tf.conversion.settings import StoredSettings
 from albert_tf.tasks.registry import TASKS, names_in_help
-from albert_tf.tasks.settings import FEATURES, SQUAD, TASK, TaskSettings
+from albert_tf.tasks.settings import FEATURES, SQUAD, TASK, VECTORS, TaskSettings
 from albert_tf.tasks.table import COLUMNS
 from albert_tf.training import length_buckets
 
@@ -51,7 +51,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
 
     headings = (
         *(TASK, COLUMNS, MODEL, FEATURES, TRAINING, LOSS, _EVALUATION, _EXPORT),
-        *(SQUAD, SPEED, TPU),
+        *(VECTORS, SQUAD, SPEED, TPU),
     )
     recipes: ClassVar[Mapping[str, str]] = _RECIPES
     exclusive = (

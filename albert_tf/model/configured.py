@@ -180,7 +180,7 @@ class ConfiguredModel(keras.Model):
                 "rename them, or leave them out"
             )
         # Each needed input is there, and each has its rank.
-        for name, axes in self.input_axes.items():
+        for name, axes in self.axes_of(inputs).items():
             if inputs.get(name) is not None:
                 check_array(name, inputs[name])
             shape = shape_of(inputs.get(name))
@@ -195,8 +195,12 @@ class ConfiguredModel(keras.Model):
                     f"expected {name} <int32>[{axes}], got the shape {shape}: give it these axes"
                 )
 
+    def axes_of(self, inputs: Mapping[str, Any]) -> Mapping[str, str]:
+        """Returns `input_axes`, of a model that takes inputs of several ranks those of these."""
+        return self.input_axes
+
     def _sizes(self, inputs: Mapping[str, Any]) -> Sizes:
-        axes = self.input_axes.items()
+        axes = self.axes_of(inputs).items()
         return Sizes({name: (inputs[name], x) for name, x in axes if inputs.get(name) is not None})
 
     def _input_limits(self, inputs: Mapping[str, Any]) -> Iterator[Limit]:
@@ -242,7 +246,7 @@ class ConfiguredModel(keras.Model):
             losses = dict.fromkeys(outputs, losses)
         if not isinstance(labels, Mapping):
             labels = dict(zip(sorted(losses), given, strict=False))
-        arrays = {"input_ids": (inputs["input_ids"], self.input_axes["input_ids"])}
+        arrays = {"input_ids": (inputs["input_ids"], self.axes_of(inputs)["input_ids"])}
         for name in sorted(losses.keys() & outputs.keys()):
             what = f"labels of {name}" if name else "labels"
             check_array(what, labels.get(name))

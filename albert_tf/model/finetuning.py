@@ -13,6 +13,7 @@ from albert_tf.answers.embed import ACTIVATIONS, ARGUMENTS, POOLINGS
 from albert_tf.config import ConfigSource, check_integer
 from albert_tf.model import albert, dropout
 from albert_tf.model.albert import AlbertModel
+from albert_tf.model.batches import shape_of
 from albert_tf.model.configured import ConfiguredModel
 from albert_tf.model.heads import (
     AnswerabilityHead,
@@ -403,7 +404,8 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
 class AlbertForEmbedding(ConfiguredModel):
     """Embeds texts: pooling, then if wanted a dense layer, fewer dimensions, and length 1.
 
-    Called on AlbertModel's inputs, it returns vectors `<float32>[B, D]`.
+    Called on AlbertModel's inputs, it returns vectors `<float32>[B, D]`; on C texts a row,
+    `<int32>[B, C, S]`, such as the two of a pair, `<float32>[B, C, D]`.
 
     Args: those of ConfiguredModel, and
       pooling: "mean" of the pieces' vectors, special ones included; the vector at [CLS], "cls"; the
@@ -475,10 +477,16 @@ class AlbertForEmbedding(ConfiguredModel):
         self, inputs: dict[str, Array], training: bool | None = None, dropout_seed: Array = None
     ) -> Array:
         self.check_inputs(inputs)
-        return self.embed(inputs, training, dropout_seed)
+        *rows, length = ops.shape(inputs["input_ids"])
+        if len(rows) == 1:
+            return self._embed(inputs, training, dropout_seed)
+        # Each text is a row of the encoder.
+        names = [name for name in self.input_axes if inputs.get(name) is not None]
+        inputs = {name: ops.reshape(inputs[name], (-1, length)) for name in names}
+        vectors = self._embed(inputs, training, dropout_seed)
+        return ops.reshape(vectors, (-1, rows[1], self.width))
 
-    def embed(self, inputs: dict[str, Array], training: bool | None, dropout_seed: Array) -> Array:
-        """Returns the vectors `<float32>[B, D]` of rows `<int32>[B, S]`."""
+    def _embed(self, inputs: dict[str, Array], training: bool | None, dropout_seed: Array) -> Array:
         outputs = self.albert(inputs, training=training, dropout_seed=dropout_seed)
         sequence = ops.cast(outputs["sequence_output"], "float32")
         mask = inputs.get("input_mask")
@@ -490,5 +498,9 @@ class AlbertForEmbedding(ConfiguredModel):
             vectors = vectors[:, : self.dimensions]
         return unit_length(vectors) if self.normalize else vectors
 
+    def axes_of(self, inputs: Mapping[str, Any]) -> Mapping[str, str]:
+        is_of_rows = len(shape_of(inputs.get("input_ids")) or ()) == 3
+        return dict.fromkeys(self.input_axes, "B, C, S") if is_of_rows else self.input_axes
+
     def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> KerasTensor:
-        return KerasTensor((inputs["input_ids"].shape[0], self.width))
+        return KerasTensor((*inputs["input_ids"].shape[:-1], self.width))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
+import keras
 from keras import ops
 
+from albert_tf.model.heads import unit_length
 from albert_tf.types import Array, Features
 
 # Name of the feature that holds a teacher's probabilities.
@@ -106,3 +110,92 @@ def answerability_loss(outputs: dict[str, Array], features: Features) -> Array:
     logits = outputs["cls_logits"]
     labels = ops.cast(features["is_impossible"], logits.dtype)
     return 0.5 * ops.binary_crossentropy(labels, logits, from_logits=True)
+
+
+class VectorLoss(keras.losses.Loss):
+    """Base class of losses of vectors `<float>[B, C, D]`, one for each text of B examples.
+
+    Args:
+      matryoshka_dimensions: The loss is summed over vectors of so many first numbers each, and
+        whole ones (Kusupati et al. 2022, arXiv 2205.13147).
+      **kwargs: Arguments of keras.losses.Loss.
+    """
+
+    default_name: str
+
+    def __init__(self, matryoshka_dimensions: Sequence[int] = (), **kwargs: Any) -> None:
+        super().__init__(**{"name": self.default_name, **kwargs})
+        self.matryoshka_dimensions = tuple(matryoshka_dimensions)
+
+    def call(self, y_true: Array, y_pred: Array) -> Array:
+        """Returns the loss of each example, `<float>[B]`."""
+        sizes = {*self.matryoshka_dimensions, y_pred.shape[-1]}
+        return sum(self.of_units(y_true, unit_length(y_pred[..., :n])) for n in sorted(sizes))
+
+    def of_units(self, y_true: Array, vectors: Array) -> Array:
+        """Returns the loss of each example, of vectors of length 1."""
+        raise NotImplementedError
+
+    def get_config(self) -> dict[str, Any]:
+        own = {"matryoshka_dimensions": list(self.matryoshka_dimensions)}
+        return {**super().get_config(), **own}
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class CosineSimilarityLoss(VectorLoss):
+    """The squared difference of the cosine of two vectors and their score `<float>[B]`.
+
+    Args: see VectorLoss.
+
+    Source: Reimers and Gurevych 2019, Sentence-BERT (arXiv 1908.10084), its regression objective.
+
+    Example:
+      >>> vectors = ops.array([[[1.0, 0.0], [3.0, 4.0]]])
+      >>> round(float(CosineSimilarityLoss()(ops.array([0.5]), vectors)), 3)
+      0.01
+    """
+
+    default_name = "cosine_loss"
+
+    def of_units(self, y_true: Array, vectors: Array) -> Array:
+        return ops.square(ops.sum(vectors[:, 0] * vectors[:, 1], axis=-1) - y_true)
+
+
+@keras.saving.register_keras_serializable(package="albert_tf")
+class MultipleNegativesRankingLoss(VectorLoss):
+    """How well each text finds its second among those of the batch, and the other way round.
+
+    It is the mean of two cross entropies of cosines. All further vectors of all examples, of hard
+    negatives, are also candidates that a first text may find. Labels are ignored.
+
+    Args:
+      scale: Multiplies the cosines; 1 / temperature.
+      matryoshka_dimensions: See VectorLoss.
+      **kwargs: Arguments of keras.losses.Loss.
+
+    Source: Henderson et al. 2017 (arXiv 1705.00652); both directions: Radford et al. 2021, CLIP.
+
+    Example:
+      >>> vectors = ops.array([[[1.0, 0.0], [3.0, 4.0]], [[0.0, 1.0], [0.0, 2.0]]])
+      >>> round(float(MultipleNegativesRankingLoss(scale=2)(ops.zeros(2), vectors)), 3)
+      0.454
+    """
+
+    default_name = "ranking_loss"
+
+    def __init__(self, scale: float = 20.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.scale = scale
+
+    def of_units(self, y_true: Array, vectors: Array) -> Array:
+        first, second = vectors[:, 0], vectors[:, 1]
+        # The seconds of all examples come before hard negatives.
+        candidates = ops.transpose(vectors[:, 1:], (1, 0, 2))
+        candidates = ops.reshape(candidates, (-1, vectors.shape[-1]))
+        found = self.scale * ops.matmul(first, ops.transpose(candidates))
+        back = self.scale * ops.matmul(second, ops.transpose(first))
+        right = self.scale * ops.sum(first * second, axis=-1)
+        return (ops.logsumexp(found, axis=-1) + ops.logsumexp(back, axis=-1)) / 2 - right
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "scale": self.scale}

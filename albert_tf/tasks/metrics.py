@@ -93,6 +93,22 @@ def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
     return pearson(*(_ranks(np.asarray(values)) for values in (labels, predictions)))
 
 
+def retrieval(ranks: Sequence[Sequence[int]], k: int = 10) -> dict[str, float]:
+    """Returns means over queries of nDCG, recall, and 1 / the first hit's rank, among the first k.
+
+    `ranks` has for each query the ranks, from 1, of the texts that it should find.
+    """
+    found: dict[str, list[float]] = {"ndcg": [], "recall": [], "mrr": []}
+    for of_query in ranks:
+        hits = sorted(rank for rank in of_query if rank <= k)
+        ideal = range(1, 1 + min(len(of_query), k))
+        gains = [sum(1 / math.log2(1 + rank) for rank in each) for each in (hits, ideal)]
+        values = gains[0] / gains[1], len(hits) / len(of_query), 1 / hits[0] if hits else 0.0
+        for of_name, value in zip(found.values(), values, strict=True):
+            of_name.append(value)
+    return {f"{name}_at_{k}": float(np.mean(values)) for name, values in found.items()}
+
+
 def binary_log_loss(labels: ArrayLike, probabilities: ArrayLike) -> float:
     """Returns the mean of -log p of the true decisions: `<bool>[B, C]`, `<float>[B, C]`."""
     chosen = np.where(labels, probabilities, 1 - np.asarray(probabilities))

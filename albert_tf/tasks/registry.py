@@ -115,14 +115,6 @@ def _read_texts(settings: TaskSettings, split: str, task: Any, several: bool = F
     return table.read_texts(path, settings, task.classes, split != "test", several)
 
 
-def _read_pairs(settings: TaskSettings, split: str, task: Any) -> list[Any]:
-    if not settings.text_pair_column:
-        raise ValueError(
-            "`text_pair_column` names the column of a pair's second text: set that too"
-        )
-    return _read_texts(settings, split, task)
-
-
 def _find_labels(settings: TaskSettings, several: bool = False) -> tuple[str, ...]:
     return table.find_labels(settings.file("train"), settings, several)
 
@@ -245,7 +237,10 @@ TASKS: Mapping[str, TaskRow] = {
     ),
     "regression": dataclasses.replace(_CLASSES, key_metric="pearson"),
     "embedding": TaskRow(
-        _TABLES, "embedding.EmbeddingTask", Embed, _read_pairs, key_metric="spearman"
+        _TABLES,
+        "embedding.EmbeddingTask",
+        Embed,
+        lambda given, split, task: task.read(given, split),
     ),
     "choice": _CHOICE,
     "question_answering": dataclasses.replace(_SQUAD_V1, heading=_TABLES, variant=_of_your_own),

@@ -16,7 +16,7 @@ from albert_tf.tasks.table import TableSettings
 # A split of the data -> the setting that names its file.
 FILES: Mapping[str, str] = {"train": "train_file", "dev": "eval_file", "test": "predict_file"}
 # Group headings of --help.
-TASK, FEATURES, SQUAD = "Task and data", "Features", "SQuAD"
+TASK, FEATURES, SQUAD, VECTORS = "Task and data", "Features", "SQuAD", "Vectors of texts"
 
 _task = functools.partial(setting, group=TASK)
 _feature = functools.partial(setting, group=FEATURES)
@@ -114,6 +114,26 @@ class TaskSettings(TableSettings):
     )
     start_n_top: int = _option(BeamSpan, "start_n_top", "For squad_v2. 5 is the release's.")
     end_n_top: int = _option(BeamSpan, "end_n_top", "For squad_v2. 5 is the release's.")
+
+    ranking_scale: float = setting(
+        20.0,
+        "Number that multiplies cosines, 1 / temperature, where embedding is trained on pairs "
+        "without scores. 20 is sentence-transformers'.",
+        group=VECTORS,
+        interval="(0, inf)",
+    )
+    matryoshka_dimensions: tuple[str, ...] = setting(
+        (),
+        "Numbers of dimensions, separated by commas: the loss is summed over the first so many "
+        "numbers of vectors, and whole ones, so that short vectors are of use, too.",
+        group=VECTORS,
+    )
+    corpus_file: str | None = setting(
+        None,
+        "A table of further texts, in text_pair_column, among which the pairs of eval_file have "
+        "to be found.",
+        group=VECTORS,
+    )
 
     def file(self, split: str) -> str:
         """Returns the file of a split."""

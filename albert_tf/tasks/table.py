@@ -158,12 +158,24 @@ class TableSettings(Settings):
         "cells, too. By default labels that mean none are an error.",
     )
     choice_columns: tuple[str, ...] = _column((), "Columns of the choices, separated by commas.")
+    negative_columns: tuple[str, ...] = _rare_column(
+        (),
+        "For embedding without scores, columns, separated by commas, of texts that text_column "
+        "must not find. Only train_file needs them.",
+    )
 
     def columns(self, labelled: bool) -> list[str]:
         """Returns the columns that a file of texts, or pairs of texts, must have."""
         pair = [self.text_pair_column] if self.text_pair_column else []
         labels = self.label_columns or (self.label_column,)
         return [self.text_column, *pair, *(labels if labelled else ())]
+
+
+def has_labels(path: str, settings: TableSettings) -> bool:
+    """Whether a table has the column of labels, according to its first row."""
+    label = settings.label_column
+    rows = table_records(path, settings.columns(labelled=False), (label,))
+    return label in next(rows)[1]
 
 
 def stored_class_names(path: str) -> Mapping[str, tuple[str, ...]]:

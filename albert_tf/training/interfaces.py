@@ -29,12 +29,16 @@ class Task(abc.ABC):
       loss_epsilon: By loss name, a number added to the weight before dividing by it.
       key_metric: The metric that ranks checkpoints; larger is better, unless it is a loss.
       classes: Names of the classes, by id; () for a task without classes.
+      compares_examples: Whether losses compare the examples of a batch with each other. If so,
+        `loss_sums` gets the outputs of the whole batch, a tensor `<float32>[B, ...]`, and the
+        features of a part of it.
     """
 
     loss_names: tuple[str, ...]
     loss_epsilon: Mapping[str, float] = {}
     key_metric: str
     classes: tuple[str, ...] = ()
+    compares_examples: bool = False
 
     @abc.abstractmethod
     def build_model(self) -> keras.Model:
@@ -70,6 +74,8 @@ InputFn = Callable[["tf.distribute.InputContext"], "tf.data.Dataset"]
 Run = tuple[Any, int]
 # Trains for several runs of steps in sequence, and returns their statistics.
 RunSteps = Callable[[Iterable[Run]], np.ndarray]
+# Name of the gradients of the total loss by a micro-batch's outputs, among its features.
+OUTPUT_GRADIENTS = "output_gradients"
 # A function of a batch, or of one replica's share of a batch.
 OnBatch = Callable[[Any], Any]
 

@@ -25,6 +25,7 @@ from keras.optimizers import Optimizer
 from albert_tf.console import tf_config
 from albert_tf.model import dropout, jax_ops
 from albert_tf.training.interfaces import (
+    OUTPUT_GRADIENTS,
     Devices,
     InputFn,
     OnBatch,
@@ -99,38 +100,65 @@ class Gradients:
         count = self._accumulation_steps
         first_pass = lax.axis_index(_AXIS) * count
 
+        def seed(i: Array) -> Array:
+            return dropout.pass_seed(self._seed, step, first_pass + i)
+
         def one(i: Array, features: Features) -> Any:
-            seed = dropout.pass_seed(self._seed, step, first_pass + i)
-            return self._micro_step(weights, features, totals, seed)
+            return self._micro_step(weights, features, totals, seed(i))
 
         def add(total: Any, part: Any) -> tuple[Any, None]:
             return jax.tree.map(ops.add, total, one(*part)), None
 
+        def split(x: Array) -> Array:
+            return ops.reshape(x, (count, -1, *x.shape[1:]))
+
         if count == 1:
             local = one(0, features)
         else:
-            parts = {
-                name: ops.reshape(feature, (count, -1, *feature.shape[1:]))
-                for name, feature in features.items()
-            }
+            numbers, parts = ops.arange(count), jax.tree.map(split, features)
+            if self._task.compares_examples:
+                # First the gradients by all outputs; the backward pass computes these once more.
+                # Source: Gao et al. 2021 (arXiv 2101.06983).
+                outputs = lax.map(
+                    lambda part: self._outputs(weights, part[1], seed(part[0])), (numbers, parts)
+                )
+                outputs = ops.reshape(outputs, (-1, *outputs.shape[2:]))
+                of_outputs = jax.value_and_grad(self._loss, has_aux=True)
+                (_, sums), grads = of_outputs(outputs, features, totals)
+                parts[OUTPUT_GRADIENTS] = split(grads)
             first = one(0, {name: part[0] for name, part in parts.items()})
             rest = {name: part[1:] for name, part in parts.items()}
-            local, _ = lax.scan(add, first, (ops.arange(1, count), rest))
+            local, _ = lax.scan(add, first, (numbers[1:], rest))
+            if self._task.compares_examples:
+                local = sums, local[1]
         sums, grads = lax.psum(local, _AXIS)
         return self._task.losses(sums, totals), grads
+
+    def _outputs(self, weights: list[Array], features: Features, seed: Array) -> Any:
+        variables = self._model.trainable_variables
+        with keras.StatelessScope(list(zip(variables, weights, strict=True))):
+            return self._model(features, training=True, dropout_seed=seed)
+
+    def _loss(self, outputs: Any, features: Features, totals: Any) -> tuple[Array, Any]:
+        """Returns this replica's share of the total loss, and of the losses' sums."""
+        if OUTPUT_GRADIENTS in features:
+            return ops.sum(outputs * features[OUTPUT_GRADIENTS]), {}
+        shares = 1
+        if self._task.compares_examples:
+            # All replicas compute the sums of the whole batch, of which each counts its share.
+            outputs, shares = lax.all_gather(outputs, _AXIS, tiled=True), lax.psum(1, _AXIS)
+        sums = {name: x / shares for name, x in self._task.loss_sums(outputs, features).items()}
+        return sum(self._task.losses(sums, totals)), sums
 
     def _micro_step(
         self, weights: list[Array], features: Features, totals: Any, seed: Array
     ) -> Any:
-        variables = self._model.trainable_variables
         # JAX's gradient of an unused weight is 0, and an update by 0 would still let it decay.
         tracked, is_used = _track_use()
 
         def loss(weights: list[Array]) -> tuple[Array, Any]:
-            with keras.StatelessScope(list(zip(variables, tracked(weights), strict=True))):
-                outputs = self._model(features, training=True, dropout_seed=seed)
-                sums = self._task.loss_sums(outputs, features)
-            return sum(self._task.losses(sums, totals)), sums
+            outputs = self._outputs(tracked(weights), features, seed)
+            return self._loss(outputs, features, totals)
 
         (_, sums), grads = jax.value_and_grad(loss, has_aux=True)(weights)
         return sums, [grad if used else None for grad, used in zip(grads, is_used, strict=True)]

@@ -7,7 +7,7 @@ import importlib.metadata
 import re
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -21,6 +21,7 @@ from albert_tf.model import dropout
 from albert_tf.records.input_files import untuned
 from albert_tf.storage import files
 from albert_tf.training.interfaces import (
+    OUTPUT_GRADIENTS,
     Devices,
     InputFn,
     OnBatch,
@@ -177,9 +178,9 @@ class TrainStep:
         if jit_compile is None and tf.config.list_logical_devices("GPU"):
             jit_compile = True
             logging.info("XLA compiles the training step, since TensorFlow runs on a GPU")
-        self._gradients = tf.function(
-            self._micro_step, autograph=False, jit_compile=jit_compile or None
-        )
+        how = {"autograph": False, "jit_compile": jit_compile or None}
+        self._gradients = tf.function(self._micro_step, **how)
+        self._outputs = tf.function(self._forward, **how)
 
     def __call__(self, features: Features) -> tf.Tensor:
         """Performs one update on this replica's features; only their length may be dynamic.
@@ -189,7 +190,8 @@ class TrainStep:
         # The weights of the whole batch: each replica's losses are shares of its means.
         context = tf.distribute.get_replica_context()
         weights = context.all_reduce(tf.distribute.ReduceOp.SUM, self._task.loss_weights(features))
-        local = self._accumulate(features, weights, context.replica_id_in_sync_group)
+        accumulate = self._compare if self._task.compares_examples else self._accumulate
+        local = accumulate(features, weights, context)
         # Sum over all replicas: the losses and gradients of the whole batch.
         sums, grads = context.all_reduce(tf.distribute.ReduceOp.SUM, local)
         losses = self._task.losses(sums, weights)
@@ -201,45 +203,96 @@ class TrainStep:
         self._optimizer.apply(grads, variables)
         return tf.stack(stats)
 
-    def _accumulate(self, features: Features, weights: Any, replica: Any) -> Any:
+    def _accumulate(self, features: Features, weights: Any, context: Any) -> Any:
         """Returns this replica's loss sums and its share of the gradients of the total loss."""
-        count = self._accumulation_steps
-        first_pass = tf.cast(replica, tf.int32) * count
+        count, part = self._accumulation_steps, self._parts(features, context)
+        # The first micro-batch gives the loop's initial value, the others are added to it.
+        total = self._gradients(*part(0), weights)
         if count == 1:
-            return self._gradients(features, weights, self._dropout_seed(first_pass))
+            return total
+        _, total = tf.while_loop(
+            lambda i, _: i < count,
+            lambda i, total: (
+                i + 1,
+                tf.nest.map_structure(tf.add, total, self._gradients(*part(i), weights)),
+            ),
+            (1, total),
+            parallel_iterations=1,  # Otherwise several passes, and their activations, overlap.
+        )
+        return total
+
+    def _compare(self, features: Features, weights: Any, context: Any) -> Any:
+        """Does what `_accumulate` does, for losses that compare examples of the whole batch.
+
+        With several micro-batches all outputs are computed first, for the gradients by them, and
+        once more in the backward pass.
+
+        Source: Gao et al. 2021 (arXiv 2101.06983).
+        """
+        count, part = self._accumulation_steps, self._parts(features, context)
+        if count > 1:
+            each = {"fn_output_signature": tf.float32, "parallel_iterations": 1}
+            outputs = tf.map_fn(lambda i: self._outputs(*part(i)), tf.range(count), **each)
+            size = next(iter(features.values())).shape[0]
+            outputs = tf.reshape(outputs, [size, *outputs.shape[2:]])
+        with tf.GradientTape() as tape:
+            if count == 1:
+                outputs = self._outputs(*part(0))
+            tape.watch(outputs)
+            # All replicas compute the sums of the whole batch, of which each counts its share.
+            replicas = context.num_replicas_in_sync
+            everything = outputs
+            if replicas > 1:  # It forgets static sizes.
+                everything = context.all_gather(outputs, axis=0)
+                everything = tf.ensure_shape(everything, [None, *outputs.shape[1:]])
+            sums = self._task.loss_sums(everything, features)
+            sums = {name: total / replicas for name, total in sums.items()}
+            loss = tf.add_n(self._task.losses(sums, weights))
+        if count == 1:
+            return sums, self._by_index(tape, loss)
+        grads = {OUTPUT_GRADIENTS: tape.gradient(loss, outputs)}
+        return sums, self._accumulate({**features, **grads}, weights, context)[1]
+
+    def _parts(self, features: Features, context: Any) -> Callable[[Any], tuple[Features, Any]]:
+        """Returns a function of a micro-batch's number: its features, and its dropout seed."""
+        count = self._accumulation_steps
+        first_pass = tf.cast(context.replica_id_in_sync_group, tf.int32) * count
+        if count == 1:
+            return lambda _: (features, self._dropout_seed(first_pass))
 
         def split(x: tf.Tensor) -> tf.Tensor:
             # Only the length may be dynamic.
             rest = [-1 if size is None else size for size in x.shape[1:]]
             return tf.reshape(x, [count, x.shape[0] // count, *rest])
 
-        def one(i: Any) -> Any:
-            micro_batch = {name: feature[i] for name, feature in micro_batches.items()}
-            return self._gradients(micro_batch, weights, self._dropout_seed(first_pass + i))
-
-        # The first micro-batch gives the loop's initial value, the others are added to it.
-        micro_batches = {name: split(feature) for name, feature in features.items()}
-        _, total = tf.while_loop(
-            lambda i, _: i < count,
-            lambda i, total: (i + 1, tf.nest.map_structure(tf.add, total, one(i))),
-            (1, one(0)),
-            parallel_iterations=1,  # Otherwise several passes, and their activations, overlap.
+        parts = {name: split(feature) for name, feature in features.items()}
+        return lambda i: (
+            {name: part[i] for name, part in parts.items()},
+            self._dropout_seed(first_pass + i),
         )
-        return total
 
     def _dropout_seed(self, number: Any) -> Any:
         return dropout.pass_seed(self._seed, self._optimizer.iterations, number)
 
-    def _micro_step(self, features: Features, weights: Any, dropout_seed: tf.Tensor) -> Any:
+    def _forward(self, features: Features, dropout_seed: tf.Tensor) -> Any:
+        return self._model(features, training=True, dropout_seed=dropout_seed)
+
+    def _micro_step(self, features: Features, dropout_seed: tf.Tensor, weights: Any) -> Any:
         """Returns the loss sums, and the gradients that are not None by variable index."""
         with tf.GradientTape() as tape:
-            outputs = self._model(features, training=True, dropout_seed=dropout_seed)
-            sums = self._task.loss_sums(outputs, features)
-            loss = tf.add_n(self._task.losses(sums, weights))
+            outputs, sums = self._forward(features, dropout_seed), {}
+            if OUTPUT_GRADIENTS in features:
+                loss = tf.reduce_sum(outputs * features[OUTPUT_GRADIENTS])
+            else:
+                sums = self._task.loss_sums(outputs, features)
+                loss = tf.add_n(self._task.losses(sums, weights))
+        return sums, self._by_index(tape, loss)
+
+    def _by_index(self, tape: tf.GradientTape, loss: tf.Tensor) -> dict[int, tf.Tensor]:
         variables = [variable.value for variable in self._model.trainable_variables]
         grads = enumerate(tape.gradient(loss, variables))
         # Make them dense: a gather's duplicate rows would make the norm, and the clipping, wrong.
-        return sums, {i: tf.convert_to_tensor(grad) for i, grad in grads if grad is not None}
+        return {i: tf.convert_to_tensor(grad) for i, grad in grads if grad is not None}
 
 
 class TensorFlowDevices(Devices):

@@ -27,7 +27,9 @@ UNSEEN_BIASES = {
     "squad_v2": tuple(f"{a}_logits/{b}/{c}" for a, b, c in ENDS),
 }
 _STSB = runs.GOLDEN / "features/glue_data/STS-B"
-EMBEDDING = {"text_column": "sentence1", "text_pair_column": "sentence2", "label_column": "score"}
+# Pairs without scores, since no column is named label.
+EMBEDDING = {"text_column": "sentence1", "text_pair_column": "sentence2"}
+EMBEDDING |= {"matryoshka_dimensions": "5,3"}
 EMBEDDING |= {"train_file": _STSB / "train.tsv", "eval_file": _STSB / "dev.tsv", "data_dir": None}
 EMBEDDING |= {"predict_file": _STSB / "test.tsv", "max_seq_length": 23}
 # Lengths of batches alternate in the first.

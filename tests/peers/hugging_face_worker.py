@@ -155,6 +155,40 @@ def make_embedder(directory, encoder, length, pooling, units, activation, normal
     }
 
 
+def train_embedder(directory, columns, scores, scale, dimensions):
+    """Returns sentence-transformers' losses of texts by column, and gradients of the embeddings."""
+    import sentence_transformers
+    from sentence_transformers.sentence_transformer import losses
+
+    model = sentence_transformers.SentenceTransformer(directory)
+    both = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}
+    made = {"ranking": losses.MultipleNegativesRankingLoss(model, scale, **both)}
+    if scores:
+        made["cosine"] = losses.CosineSimilarityLoss(model)
+    made |= {f"{n}, short": losses.MatryoshkaLoss(model, x, dimensions) for n, x in made.items()}
+    found = {}
+    for name, loss in made.items():
+        model.zero_grad()
+        value = loss([model.preprocess(column) for column in columns], torch.tensor(scores))
+        value.backward()
+        gradient = model[0].auto_model.embeddings.word_embeddings.weight.grad
+        found[name] = [value.item(), gradient.tolist()]
+    return found
+
+
+def retrieve(directory, queries, corpus, relevant):
+    """Returns sentence-transformers' metrics of retrieval, and its vectors."""
+    import sentence_transformers
+    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
+    model = sentence_transformers.SentenceTransformer(directory)
+    model.prompts = {}
+    relevant = {name: set(found) for name, found in relevant.items()}
+    evaluate = InformationRetrievalEvaluator(queries, corpus, relevant, write_csv=False)
+    vectors = {text: model.encode(text).tolist() for text in (*queries.values(), *corpus.values())}
+    return {"scores": evaluate(model), "vectors": vectors}
+
+
 def execute(code):
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         exec(compile(code, "program", "exec"), {"__name__": "program"})

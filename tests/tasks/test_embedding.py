@@ -1,5 +1,8 @@
 """Vectors of pairs: features, losses and scores by hand; a run, what it leaves, and its export."""
 
+import json
+
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -10,8 +13,9 @@ from albert_tf.conversion import kinds, loading
 from albert_tf.conversion.stored_model import ModelLocation
 from albert_tf.serving import predict, served_tasks
 from albert_tf.storage import eval_results
-from albert_tf.tasks import registry, table
+from albert_tf.tasks import embedding, metrics, registry, table
 from albert_tf.tasks.glue import TextExample
+from albert_tf.tasks.losses import MultipleNegativesRankingLoss
 from albert_tf.tasks.table import TableSettings
 from tests.kit import finetune_runs as runs
 from tests.kit import tiny, tolerances
@@ -23,8 +27,13 @@ COLUMNS = {"text_column": "sentence1", "text_pair_column": "sentence2", "label_c
 FILES = {"train_file": STSB / "train.tsv", "eval_file": STSB / "dev.tsv", "data_dir": None}
 
 
+UNSCORED = {**COLUMNS, "label_column": None}
+
+
 def make(tokenizer=None, **options):
-    return registry.TASKS["embedding"].task(Embed(**options), None, tokenizer, classes=())
+    task = registry.TASKS["embedding"].task(Embed(**options), None, tokenizer, classes=())
+    task.evaluate_by(("spearman", "pearson"))
+    return task
 
 
 def test_scores_are_scaled_to_cosines_and_texts_are_rows(tokenizer):
@@ -51,6 +60,62 @@ def test_losses_and_predictions():
     assert make().scores(PAIRS, np.array([[0.2], [0.1]])) == {"spearman": -1, "pearson": -1}
     unlabelled = [TextExample("1", "a", "b", None)]
     assert make().scores(unlabelled, np.array([[0.2]])) == {}
+
+
+def cross_entropy(scores: np.ndarray) -> np.ndarray:
+    return np.log(np.exp(scores).sum(axis=1)) - np.diagonal(scores)
+
+
+@pytest.mark.parametrize("texts", [2, 4])
+def test_second_texts_are_found_among_those_of_the_batch(texts):
+    """Both ways, and first ones not among hard negatives; also by their first numbers."""
+    vectors = np.random.default_rng(texts).normal(size=(3, texts, 5)).astype(np.float32)
+    expected = 0
+    for size in (2, 5):
+        units = vectors[..., :size] / np.linalg.norm(vectors[..., :size], axis=-1, keepdims=True)
+        candidates = np.concatenate([units[:, i] for i in range(1, texts)])
+        found, back = 7 * units[:, 0] @ candidates.T, 7 * units[:, 1] @ units[:, 0].T
+        expected += (cross_entropy(found) + cross_entropy(back)) / 2
+    loss = MultipleNegativesRankingLoss(7, matryoshka_dimensions=(2,))
+    given = ops.convert_to_tensor(vectors)
+    np.testing.assert_allclose(loss.call(None, given), expected, rtol=1e-5)
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
+    np.testing.assert_allclose(again(ops.zeros(3), given), expected.mean(), rtol=1e-5)
+
+
+def test_metrics_of_ranks():
+    """One hit at 1, one at 3 of the two that there are, none, and all ten of eleven."""
+    found = metrics.retrieval([[1], [3, 11], [12], [*range(1, 12)]])
+    assert found["recall_at_10"] == pytest.approx((1 + 1 / 2 + 0 + 10 / 11) / 4)
+    assert found["mrr_at_10"] == pytest.approx((1 + 1 / 3 + 0 + 1) / 4)
+    second = (1 / 2) / (1 + 1 / np.log2(3))
+    assert found["ndcg_at_10"] == pytest.approx((1 + second + 0 + 1) / 4)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
+def test_pairs_are_found_among_all_texts_once(similarity):
+    """A first text has two pairs; one second text is there twice; a corpus has two more texts."""
+    pairs = [("a", "one"), ("a", "two"), ("b", "one"), ("c", "three")]
+    examples = [TextExample(str(i), *pair, None) for i, pair in enumerate(pairs)]
+    examples.append(embedding.CorpusTexts("corpus 0", "four", "two", None))
+    at = {"one": (1, 0), "two": (0, 1), "three": (3, 4), "four": (5, 12)}
+    at |= {"a": (1, 0), "b": (0, 1), "c": (5, 12)}
+    sides = [(each.text_a, each.text_b) for each in examples]
+    outputs = np.array([[at[text] for text in pair] for pair in sides], np.float32)
+    task = make(similarity=similarity)
+    task.key_metric = ""
+    task.evaluate_by(("ndcg_at_10", "recall_at_10", "mrr_at_10"))
+    found = task.predictions(examples, None, outputs)
+    assert found[:, 1].tolist() == {"cosine": [1, 4, 4, 2], "euclidean": [1, 2, 2, 2]}[similarity]
+    np.testing.assert_allclose(
+        found[:, 0], make(similarity=similarity).kind.compared(*outputs[:4].swapaxes(0, 1))
+    )
+    assert task.scores(examples, found) == metrics.retrieval(
+        [found[:2, 1].tolist(), [found[2, 1]], [found[3, 1]]]
+    )
+    # Equal vectors are no success.
+    same = task.predictions(examples, None, np.ones_like(outputs))
+    assert same[:, 1].tolist() == [4, 4, 4, 4]
 
 
 def test_a_run_leaves_vectors(tmp_path):
@@ -92,6 +157,59 @@ def test_a_run_keeps_the_modules_that_it_begins_with(tmp_path, tokenizer):
     assert (kind["pooling"], kind["dense_units"], kind["normalize"]) == ("max", 4, True)
     trained = loading.from_weights(albert_tf.AlbertForEmbedding, str(tmp_path / "out"))
     assert np.abs(trained.dense.weights[0] - model.dense.weights[0]).max() > 1e-6
+
+
+def test_a_run_on_pairs_without_scores(tmp_path):
+    """With hard negatives, in two parts, evaluated among the texts of a corpus."""
+    given = {**FILES, **UNSCORED, "max_seq_length": 23, "negative_columns": "genre,source1"}
+    given |= {
+        "train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "corpus_file": tmp_path / "c.csv",
+    }
+    (tmp_path / "c.csv").write_text("sentence2\nA first text.\nAnother\nA third\n")
+    command = runs.command("embedding", tmp_path, **given, ranking_scale=9, matryoshka_dimensions=5)
+    runs.main([*command, "--do_train", "--do_eval", f"--predict_file={STSB / 'test.tsv'}"])
+    scores = eval_results.read(str(tmp_path / "out"), 4)
+    assert {*scores} == {"ndcg_at_10", "recall_at_10", "mrr_at_10"}
+    assert 0 < scores["mrr_at_10"] < 1
+    features = (tmp_path / "features").glob("embedding_train-*.npz")
+    with np.load(next(features)) as stored:
+        assert stored["sequences/input_ids"].shape[1] == 4 and "scalars/label_ids" not in stored
+    # Predictions are of the pairs only.
+    lines = (STSB / "dev.tsv").read_text().splitlines()[1:]
+    with open(tmp_path / "out" / "dev_probabilities.json") as stored:
+        assert np.shape(json.load(stored)["probabilities"]) == (len(lines), 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"label_column": "scor"},
+            "neither --train_file nor --eval_file has the --label_column 'scor': correct it, or "
+            "leave it out for pairs without scores",
+        ),
+        (
+            {"negative_columns": "genre"},
+            f"--negative_columns are of no use with scores, which {STSB / 'train.tsv'} has in "
+            "'score': leave either out",
+        ),
+        (
+            {"matryoshka_dimensions": "4,99"},
+            "--matryoshka_dimensions must be numbers from 1 to 6, got 4,99",
+        ),
+        (
+            {"key_metric": "mrr_at_10", "do_eval": True},
+            "--key_metric must be one of spearman, pearson for the pairs of --eval_file, not "
+            "mrr_at_10",
+        ),
+    ],
+)
+def test_refusals(tmp_path, given, message):
+    command = runs.command("embedding", tmp_path, **{**FILES, **COLUMNS, **given})
+    with refused(message, tmp_path / "out"):
+        runs.main([*command, "--do_train"])
 
 
 def test_a_pair_needs_two_columns(tmp_path):

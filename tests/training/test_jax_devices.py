@@ -23,7 +23,7 @@ from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.interfaces import StepSettings
 from albert_tf.training.optimizers import create_optimizer
 from tests.kit import goldens, jax_process, tiny, tolerances, two_workers
-from tests.training.toys import PARTS, SEED, SeedTask
+from tests.training.toys import PARTS, SEED, PairsTask, SeedTask, pairs_of_vectors, step_on_pairs
 
 pytest.importorskip("jax")
 
@@ -35,6 +35,9 @@ DRAWN = np.random.default_rng(7).dirichlet(np.ones(3), size=5).astype("float32")
 LOSSES: dict[str, Callable[[Any], Any]] = {
     "multilabel": lambda logits: losses.multilabel_loss(np.round(DRAWN), logits),
     "regression": lambda logits: losses.regression_loss(SCORES, logits[:, :1]),
+    "cosine": lambda logits: losses.CosineSimilarityLoss((2,)).call(
+        SCORES, ops.stack([logits, ops.convert_to_tensor(DRAWN)], axis=1)
+    ),
     "distillation": lambda logits: losses.Distillation(0.3, 2.5).mix(
         losses.classification_loss(LABELS, logits), DRAWN, logits
     ),
@@ -79,6 +82,26 @@ def take_seed_steps() -> dict[str, Any]:
     return {**found, "kept": kept, "later": model.a.numpy(), "moments": moments, "part": part}
 
 
+def take_steps_on_pairs() -> dict[str, Any]:
+    """On one device and on two, each of which takes its rows at once or one after the other."""
+    import jax
+
+    from albert_tf.training.jax_devices import JaxDevices
+
+    found = {}
+    for replicas, parts in ((1, 1), (1, 2), (2, 1), (2, 2)):
+        task = PairsTask()
+        model = task.build_model()
+        optimizer = create_optimizer(0.25, 10, 0, clip_norm=100.0)
+        optimizer.build(model.trainable_variables)
+        devices = JaxDevices(jax.devices()[:replicas])
+        run = devices.train_steps(task, model, optimizer, StepSettings(accumulation_steps=parts))
+        stats = run([(iter([pairs_of_vectors()]), 1)])
+        moment, unused = optimizer.adam_m[0].value, model.unused.value[:1]
+        found[f"{replicas}_{parts}"] = np.concatenate([stats[0], np.ravel(moment), unused])
+    return found
+
+
 def compute_losses() -> dict[str, Any]:
     """Returns the loss of each example, and the gradient of their sum."""
     import jax
@@ -113,7 +136,13 @@ def keep_programs() -> None:
 
 
 def in_one_process(folder: str) -> None:
-    for function in (drop_out, take_golden_steps, take_seed_steps, compute_losses):
+    for function in (
+        drop_out,
+        take_golden_steps,
+        take_seed_steps,
+        compute_losses,
+        take_steps_on_pairs,
+    ):
         np.savez(pathlib.Path(folder) / f"{function.__name__}.npz", **function())
     keep_programs()
 
@@ -150,6 +179,16 @@ def test_dropout_seeds_are_those_on_tensorflow(folder):
     assert found["a"] != 1 and np.all(found["unused"] == 1)
     assert found["kept"] == found["a"] != found["later"]
     assert found["moments"].shape == (4,) and found["part"].tolist() == [2]
+
+
+def test_examples_are_compared_with_those_of_the_whole_batch(folder):
+    """As on TensorFlow: test_train_step.py."""
+    (loss, norm), gradient = step_on_pairs()
+    expected = [loss, loss, 0.25, norm, *np.ravel(0.1 * gradient), 1]
+    steps = goldens.arrays(folder / "take_steps_on_pairs.npz")
+    assert len(steps) == 4
+    for found in steps.values():
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 def test_dropout_is_computed_in_float32_and_programs_are_kept(folder):

@@ -17,7 +17,18 @@ from albert_tf.training.optimizers import create_optimizer
 from albert_tf.training.tensorflow_devices import TrainStep
 from tests.kit import goldens, tiny, tolerances
 from tests.kit import pretraining_runs as runs
-from tests.training.toys import PARTS, SEED, SeedTask, Slope, SlopeTask, eagerly, shared
+from tests.training.toys import (
+    PARTS,
+    SEED,
+    PairsTask,
+    SeedTask,
+    Slope,
+    SlopeTask,
+    eagerly,
+    pairs_of_vectors,
+    shared,
+    step_on_pairs,
+)
 
 X = np.array([1.0, 2.0, -3.0, 5.0, 7.0, -11.0], "float32")
 WEIGHTS = np.array([1.0, 0.0, 2.0, 0.5, 0.0, 3.0], "float32")
@@ -107,6 +118,39 @@ def test_each_micro_batch_of_each_replica_has_a_dropout_seed_of_its_own():
     assert np.diff(sorted(seed[0] for seed in seeds)).min() >= 4096
 
 
+def _on_pairs(replicas: int, accumulation_steps: int) -> tuple[list[float], np.ndarray, float]:
+    """Returns the loss and the norm, the first moment of the matrix, and the unused weight."""
+    if replicas > 1:
+        runs.split_cpu(replicas)
+    strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
+    with strategy.scope():
+        task = PairsTask()
+        model = task.build_model()
+        optimizer = create_optimizer(0.25, 10, 0, clip_norm=100.0)
+        optimizer.build(model.trainable_variables)
+    step = TrainStep(task, model, optimizer, StepSettings(accumulation_steps=accumulation_steps))
+    batch = shared(strategy, pairs_of_vectors())
+    stats = tf.function(lambda: strategy.run(step, (batch,)), autograph=False)()
+    loss, _, _, norm = strategy.experimental_local_results(stats)[-1].numpy().tolist()
+    return [loss, norm], optimizer.adam_m[0].numpy(), float(model.unused.numpy()[0])
+
+
+@pytest.mark.parametrize("accumulation_steps", [1, 2])
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_examples_are_compared_with_those_of_the_whole_batch(replicas, accumulation_steps):
+    """Of all replicas and micro-batches. On JAX, too: test_jax_devices.py."""
+    how = replicas, accumulation_steps
+    if replicas == 1:
+        stats, moment, unused = _on_pairs(*how)
+    else:
+        with concurrent.futures.ProcessPoolExecutor(1, runs.FORK_SERVER) as executor:
+            stats, moment, unused = executor.submit(_on_pairs, *how).result(runs.TIMEOUT_SECONDS)
+    expected, gradient = step_on_pairs()
+    np.testing.assert_allclose(stats, expected, rtol=1e-5)
+    np.testing.assert_allclose(moment, 0.1 * gradient, rtol=1e-4)
+    assert unused == 1
+
+
 def test_ten_steps_are_the_releases():
     """Without TrainStep, test_optimizers.py follows more of its settings."""
     settings, params = goldens.trajectory("lamb_onehot")
@@ -135,4 +179,4 @@ def test_xla_compiles_by_default_on_gpus(given, gpus, expected, monkeypatch):
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: gpus)
     monkeypatch.setattr(tf, "function", lambda function, **how: compiled.append(how["jit_compile"]))
     TrainStep(None, None, optimizer, StepSettings(jit_compile=given))
-    assert compiled == [expected]
+    assert compiled == [expected, expected]

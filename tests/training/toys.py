@@ -9,11 +9,14 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from albert_tf.tasks.losses import MultipleNegativesRankingLoss
 from albert_tf.training.interfaces import Task
 from albert_tf.training.tensorflow_devices import TensorFlowDevices
 
 # Passes of SeedTask's step, and the run's seed.
 PARTS, SEED = 4, 5
+# The weight of Turned.
+MATRIX = np.array([[1.0, -2.0, 0.5], [0.25, 1.0, -1.0]], "float32")
 
 
 def one_device() -> TensorFlowDevices:
@@ -81,6 +84,51 @@ class Seeds(Slope):
 
     def call(self, features, training, dropout_seed):
         return self.a * ops.cast(ops.convert_to_tensor(dropout_seed) % 2**20, "float32")
+
+
+class Turned(keras.Model):
+    """Two vectors a row, times a matrix; and a weight that nothing depends on."""
+
+    def __init__(self) -> None:
+        super().__init__(name="turned")
+        start = keras.initializers.Constant(MATRIX)
+        self.matrix = self.add_weight(shape=MATRIX.shape, initializer=start, name="matrix")
+        self.unused = self.add_weight(shape=(3,), initializer="ones", name="unused")
+        self.built = True
+
+    def call(self, features, training, dropout_seed):
+        assert training
+        return ops.matmul(features["x"], ops.convert_to_tensor(self.matrix))
+
+
+class PairsTask(Task):
+    """Finds each row's second vector among those of the whole batch."""
+
+    loss_names = ("ranking_loss",)
+    compares_examples = True
+
+    def build_model(self) -> keras.Model:
+        return Turned()
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        return {"ranking_loss": ops.sum(ops.ones_like(features["x"][:, 0, 0]))}
+
+    def loss_sums(self, outputs, features) -> dict[str, Any]:
+        return {"ranking_loss": ops.sum(MultipleNegativesRankingLoss(3.0).call(None, outputs))}
+
+
+def pairs_of_vectors() -> dict[str, np.ndarray]:
+    return {"x": np.random.default_rng(4).normal(size=(4, 2, 2)).astype("float32")}
+
+
+def step_on_pairs() -> tuple[list[float], np.ndarray]:
+    """Returns the loss and the gradients' norm of a step on all pairs at once, and the gradient."""
+    with tf.GradientTape() as tape:
+        matrix = tf.Variable(MATRIX)
+        outputs = pairs_of_vectors()["x"] @ matrix
+        loss = tf.reduce_mean(MultipleNegativesRankingLoss(3.0).call(None, outputs))
+    gradient = tape.gradient(loss, matrix).numpy()
+    return [float(loss), float(np.linalg.norm(gradient))], gradient
 
 
 class SeedTask(Task):
