@@ -25,6 +25,8 @@ Weights and training::
   export_saved_model    writes a fitted model as a SavedModel that takes raw text
   load_exported   answers texts with what albert-export wrote, in ONNX without TensorFlow
   optimization    LAMB and AdamW as released, with their schedule
+  CosineSimilarityLoss            a loss of two texts' vectors and a score
+  MultipleNegativesRankingLoss    a loss of two texts' vectors among those of the batch
 
 For example::
 
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from albert_tf.model.heads import AlbertForPreTraining
     from albert_tf.serving.predict import load_exported
     from albert_tf.serving.saved_model import export_saved_model
+    from albert_tf.tasks.losses import CosineSimilarityLoss, MultipleNegativesRankingLoss
     from albert_tf.tasks.preprocessor import Preprocessor
     from albert_tf.text.tokenization import Tokenizer
 
@@ -78,6 +81,8 @@ _HOMES = {
     "AlbertForMultipleChoice": "model.finetuning",
     "AlbertForQuestionAnswering": "model.finetuning",
     "AlbertForQuestionAnsweringV2": "model.finetuning",
+    "CosineSimilarityLoss": "tasks.losses",
+    "MultipleNegativesRankingLoss": "tasks.losses",
     "Preprocessor": "tasks.preprocessor",
     "export_saved_model": "serving.saved_model",
     "load_config": "conversion",
@@ -96,6 +101,8 @@ __all__ = [
     "AlbertForSequenceClassification",
     "AlbertForTokenClassification",
     "AlbertModel",
+    "CosineSimilarityLoss",
+    "MultipleNegativesRankingLoss",
     "Preprocessor",
     "Tokenizer",
     "export_saved_model",

@@ -13,7 +13,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # Lines of Python in the library's folders ("." has the files beside them) ...
 LIBRARY = {
-    ".": 576,
+    ".": 583,
     "answers": 1667,
     "cli": 2897,
     "console": 822,

@@ -39,6 +39,8 @@ class Preprocessor:
       max_qa_length: Maximum number of pieces per choice.
       max_query_length: Maximum number of pieces per question on a context.
       doc_stride: Pieces between the starts of consecutive rows of a long context.
+      two_towers: Whether the two texts of a pair are sequences of their own, `<int32>[N, 2, L]`,
+        as AlbertForEmbedding learns from.
 
     Example:
       >>> import pathlib
@@ -62,6 +64,7 @@ class Preprocessor:
         max_qa_length: int = 128,
         max_query_length: int = 64,
         doc_stride: int = 128,
+        two_towers: bool = False,
     ) -> None:
         if not isinstance(vocabulary, Vocabulary):
             raise TypeError(
@@ -75,6 +78,7 @@ class Preprocessor:
         self.max_qa_length = max_qa_length
         self.max_query_length = max_query_length
         self.doc_stride = doc_stride
+        self.two_towers = two_towers
         for name in _LENGTHS:
             check_integer(name, getattr(self, name), 4 if name == "max_seq_length" else 1)
 
@@ -89,7 +93,7 @@ class Preprocessor:
         vocab_file: str | None = None,
         do_lower_case: bool | None = None,
         keep_accents: bool | None = None,
-        **settings: int,
+        **settings: Any,
     ) -> Preprocessor:
         """Finds the vocabulary, its case and the names of the classes beside stored weights.
 
@@ -113,7 +117,7 @@ class Preprocessor:
         found.check(config)
         # Arguments come first, then the stored lengths, then the model's number of positions.
         task = kinds.find(path)
-        known = {"max_seq_length": config.max_position_embeddings}
+        known: dict[str, Any] = {"max_seq_length": config.max_position_embeddings}
         if task:
             known |= {name: n for name, n in task.kind.items() if name in _LENGTHS}
         if max_seq_length is not None:
@@ -193,8 +197,9 @@ class Preprocessor:
 
         Returns:
           `input_ids`, `input_mask` and `segment_ids`, each `<int32>[N, L]`, with choices
-          `[N, C, L]`. Contexts give as many rows as they need, and further features: `p_mask`, and
-          `example_index` `<int32>[N]`, the number of each row's question.
+          `[N, C, L]`, with pairs in two towers `[N, 2, L]`. Contexts give as many rows as they
+          need, and further features: `p_mask`, and `example_index` `<int32>[N]`, the number of
+          each row's question.
         """
         check_integer("pad_to", pad_to or 1, 1)
         # In a `map`, a dictionary of one text is a row, and one of lists is a batch.
@@ -242,7 +247,7 @@ class Preprocessor:
 
         # numpy_function forgets shapes: restore the axes that are known.
         arrays = tf.numpy_function(run, list(given.values()), [tf.int32] * len(names))
-        axes = [None] * ("choices" in given)
+        axes = [None] * ("choices" in given or (self.two_towers and "pairs" in given))
         shape = [*axes, self.max_seq_length] if is_row else [None, *axes, None]
         return {name: tf.ensure_shape(x, shape) for name, x in zip(names, arrays, strict=True)}
 
@@ -336,4 +341,7 @@ class Preprocessor:
         else:
             pairs = columns.pairs or [None] * len(texts)
             for text, pair in zip(texts, pairs, strict=True):
-                yield pair_features(tokenizer, text, pair, longest)
+                if self.two_towers and pair is not None:
+                    yield stack([pair_features(tokenizer, x, None, longest) for x in (text, pair)])
+                else:
+                    yield pair_features(tokenizer, text, pair, longest)

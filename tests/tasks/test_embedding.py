@@ -1,6 +1,8 @@
 """Vectors of pairs: features, losses and scores by hand; a run, what it leaves, and its export."""
 
 import json
+import pathlib
+import re
 
 import keras
 import numpy as np
@@ -18,7 +20,7 @@ from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.losses import MultipleNegativesRankingLoss
 from albert_tf.tasks.table import TableSettings
 from tests.kit import finetune_runs as runs
-from tests.kit import tiny, tolerances
+from tests.kit import jax_process, tiny, tolerances
 from tests.kit.files import refused
 
 PAIRS = [TextExample("1", "a cat sat", "a dog", 1.0), TextExample("2", "one", "the end of it", 5.0)]
@@ -180,6 +182,49 @@ def test_a_run_on_pairs_without_scores(tmp_path):
     lines = (STSB / "dev.tsv").read_text().splitlines()[1:]
     with open(tmp_path / "out" / "dev_probabilities.json") as stored:
         assert np.shape(json.load(stored)["probabilities"]) == (len(lines), 2)
+
+
+def fit_as_in_the_docs(folder: str) -> None:
+    """Runs the lines of docs/embeddings.md about Keras, and writes the losses of its epochs."""
+    root = pathlib.Path(__file__).parents[2]
+    text = root.joinpath("docs/embeddings.md").read_text(encoding="utf-8")
+    (code,) = (x for x in re.findall("```python\n(.*?)```", text, re.DOTALL) if "two_towers" in x)
+    for before, after in (
+        ("hf://albert/albert-base-v2", folder),
+        ('"similar', f'"{folder}/{keras.backend.backend()}'),
+        ("pairs=answers", "pairs=answers, shuffle=False, batch_size=5), epochs=(20"),
+        ("AdamW(2e-5", "AdamW(3e-3"),
+    ):
+        assert before in code
+        code = code.replace(before, after)
+    names = {"questions": QUESTIONS, "answers": [text[:9] for text in reversed(QUESTIONS)]}
+    exec(code, names)
+    losses = names["model"].history.history["loss"]
+    pathlib.Path(folder, f"{keras.backend.backend()}.json").write_text(json.dumps(losses))
+
+
+QUESTIONS = ["a cat sat", "the end of it all", "one", "He said no.", "2,5 % more"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")  # By Keras, always.
+def test_keras_fits_pairs(tmp_path, vocabulary):
+    """On both backends; the saved model is one that albert-export takes."""
+    pytest.importorskip("jax")
+    size = vocabulary.tokenizer.vocab_size
+    none = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
+    config = tiny.config(vocab_size=size, max_position_embeddings=64, **none)
+    tiny.randomise(albert_tf.AlbertModel(config)).save(tmp_path / "model.keras")
+    albert_tf.Preprocessor(vocabulary, 64).save(tmp_path)
+    fit_as_in_the_docs(str(tmp_path))
+    jax_process.finish(jax_process.start(fit_as_in_the_docs, str(tmp_path)))
+    losses, others = (
+        json.loads((tmp_path / f"{name}.json").read_text()) for name in ("tensorflow", "jax")
+    )
+    assert losses[0] > 1.2 * losses[-1] > 0
+    np.testing.assert_allclose(others[:4], losses[:4], rtol=1e-4)
+    served = served_tasks.load_served("embed", ModelLocation(str(tmp_path / "jax")), {})
+    assert predict.from_model(served).embed(QUESTIONS).shape == (5, config.hidden_size)
 
 
 @pytest.mark.parametrize(
