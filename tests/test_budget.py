@@ -22,14 +22,14 @@ LIBRARY = {
     "inspection": 823,
     "model": 3018,
     "records": 1365,
-    "serving": 4832,
+    "serving": 4837,
     "storage": 1794,
     "tasks": 5299,
     "text": 1667,
     "training": 2685,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 31_611, 9_929, 3_065
+TESTS, RESEARCH, DOCS = 31_637, 9_938, 3_065
 TRACKED_FILES = 853
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

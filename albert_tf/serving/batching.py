@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
-import itertools
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -80,19 +78,8 @@ class Batcher:
 
     def _answer(self, rows: Sequence[Sequence[str]]) -> list[Any]:
         """Returns the outputs for each row, or the exception it raised; runs in a thread."""
-
-        def shape(i: int) -> tuple[int, ...]:
-            """Rows are padded to the longest of their batch, so rows of like length go together."""
-            if self._predictor.depends_on_batch:
-                return (i,)
-            # Lengths in characters, or ids, fall into four classes for each doubling.
-            is_text = isinstance(rows[i][0], str)
-            return is_text, len(rows[i]), int(4 * math.log2(32 + sum(map(len, rows[i]))))
-
-        # Ask in groups of one shape, and put the outputs back into the order of the rows.
         found: dict[int, Any] = {}
-        for _, group in itertools.groupby(sorted(range(len(rows)), key=shape), shape):
-            places = list(group)
+        for places in self._predictor.alike(rows):
             found |= zip(places, self._call([rows[i] for i in places]), strict=True)
         return [found[i] for i in range(len(rows))]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import itertools
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from albert_tf.answers.kind import Kind
+from albert_tf.answers.rows import LENGTH_MULTIPLE
 from albert_tf.serving import exported_files
 from albert_tf.serving.settings import PredictionSettings
 from albert_tf.storage import files
@@ -166,17 +168,33 @@ class Predictor:
         if not is_list or not all(isinstance(text, str) for text in given):
             raise TypeError(f"`texts` must be a list of texts, got {str(texts)[:60]!r}")
         before = self.kind.prompt(prompt)
-        asked = given or [""]  # An empty text tells how many columns there are.
-        # Texts of alike lengths share a batch, so that there is little padding.
-        order = sorted(range(len(asked)), key=lambda place: len(asked[place]))
+        # An empty text tells how many columns there are.
+        asked = [[f"{before}{text}"] for text in given or [""]]
         found: dict[int, np.ndarray] = {}
-        for start in range(0, len(asked), _BATCH):
-            places = order[start : start + _BATCH]
-            outputs = self.outputs([[f"{before}{asked[place]}"] for place in places])
-            vectors = (each[self.kind.vector] for each in outputs)
-            found |= zip(places, vectors, strict=True)
+        for places in self.alike(asked):
+            for start in range(0, len(places), _BATCH):
+                batch = places[start : start + _BATCH]
+                outputs = self.outputs([asked[place] for place in batch])
+                found |= zip(batch, (each[self.kind.vector] for each in outputs), strict=True)
         rows = [self.kind.shortened(found[i], dimensions) for i in range(len(asked))]
         return np.stack(rows)[: len(given)]
+
+    def alike(self, rows: Sequence[Sequence[Any]]) -> Iterator[list[int]]:
+        """Yields the places of rows that may share batches, which are padded to the longest row."""
+
+        def shape(place: int, row: Sequence[Any]) -> tuple[int, ...]:
+            if self.depends_on_batch:
+                return (place,)
+            is_text = isinstance(row[0], str)
+            if self.tokenizer:
+                (read,) = self.kind.rows(self.tokenizer, *row)
+                return is_text, -(-len(read["input_ids"]) // LENGTH_MULTIPLE)
+            # Lengths in characters fall into four classes for each doubling.
+            return is_text, len(row), int(4 * math.log2(32 + sum(map(len, row))))
+
+        shapes = [*itertools.starmap(shape, enumerate(rows))]
+        order = sorted(range(len(rows)), key=shapes.__getitem__)
+        yield from (list(group) for _, group in itertools.groupby(order, shapes.__getitem__))
 
     def texts(self, given: str | Iterable[str]) -> list[str]:
         """Returns the texts of an input; tabs are white space if the model takes one text."""

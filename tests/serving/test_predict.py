@@ -8,6 +8,7 @@ import os
 import pickle
 import re
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -142,6 +143,29 @@ def test_vectors_are_of_a_list_of_texts():
         model.embed(["a"], "passage")
     with pytest.raises(ValueError, match="from 1 to 3, got 4"):
         model.embed(["a"], dimensions=4)
+
+
+@pytest.mark.parametrize("depends_on_batch", [False, True])
+def test_texts_of_alike_numbers_of_pieces_share_a_batch(depends_on_batch):
+    batches = []
+
+    def vectors(inputs):
+        batches.append([text for (text,) in inputs])
+        return [{"embedding": np.full(3, len(text), np.float32)} for (text,) in inputs]
+
+    # Its pieces are words. With [CLS] and [SEP], 7 and 8 of them are padded to 8, and 9 to 16.
+    pieces = types.SimpleNamespace(
+        cls_id=2, sep_id=3, encode=lambda text, most: [5] * len(text.split())
+    )
+    kind = Embed(max_seq_length=128)
+    model = predict.Predictor(kind, vectors, depends_on_batch, tokenizer=pieces)
+    seven, eight, nine = "a long word counts once", "1 2 3 4 5 6", "1 2 3 4 5 6 7"
+    texts = [nine, seven, *[eight] * 32]
+    assert model.embed(texts)[:, 0].tolist() == [len(text) for text in texts]
+    if depends_on_batch:
+        assert batches == [[text] for text in texts]
+    else:
+        assert batches == [[seven, *[eight] * 31], [eight], [nine]]
 
 
 def test_a_person_is_answered_line_by_line(monkeypatch, capsys):
