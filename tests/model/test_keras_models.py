@@ -95,6 +95,7 @@ def test_a_model_fits_evaluates_predicts_and_comes_back(tmp_path, name):
     assert int(again.optimizer.iterations) == 3
 
 
+@pytest.mark.slow
 def test_in_float16_keras_scales_the_loss_and_fits_as_in_float32():
     """Its global policy, and the kind of most heads; three steps' losses are near float32's."""
     found = {}

@@ -177,6 +177,7 @@ def test_labels_and_ids_are_refused_before_a_step(holder):
     refuse_what_is_wrong(holder)
 
 
+@pytest.mark.slow
 def test_labels_and_ids_are_refused_before_a_step_of_jax():
     """There a label that is no class would cost nothing, and teach nothing."""
     pytest.importorskip("jax")

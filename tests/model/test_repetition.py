@@ -87,7 +87,10 @@ LAYOUTS = [{"num_hidden_layers": 3, "inner_group_num": 2}]
 LAYOUTS += [{"num_hidden_layers": 4, "num_hidden_groups": 2}]
 
 
-@pytest.mark.parametrize(("layout", "recompute"), [(LAYOUTS[0], True), (LAYOUTS[1], False)])
+RECOMPUTED = pytest.param(LAYOUTS[0], True, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("layout", "recompute"), [RECOMPUTED, (LAYOUTS[1], False)])
 def test_the_model_draws_the_masks_of_its_layers_unrolled(monkeypatch, layout, recompute):
     monkeypatch.setattr("albert_tf.model.encoder.MOST_UNROLLED_LAYERS", 0)
     model = albert_tf.AlbertModel(tiny.config(**RATES, **layout), recompute=recompute)
@@ -107,6 +110,7 @@ def test_the_model_draws_the_masks_of_its_layers_unrolled(monkeypatch, layout, r
         tolerances.assert_close(actual, expected, tolerances.RECOMPUTED_RELATIVE * scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recompute", [False, True])
 def test_a_deeper_model_is_no_larger_program(recompute):
     def operations(layers):

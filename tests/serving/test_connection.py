@@ -85,6 +85,7 @@ def test_a_signal_ends_it_after_what_it_has_accepted():
     assert json.loads(out.splitlines()[-1])["path"] == PREDICT
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM")
 @pytest.mark.parametrize(
     ("bounds", "status", "message"),

@@ -141,7 +141,10 @@ def exported(served, tmp_path_factory):
 
 
 # A SavedModel of "classify", of word pieces, is tested below; "answer_v2" does all of "answer_v1".
-CASES = [("saved_model", name) for name in ("tag", "choose", "answer_v2", "fill_mask", "embed")]
+CASES = [("saved_model", name) for name in ("tag", "answer_v2", "embed")]
+CASES += [
+    pytest.param("saved_model", name, marks=pytest.mark.slow) for name in ("choose", "fill_mask")
+]
 CASES += [("tflite", name) for name in TASKS]
 CASES += [pytest.param("onnx", name, marks=pytest.mark.peers) for name in KINDS]
 

@@ -29,6 +29,7 @@ def served(vocabulary):
 ONNX = [pytest.param(name, marks=pytest.mark.peers) for name in ("onnx", "onnx_int8")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file_format", ["tflite", "tflite_int8", *ONNX])
 def test_numbers_and_sizes_of_a_deep_model(file_format, served, tmp_path):
     if file_format.startswith("onnx"):

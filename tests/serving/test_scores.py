@@ -145,6 +145,7 @@ def test_what_cannot_be_scored_is_said(tmp_path, name, columns, content, noun):
         evaluation(KINDS[name], file, **columns)
 
 
+@pytest.mark.slow
 def test_the_command_reports_both(vocabulary, tmp_path, capsys, caplog, monkeypatch):
     prefix = store(tmp_path, Classify(labels=("no", "yes"), max_seq_length=64), vocabulary)
     rows = [[f"text {i}", ("no", "yes")[i % 2]] for i in range(6)]

@@ -228,6 +228,7 @@ def start(monkeypatch):
     return begin
 
 
+@pytest.mark.slow
 def test_vertex_names_the_port(start, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
