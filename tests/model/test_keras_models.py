@@ -25,6 +25,8 @@ from tests.model.test_finetuning import without_start
 
 B, S, C = 12, 11, 3
 MODELS = ("classes", "regression", "tokens", "choices", "answers", "answers_v2")
+FITTED = ["tokens", "answers_v2"]
+FITTED += [pytest.param(name, marks=pytest.mark.slow) for name in MODELS if name not in FITTED]
 
 
 def features(*shape: int) -> dict[str, np.ndarray]:
@@ -72,7 +74,7 @@ def compile_and_fit(name: str) -> tuple[keras.Model, list[float], dict[str, Any]
     return model, fitted.history["loss"], inputs, labels
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", FITTED)
 def test_a_model_fits_evaluates_predicts_and_comes_back(tmp_path, name):
     model, losses, inputs, labels = compile_and_fit(name)
     after = model.evaluate(inputs, labels, batch_size=B, verbose=0)

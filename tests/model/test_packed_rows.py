@@ -49,7 +49,7 @@ def test_int64_positions_do_as_well_where_the_length_is_unknown():
     check_log_probs(outputs, "base", tolerances.OUTPUT)
 
 
-@pytest.mark.parametrize("by_xla", [False, True])
+@pytest.mark.parametrize("by_xla", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_all_numbers_are_those_of_the_examples_alone(by_xla):
     """By XLA recomputed, in a loop."""
     model = goldens.pretrained("base", recompute=by_xla)

@@ -172,7 +172,12 @@ def refuse_what_is_wrong(*holders: str) -> None:
     assert model.predict(Batches(GOOD[0], GOOD[1] - 1), verbose=0).shape == (6, 3)
 
 
-@pytest.mark.parametrize("holder", HELD)
+# The others take the same ways in Keras.
+WAYS = ["tf.data", "validation"]
+WAYS += [pytest.param(name, marks=pytest.mark.slow) for name in HELD if name not in WAYS]
+
+
+@pytest.mark.parametrize("holder", WAYS)
 def test_labels_and_ids_are_refused_before_a_step(holder):
     refuse_what_is_wrong(holder)
 

@@ -141,11 +141,10 @@ def exported(served, tmp_path_factory):
 
 
 # A SavedModel of "classify", of word pieces, is tested below; "answer_v2" does all of "answer_v1".
-CASES = [("saved_model", name) for name in ("tag", "answer_v2", "embed")]
-CASES += [
-    pytest.param("saved_model", name, marks=pytest.mark.slow) for name in ("choose", "fill_mask")
-]
-CASES += [("tflite", name) for name in TASKS]
+CASES = [("saved_model", "answer_v2"), ("saved_model", "embed"), ("tflite", "tag")]
+SLOW = [("saved_model", name) for name in ("tag", "choose", "fill_mask")]
+SLOW += [("tflite", name) for name in TASKS if name != "tag"]
+CASES += [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW]
 CASES += [pytest.param("onnx", name, marks=pytest.mark.peers) for name in KINDS]
 
 
@@ -189,6 +188,7 @@ INT8 = [("tflite_int8", name) for name in ("answer_v2", "fill_mask")]
 INT8 += [pytest.param("onnx_int8", name, marks=pytest.mark.peers) for name in TASKS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("file_format", "name"), INT8)
 def test_numbers_of_8_bits_are_close(name, file_format, served, exported):
     (model, _), (_, directory) = served(name), exported(name, file_format)
@@ -201,6 +201,7 @@ def test_numbers_of_8_bits_are_close(name, file_format, served, exported):
         np.testing.assert_allclose(actual, right, atol=tolerances.INT8_OUTPUT, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["choose", "fill_mask"])
 def test_features_and_examples_are_answered_as_texts(task, served, vocabulary, exported):
     """Examples of different lengths, each with its choices one after the other."""

@@ -240,7 +240,7 @@ def refuse(constant):
     raise ValueError(constant)
 
 
-@pytest.mark.parametrize("count", [200, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_generated_bodies(protocol, count, ask):
     requests = [st.tuples(st.just(p), st.just(k), b) for p, k, b in PROTOCOLS[protocol]]
@@ -276,7 +276,11 @@ PIECES = ["a", "é", " ", ",", '"', "'", ";", "\t", "\r\n", "\n", "\u2028", "\uf
 
 @pytest.mark.parametrize(
     "model",
-    [made_up.CAPITALS, made_up.SCORE, made_up.ENDINGS],
+    [
+        made_up.CAPITALS,
+        pytest.param(made_up.SCORE, marks=pytest.mark.slow),
+        pytest.param(made_up.ENDINGS, marks=pytest.mark.slow),
+    ],
     ids=("capitals", "score", "endings"),
 )
 def test_tables_of_a_writer_are_answered_row_by_row(model):

@@ -116,7 +116,7 @@ def test_generated_strings(vocabulary, tmp_path):
         assert different(keeping, texts[: NUM_STRINGS // 20]) == []
 
 
-@pytest.mark.parametrize("do_lower_case", [True, False])
+@pytest.mark.parametrize("do_lower_case", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_every_code_point_is_treated_as_in_python(golden, do_lower_case):
     """By itself, and beside a sigma, whose lower case depends on what is around it."""
     path = str(golden / "spm" / "en_small.model")

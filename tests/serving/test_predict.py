@@ -63,7 +63,10 @@ def run(monkeypatch, capsys, text, *arguments, typed=False):
     return capsys.readouterr().out.splitlines()
 
 
-@pytest.mark.parametrize("task", ["classify", "choose", "answer_v2", "fill_mask"])
+SLOW = [pytest.param(task, marks=pytest.mark.slow) for task in ("choose", "answer_v2")]
+
+
+@pytest.mark.parametrize("task", ["classify", "fill_mask", *SLOW])
 def test_lines_of_a_trained_model(task, trained, vocabulary, monkeypatch, capsys):
     text = TASKS[task][1]
     expected = predict.from_model(make(task, vocabulary))(text.splitlines())

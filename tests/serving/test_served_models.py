@@ -46,6 +46,7 @@ def test_windows_are_those_of_the_evaluation(stride, room):
     assert row == len(cut.widths) == len(texts)
 
 
+@pytest.mark.slow
 def test_a_long_context_is_read_in_parts(vocabulary, monkeypatch):
     kind = BeamSpan(**LENGTHS)
     rng = np.random.default_rng(5)

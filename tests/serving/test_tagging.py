@@ -60,7 +60,8 @@ def of_evaluation(kind, vocabulary, sentences):
     return found
 
 
-COUNTS = [(BIO, NUM_TEXTS), (BIOES, 300), (PLAIN, 300)]
+SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in ((BIOES, 300), (PLAIN, 300))]
+COUNTS = [(BIO, NUM_TEXTS), *SLOW]
 
 
 @pytest.mark.parametrize(("labels", "count"), COUNTS, ids=["BIO", "BIOES", "plain"])
