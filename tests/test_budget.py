@@ -30,7 +30,7 @@ LIBRARY = {
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
 TESTS, RESEARCH, DOCS = 31_667, 9_938, 3_065
-TRACKED_FILES = 853
+TRACKED_FILES = 854
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05
