@@ -29,8 +29,8 @@ LIBRARY = {
     "training": 2685,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 31_667, 9_938, 3_087
-TRACKED_FILES = 854
+TESTS, RESEARCH, DOCS = 31_667, 10_182, 3_087
+TRACKED_FILES = 855
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05
