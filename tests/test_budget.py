@@ -14,23 +14,23 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Lines of Python in the library's folders ("." has the files beside them) ...
 LIBRARY = {
     ".": 583,
-    "answers": 1667,
-    "cli": 2897,
+    "answers": 1673,
+    "cli": 2898,
     "console": 822,
-    "conversion": 2908,
+    "conversion": 2919,
     "generator": 2656,
     "inspection": 823,
     "model": 3018,
     "records": 1365,
-    "serving": 4837,
+    "serving": 4921,
     "storage": 1794,
-    "tasks": 5299,
-    "text": 1667,
+    "tasks": 5302,
+    "text": 1943,
     "training": 2685,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 31_667, 10_182, 3_087
-TRACKED_FILES = 855
+TESTS, RESEARCH, DOCS = 31_934, 10_182, 3_097
+TRACKED_FILES = 857
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

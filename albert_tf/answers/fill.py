@@ -54,7 +54,9 @@ class Fill(Kind):
     def rows(self, tokenizer: Tokenizer, text: str) -> Iterator[Row]:
         """Yields one row. Text that follows [MASK] without a space continues its word."""
         found: list[int] = []
-        for i, part in enumerate(text.split(MASK)):
+        # Hugging Face's ids have it as an added token.
+        parts = [text] if MASK in tokenizer.added_tokens else text.split(MASK)
+        for i, part in enumerate(parts):
             ids = tokenizer.encode(part, self.max_seq_length)
             # Behind [MASK] the first piece has no space, if the vocabulary has it without.
             if i > 0 and ids and not part[0].isspace():

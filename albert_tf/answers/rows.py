@@ -111,13 +111,17 @@ def longest_ending(max_seq_length: int, max_qa_length: int) -> int:
 def join_ids(
     tokenizer: Tokenizer, ids_a: Sequence[int], ids_b: Sequence[int] | None = None
 ) -> dict[str, np.ndarray]:
-    """Adds the special pieces to ids; see `pair_features`."""
+    """Adds the special pieces to ids; see `pair_features`.
+
+    A tokenizer may have one segment for both texts.
+    """
     first = [tokenizer.cls_id, *ids_a, tokenizer.sep_id]
     second = [] if ids_b is None else [*ids_b, tokenizer.sep_id]
+    segments = [0, 0 if tokenizer.one_segment else 1]
     return {
         "input_ids": np.array(first + second, np.int32),
         "input_mask": np.ones(len(first) + len(second), np.int32),
-        "segment_ids": np.repeat(np.array([0, 1], np.int32), [len(first), len(second)]),
+        "segment_ids": np.repeat(np.array(segments, np.int32), [len(first), len(second)]),
     }
 
 

@@ -72,7 +72,7 @@ def main(settings: ConversionSettings) -> None:
 
             complete = transformers_onnx.write
         files_named = ("albert_config_file", "spm_model_file", "vocab_file")
-        others = ("do_lower_case", "keep_accents", "architecture", "drop", "license")
+        others = ("do_lower_case", "keep_accents", "ids", "architecture", "drop", "license")
         given = {name: getattr(settings, name) for name in (*files_named, *others)}
         where = settings.from_, settings.to, settings.output_dir
         said = convert.convert(*where, **given, complete=complete)

@@ -169,7 +169,7 @@ def vocabulary_arguments(settings: FinetuningSettings) -> list[Any]:
     # If both files are named, the release takes the SentencePiece model.
     spm_model_file = settings.spm_model_file
     form = [getattr(settings, n) if n in settings.given else None for n in vocabulary.FORM]
-    return [spm_model_file, None if spm_model_file else settings.vocab_file, *form]
+    return [spm_model_file, None if spm_model_file else settings.vocab_file, *form, settings.ids]
 
 
 def find_classes(settings: FinetuningSettings, directory: RunDirectory) -> tuple[str, ...] | None:

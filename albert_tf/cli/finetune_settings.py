@@ -90,6 +90,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
     vocab_file: str | None = _beside("vocab_file", None, "Only used without spm_model_file.")
     do_lower_case: bool = _beside("do_lower_case", True)
     keep_accents: bool = _beside("keep_accents", False)
+    ids: str | None = _beside("ids", None, rare=True)
     hidden_dropout_prob: float | None = _model(
         None,
         "Dropout rate of embeddings and hidden states. By default the config's.",

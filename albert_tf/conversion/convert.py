@@ -105,10 +105,10 @@ def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:
     if changed := [name for name in reading if reading[name] != read.get(name)]:
         lost.append(f"how texts were read ({', '.join(changed)})")
     if layout == "kerashub" and source.vocabulary:  # KerasHub's tokenizer doesn't normalise text.
-        lower, keeps = source.vocabulary.form
+        (lower, keeps), tokenizer = source.vocabulary.form, source.vocabulary.tokenizer
         rules = ["lower-casing"] * lower + ["stripping of accents"] * (not keeps)
         rules.append("splitting of commas after digits")
-        rules += source.vocabulary.tokenizer.added_tokens
+        rules = [*(rules if tokenizer.ids == "release" else []), *tokenizer.added_tokens]
         lost.append(f"how raw text is normalised ({', '.join(rules)})")
     return lost
 
@@ -204,6 +204,8 @@ def _write_hugging_face(
     huggingface.write(
         directory, config, source.weights, architecture, tokenizer, named, problem, dropout
     )
+    if embed:
+        sentence_transformers.write(directory, embed, config.hidden_size, dense)
     if words:
         length = embed.max_seq_length if embed else config.max_position_embeddings
         vocabulary.write_hugging_face(words, directory, length)
@@ -211,7 +213,6 @@ def _write_hugging_face(
     about = architecture, config, named, embed.pipeline if embed else pipeline, license
     model_card.write(directory, source.path, source.run, *about)
     if embed:
-        sentence_transformers.write(directory, embed, config.hidden_size, dense)
         return "sentence-transformers' modules"
     # A run's record would give another class the wrong task.
     if source.run and (trained is None or trained.model == architecture):

@@ -33,10 +33,17 @@ class StoredSettings(Settings):
     keep_accents: bool | None = _stored(
         None, "Whether its text keeps accents; by default as stored with the weights, else no."
     )
+    ids: str | None = _stored(
+        None,
+        "Whose ids it was trained with: the release's, or those of the tokenizer.json in its "
+        "folder; by default as stored with the weights, else folder for weights that Hugging "
+        "Face's libraries fine-tuned.",
+        choices=["release", "folder"],
+    )
 
     def stored(self, path: str) -> ModelLocation:
         """Returns the stored model of a path, read as these settings say."""
         from albert_tf.conversion.stored_model import ModelLocation
 
         files = (self.albert_config_file, self.spm_model_file, self.vocab_file)
-        return ModelLocation(path, *files, self.do_lower_case, self.keep_accents)
+        return ModelLocation(path, *files, self.do_lower_case, self.keep_accents, self.ids)

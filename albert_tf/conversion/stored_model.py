@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from absl import logging
@@ -50,6 +50,7 @@ class ModelLocation:
       vocab_file: A WordPiece vocabulary instead.
       do_lower_case: Whether the model is uncased; see vocabulary.find.
       keep_accents: Whether its text keeps accents; see there.
+      ids: Whose ids it reads, "release" or "folder"; see there.
     """
 
     path: str
@@ -58,6 +59,7 @@ class ModelLocation:
     vocab_file: str | None = None
     do_lower_case: bool | None = None
     keep_accents: bool | None = None
+    ids: str | None = None
 
     def config(self) -> AlbertConfig:
         if self.albert_config_file:
@@ -68,9 +70,10 @@ class ModelLocation:
         return vocabulary.need(hub.download(self.path), *self.of_vocabulary)
 
     @property
-    def of_vocabulary(self) -> tuple[str | None, str | None, bool | None, bool | None]:
+    def of_vocabulary(self) -> tuple[Any, ...]:
         """The arguments of vocabulary.find after the path."""
-        return self.spm_model_file, self.vocab_file, self.do_lower_case, self.keep_accents
+        form = self.do_lower_case, self.keep_accents
+        return self.spm_model_file, self.vocab_file, *form, self.ids
 
     def fill(self, model: ConfiguredModel, classes: Sequence[str] = ()) -> list[str]:
         """Fills a model of the stored config; `classes` are load_weights'.

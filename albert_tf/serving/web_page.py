@@ -53,7 +53,6 @@ def _check(served: ServedModel) -> None:
             f"{', '.join(known)}: give another `format`"
         )
     vocabulary = served.vocabulary
-    vocabulary.check_plain("`format=web`")
     if not vocabulary.is_word_piece:
         stored = sentence_piece.read_model(vocabulary.tokenizer.content)
         if not sentence_piece.is_unigram(stored) or sentence_piece.spaces_end_words(stored):
@@ -75,6 +74,7 @@ def _description(served: ServedModel, directory: str) -> str:
             "wordPiece": found.is_word_piece,
             "lower": found.tokenizer.do_lower_case,
             "keepAccents": found.tokenizer.keep_accents,
+            "added": found.tokenizer.added_pattern,
         },
         "kind": served.kind.to_json(),
     }

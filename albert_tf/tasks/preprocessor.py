@@ -93,6 +93,7 @@ class Preprocessor:
         vocab_file: str | None = None,
         do_lower_case: bool | None = None,
         keep_accents: bool | None = None,
+        ids: str | None = None,
         **settings: Any,
     ) -> Preprocessor:
         """Finds the vocabulary, its case and the names of the classes beside stored weights.
@@ -108,12 +109,14 @@ class Preprocessor:
           vocab_file: Or a WordPiece vocabulary.
           do_lower_case: Whether the model is uncased; see vocabulary.find.
           keep_accents: Whether its text keeps accents; see there.
+          ids: Whose ids it reads, "release" or "folder"; see there.
           **settings: The other arguments of the class.
         """
         # The vocabulary must fit the model.
         path = hub.download(path)
         config = layouts.read_config(path)
-        found = vocabulary.need(path, spm_model_file, vocab_file, do_lower_case, keep_accents)
+        form = do_lower_case, keep_accents
+        found = vocabulary.need(path, spm_model_file, vocab_file, *form, ids)
         found.check(config)
         # Arguments come first, then the stored lengths, then the model's number of positions.
         task = kinds.find(path)

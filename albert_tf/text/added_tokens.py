@@ -7,14 +7,14 @@ from typing import Any
 
 from albert_tf.storage import files
 from albert_tf.storage.text_files import read_json_object
-from albert_tf.text.sentence_piece import Piece, read_model
+from albert_tf.text.sentence_piece import RELEASE, Piece, read_model
 from albert_tf.text.tokenization import Tokenizer
 
 # Files in which tokenizers of any version keep added tokens; the keys of the last one are tokens.
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _DECODER = "added_tokens_decoder"
 _KEYS = ("added_tokens", _DECODER, "additional_special_tokens", "extra_special_tokens")
-# Special pieces are plain text here, as in the release.
+# Special pieces are plain text with the release's ids.
 _PLAIN = {"<pad>", "[PAD]", "<unk>", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"}
 # Flags that can't be followed. Two others, lstrip and rstrip, change offsets only.
 _NOT_FOLLOWED = ("single_word", "normalized")
@@ -30,15 +30,16 @@ def find(path: str, is_word_piece: bool, tokenizer: Tokenizer) -> tuple[str, ...
     has_pieces = any(stored.values()) and not is_word_piece
     pieces = read_model(tokenizer.content).pieces if has_pieces else []
     its_own = {piece.piece for piece in pieces if piece.type == Piece.USER_DEFINED}
+    plain = _PLAIN if tokenizer.ids == RELEASE else set()
     for file, tokens in stored.items():
         # Names all tokens of a file that would be read in another way than by Hugging Face.
         odd = []
         for text, flags in tokens.items():
-            if text in _PLAIN or (text in its_own and tokenizer.preprocess(text) == text):
+            if text in plain or (text in its_own and tokenizer.preprocess(text) == text):
                 continue
             found[text] = None
             reasons = [f"{flag}=true" for flag in _NOT_FOLLOWED if flags.get(flag)]
-            if tokenizer.convert_tokens_to_ids([text]) == [tokenizer.unk_id]:
+            if tokenizer.convert_ids_to_tokens(tokenizer.convert_tokens_to_ids([text])) != [text]:
                 reasons.append("not in the vocabulary")
             odd += [f"{text!r} ({reason})" for reason in reasons]
         if odd:

@@ -38,11 +38,11 @@ def _step(how: str, pattern: str, content: str) -> dict[str, Any]:
 
 
 # transformers' own steps for a spiece.model. The release has no such quotes.
-_QUOTES = [_step("String", "``", '"'), _step("String", "''", '"')]
+QUOTES = [_step("String", "``", '"'), _step("String", "''", '"')]
 # A sigma at the end of a word, as `str.lower` finds it; their Lowercase looks at single letters.
 _CASED, _IGNORED = r"[\p{Lu}\p{Ll}\p{Lt}]", r"[\p{Mn}\p{Me}\p{Cf}\p{Lm}\p{Sk}'.:·‘’․‧]"
 _SIGMA = _step("Regex", f"(?<={_CASED})Σ(?!{_IGNORED}*{_CASED})", "ς")
-_ONE_SPACE = _step("Regex", " {2,}", " ")
+ONE_SPACE = _step("Regex", " {2,}", " ")
 _STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
 _COMPOSE = {"type": "NFC"}
 # A private character between two marks keeps their order while they are composed, as the model
@@ -60,7 +60,7 @@ def read(path: str) -> tuple[bytes, bool, bool, bool]:
       and whether it keeps its accents, as Vocabulary.form has it.
     """
     tokenizer = read_json_object(path)
-    model, normalizer = _object(tokenizer, "model"), _object(tokenizer, "normalizer")
+    model, normalizer = member(tokenizer, "model"), member(tokenizer, "normalizer")
     is_word_piece = model.get("type") == "WordPiece"
     try:
         if is_word_piece:
@@ -76,13 +76,14 @@ def read(path: str) -> tuple[bytes, bool, bool, bool]:
     return content, is_word_piece, *form
 
 
-def _object(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def member(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Returns an object in another one; an empty one if there is none."""
     value = holder.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def _word_piece_file(model: Mapping[str, Any]) -> bytes:
-    vocab = _object(model, "vocab")
+    vocab = member(model, "vocab")
     if not vocab or sorted(vocab.values(), key=str) != sorted(range(len(vocab)), key=str):
         raise ValueError("the ids of its pieces are not consecutive from 0")
     if model.get("continuing_subword_prefix") != CONTINUATION_MARK:
@@ -113,11 +114,7 @@ def _bert_form(normalizer: Mapping[str, Any]) -> tuple[bool, bool]:
 def _sentence_piece_model(
     tokenizer: Mapping[str, Any], model: Mapping[str, Any], table: bytes
 ) -> bytes:
-    if model.get("type") != "Unigram" or model.get("byte_fallback"):
-        raise ValueError("its model is neither WordPiece nor Unigram without byte fallback")
-    vocab, unknown = model.get("vocab"), model.get("unk_id")
-    if not isinstance(vocab, list) or not all(map(_is_scored_piece, vocab)):
-        raise ValueError("its pieces have no scores")
+    vocab, unknown = scored_pieces(model)
     added = tokenizer.get("added_tokens")
     added = [token for token in added if isinstance(token, dict)] if isinstance(added, list) else []
     special = [token.get("content") for token in added if token.get("special")]
@@ -144,6 +141,16 @@ def _sentence_piece_model(
     return found.SerializeToString()
 
 
+def scored_pieces(model: Mapping[str, Any]) -> tuple[list[tuple[str, float]], Any]:
+    """Returns the pieces of a Unigram model with their scores, and the id of the unknown one."""
+    if model.get("type") != "Unigram" or model.get("byte_fallback"):
+        raise ValueError("its model is neither WordPiece nor Unigram without byte fallback")
+    vocab = model.get("vocab")
+    if not isinstance(vocab, list) or not all(map(_is_scored_piece, vocab)):
+        raise ValueError("its pieces have no scores")
+    return vocab, model.get("unk_id")
+
+
 def _is_scored_piece(row: Any) -> bool:
     return (
         isinstance(row, list)
@@ -158,10 +165,16 @@ def _type_of(step: Any) -> Any:
     """Returns a step's type: "StripAccents" also for our step that strips combining characters."""
     if not isinstance(step, dict):
         return None
-    pattern = _object(step, "pattern").get("Regex")
+    pattern = member(step, "pattern").get("Regex")
     if isinstance(pattern, str) and pattern.startswith(_COMBINING) and step.get("content") == "":
         return "StripAccents"
     return step.get("type")
+
+
+def steps_of(normalizer: Mapping[str, Any]) -> list[Any]:
+    """Returns the steps of a tokenizer.json's normalizer."""
+    steps = normalizer.get("normalizers", [normalizer])
+    return steps if isinstance(steps, list) else [None]
 
 
 def _character_table(normalizer: Mapping[str, Any]) -> tuple[bytes, tuple[bool, bool]]:
@@ -169,10 +182,9 @@ def _character_table(normalizer: Mapping[str, Any]) -> tuple[bytes, tuple[bool, 
 
     The steps before the table must do what preprocess_text does.
     """
-    steps = normalizer.get("normalizers", [normalizer])
-    same = (*_QUOTES, _replaced(str.isspace, " "), _SIGMA, _ONE_SPACE, _STRIP)
+    same = (*QUOTES, _replaced(str.isspace, " "), _SIGMA, ONE_SPACE, _STRIP)
     same += (_HELD_APART, _TOGETHER)
-    steps = [step for step in steps if step not in same] if isinstance(steps, list) else [None]
+    steps = [step for step in steps_of(normalizer) if step not in same]
     found = [_type_of(step) for step in steps]
     # The remaining steps tell the form of the text.
     lower, keeps = "Lowercase" in found, {"NFKD", "StripAccents"}.isdisjoint(found)
@@ -265,7 +277,7 @@ def _of_pieces(tokenizer: Tokenizer, pieces: Sequence[Any], table: bytes) -> dic
         "vocab": [[piece.piece, score] for piece, score in zip(pieces, scores, strict=True)],
         "byte_fallback": Piece.BYTE in types,
     }
-    normalizer = {"type": "Sequence", "normalizers": [*steps, _ONE_SPACE, _STRIP]}
+    normalizer = {"type": "Sequence", "normalizers": [*steps, ONE_SPACE, _STRIP]}
     decoder = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, spaces]}
     # As in transformers, no offset includes the space before a word.
     steps = [{"type": "WhitespaceSplit"}] * tokenizer.words_are_apart

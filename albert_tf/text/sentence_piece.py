@@ -17,6 +17,13 @@ from albert_tf.text.word_starts import SPACE_MARK, find_in_sentencepiece
 # A model's file, and a piece in it with `piece` (its text), `score` (its log probability), `type`.
 ModelProto = sentencepiece_model_pb2.ModelProto
 Piece = ModelProto.SentencePiece
+# A tokenizer has the release's ids, or those of a Hugging Face folder.
+RELEASE, FOLDER = "release", "folder"
+# Tables of characters that text/folder_ids.py makes: of a tokenizer.json before transformers 5, and
+# since then. The older splits white space at the end of a text off as a piece.
+RULES = ("transformers 4", "transformers 5")
+# No character of a text. Behind one, it keeps SentencePiece from dropping the white space there.
+END = "\uffff"
 
 
 def read_model(content: bytes) -> Any:
@@ -59,6 +66,12 @@ def ends_in_digit_comma(piece: str) -> bool:
     return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
+def rules_of(model: Any) -> str:
+    """Returns which of RULES a ModelProto follows; "" stands for the release's."""
+    name = model.normalizer_spec.name
+    return name if name in RULES else ""
+
+
 def without_digit_commas(content: bytes) -> bytes:
     """Marks the pieces that the release splits again as unused, so that SentencePiece avoids them.
 
@@ -83,6 +96,7 @@ class SentencePiece:
     Tokenizer describes the arguments; `path` is for errors.
     """
 
+    ids_of = RELEASE
     special_pieces = (("<pad>", "[PAD]"), ("<unk>", "[UNK]"), ("[CLS]",), ("[SEP]",), ("[MASK]",))
 
     def __init__(self, content: bytes, path: str, do_lower_case: bool, keep_accents: bool):
@@ -101,7 +115,11 @@ class SentencePiece:
         # Pieces of byte fallback, <0x00> to <0xFF>, spell characters without a piece.
         bytes_of = filter(self._processor.is_byte, range(len(self.pieces)))
         self._bytes = {self.pieces[i]: int(self.pieces[i][3:5], 16) for i in bytes_of}
-        self._path, self._spaces_end_words = path, spaces_end_words(read_model(content))
+        model = read_model(content)
+        self._path, self._spaces_end_words = path, spaces_end_words(model)
+        # Whether both texts of a pair have segment 0; and what ends a text before it is split.
+        self.one_segment = rules_of(model) == RULES[1]
+        self._end = END if rules_of(model) == RULES[0] else ""
         # Whether the best split always has a boundary before a space.
         self.words_are_apart = not any(SPACE_MARK in piece[1:] for piece in self.pieces)
         # The ids that `encode` puts in place of an id; None means that it must look at the text.
@@ -187,6 +205,47 @@ class SentencePiece:
         return starts
 
 
+class FolderPiece(SentencePiece):
+    """A SentencePiece model that text/folder_ids.py made of a tokenizer.json.
+
+    It does all that has to be done to a raw text between added tokens, which is not empty.
+    """
+
+    ids_of = FOLDER
+
+    def normalize(self, text: str | bytes) -> str:
+        return to_unicode(text)
+
+    preprocess = normalize
+
+    def origins(self, text: str) -> np.ndarray:
+        return np.arange(len(text))
+
+    def tokenize(self, text: str) -> list[str]:
+        pieces = self._processor.encode(text + self._end, out_type=str)
+        return pieces[: len(pieces) - len(self._end)]
+
+    def encode(self, text: str) -> list[int]:
+        ids = self._processor.encode(text + self._end)
+        return ids[: len(ids) - len(self._end)]
+
+    def encode_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        # The pieces are only there as long as their text.
+        split = self._processor.encode(text + self._end, out_type="immutable_proto")
+        found = [*split.pieces][: len(split.pieces) - len(self._end)]
+        # Each piece made of a character has all of it; a space that is not in the text has none.
+        widths = [piece.piece != SPACE_MARK for piece in found]
+        spans = [(p.begin, max(p.end, p.begin + n)) for p, n in zip(found, widths, strict=True)]
+        return [piece.id for piece in found], spans
+
+
+def load(content: bytes, path: str, do_lower_case: bool, keep_accents: bool) -> SentencePiece:
+    """Returns the SentencePiece, or FolderPiece, of a model's content; see SentencePiece."""
+    found = SentencePiece(content, path, do_lower_case, keep_accents)
+    has_own_rules = rules_of(read_model(content))
+    return FolderPiece(content, path, do_lower_case, keep_accents) if has_own_rules else found
+
+
 # A new piece of n characters scores n * n times this more than its best split. The square of a sum
 # exceeds the sum of squares, so the piece scores more than any split of it into new pieces, too.
 _MARGIN = 0.01
@@ -209,10 +268,12 @@ class ExtensibleModel:
         # SentencePiece compares its splits with these samples, which the new pieces may change.
         self._model.ClearField("self_test_data")
         self._pieces = list(self._model.pieces)
-        if not is_unigram(self._model) or any(p.type == Piece.BYTE for p in self._pieces):
+        odd = any(p.type == Piece.BYTE for p in self._pieces) or rules_of(self._model)
+        if odd or not is_unigram(self._model):
             raise ValueError(
-                f"{path} is not a Unigram model without byte fallback: pieces can only be added to "
-                "a model like the release's, as `albert-train-sentencepiece` makes it"
+                f"{path} is not a Unigram model without byte fallback, with the release's ids: "
+                "pieces can only be added to a model like the release's, as "
+                "`albert-train-sentencepiece` makes it"
             )
         self._known = {piece.piece for piece in self._pieces}
         self._fixed = [p.piece for p in self._pieces if p.type == Piece.USER_DEFINED]

@@ -15,7 +15,7 @@ import numpy as np
 
 from albert_tf.storage import files
 from albert_tf.text.characters import is_mark, to_unicode
-from albert_tf.text.sentence_piece import SentencePiece
+from albert_tf.text.sentence_piece import SentencePiece, load
 from albert_tf.text.word_piece import WordPiece
 from albert_tf.text.word_starts import find_in_words
 
@@ -46,6 +46,10 @@ class Tokenizer:
       do_lower_case, keep_accents: As given; a cased WordPiece vocabulary keeps them anyway.
       content: The vocabulary file's.
       vocab_size: Number of pieces V.
+      ids: Whose ids they are: "release", or "folder" for those of a Hugging Face tokenizer.json,
+        which text/folder_ids.py reads.
+      one_segment: Whether both texts of a pair have segment 0.
+      added_pattern: A regular expression of the added tokens; "" without any.
       digest: Hash of the file, the options and added tokens: another one for other ids.
       pad_id, unk_id, cls_id, sep_id, mask_id: Ids of the special pieces.
 
@@ -82,17 +86,19 @@ class Tokenizer:
         self.do_lower_case = do_lower_case
         self.strips_accents = not keep_accents and (do_lower_case or bool(spm_model_file))
         self.keep_accents = keep_accents and (do_lower_case or bool(spm_model_file))
-        vocabulary_class = SentencePiece if spm_model_file else WordPiece
+        read = load if spm_model_file else WordPiece
         path = os.fspath(spm_model_file or vocab_file)
         self.content = read_file(path) if content is None else content
         # The digest stands for the ids of all texts, so it covers the form of the text, too.
         form = bytes([do_lower_case, *[True] * self.keep_accents])
         form += "\0".join(sorted(added_tokens)).encode()
         self.digest = hashlib.sha256(self.content + form).hexdigest()
-        self._vocabulary = vocabulary_class(self.content, path, do_lower_case, self.keep_accents)
-        # Where several added tokens fit, the longest counts.
-        longest_first = map(re.escape, sorted(added_tokens, key=len, reverse=True))
-        self.added_tokens, self._added = tuple(added_tokens), "|".join(longest_first)
+        self._vocabulary = read(self.content, path, do_lower_case, self.keep_accents)
+        self.ids, self.one_segment = self._vocabulary.ids_of, self._vocabulary.one_segment
+        # Where several added tokens fit, the longest counts; [MASK] takes the spaces before it.
+        longest_first = sorted(added_tokens, key=len, reverse=True)
+        patterns = (r"\s*" * (text == "[MASK]") + re.escape(text) for text in longest_first)
+        self.added_tokens, self.added_pattern = tuple(added_tokens), "|".join(patterns)
         self.vocab_size = len(self._vocabulary.pieces)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = _find_special_ids(
             self._vocabulary, path
@@ -139,17 +145,22 @@ class Tokenizer:
         Differs: with `most`, a word of more than LONGEST_WORD characters is cut there, and the text
         with it.
         """
-        parts = self._parts(to_unicode(text))
-        return [i for part in parts for i in self._encode_part(part, most)][:most]
+        ids = list[int]()
+        for part in self._parts(to_unicode(text)):
+            ids += self._encode_part(part, most)
+            if most is not None and len(ids) >= most:
+                break
+        return ids[:most]
 
     def _parts(self, text: str) -> list[str]:
-        """Splits a raw text at added tokens; every second part is such a token."""
-        return re.split(f"({self._added})", text) if self._added else [text]
+        """Splits a raw text at added tokens; no part is empty."""
+        parts = re.split(f"({self.added_pattern})", text) if self.added_pattern else [text]
+        return [part for part in parts if part]
 
     def _encode_part(self, text: str, most: int | None) -> list[int]:
         vocabulary = self._vocabulary
-        if text in self.added_tokens:
-            return [vocabulary.ids[text]]
+        if (token := text.strip()) in self.added_tokens:
+            return [vocabulary.ids[token]]
         # Encode a growing head of the text, up to a space, until it gives enough ids.
         size = len(text) if most is None else CHARACTERS_PER_PIECE * most
         while size < len(text) and vocabulary.words_are_apart:
@@ -158,7 +169,7 @@ class Tokenizer:
             end = max(head.rfind(" "), 0)
             if len(head) - end > LONGEST_WORD:
                 return vocabulary.encode(head[: end + LONGEST_WORD])[:most]
-            ids = vocabulary.encode(head[:end])
+            ids = vocabulary.encode(head[:end].rstrip())
             if len(ids) >= most:
                 return ids[:most]
             size *= GROWTH
@@ -200,8 +211,8 @@ class Tokenizer:
 
     def _part_with_offsets(self, text: str) -> tuple[list[int], np.ndarray]:
         vocabulary = self._vocabulary
-        if text in self.added_tokens:
-            return [vocabulary.ids[text]], np.array([[0, len(text)]])
+        if (token := text.strip()) in self.added_tokens:
+            return [vocabulary.ids[token]], np.array([[0, len(text)]])
         ids, spans = vocabulary.encode_spans(vocabulary.normalize(text))
         if not ids:
             return [], np.zeros([0, 2], np.int64)

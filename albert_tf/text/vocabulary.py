@@ -15,7 +15,8 @@ from absl import logging
 from albert_tf.config import AlbertConfig
 from albert_tf.storage import files, hub
 from albert_tf.storage.text_files import read_json_object
-from albert_tf.text import added_tokens, fast_tokenizer
+from albert_tf.text import added_tokens, fast_tokenizer, folder_ids
+from albert_tf.text.sentence_piece import FOLDER, RELEASE
 from albert_tf.text.tokenization import Tokenizer
 
 _KERAS_HUB = "assets/tokenizer/vocabulary.spm"
@@ -26,6 +27,9 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _TOKENIZER_CONFIG = "tokenizer_config.json"
 # Tables are padded to multiples of 8 to 1024; more rows are another vocabulary's.
 _MOST_PADDING = 1023
+# Classes of pretrained weights in Hugging Face's config.
+_PRETRAINED = {"AlbertModel", "AlbertForPreTraining", "AlbertForMaskedLM"}
+IDS = (RELEASE, FOLDER)
 # The form of text: names of settings, arguments and fields of Hugging Face's config.
 FORM = ("do_lower_case", "keep_accents")
 
@@ -61,20 +65,14 @@ class Vocabulary:
         tokenizer = Tokenizer(*given, content=content)
         if added := added_tokens.find(path, is_word_piece, tokenizer):
             tokenizer = Tokenizer(*given, added_tokens=added, content=tokenizer.content)
-        return cls(path, is_word_piece, tokenizer)
+        fast = os.path.join(files.directory_of(path), fast_tokenizer.FILE)
+        has_rules = tokenizer.ids == FOLDER and files.is_file(fast)
+        return cls(path, is_word_piece, tokenizer, fast if has_rules else None)
 
     @property
     def form(self) -> tuple[bool, bool]:
         """Whether text is lower-cased, and whether it keeps its accents."""
         return self.tokenizer.do_lower_case, self.tokenizer.keep_accents
-
-    def check_plain(self, what: str) -> None:
-        """Refuses added tokens, which `what` doesn't support."""
-        if added := self.tokenizer.added_tokens:
-            raise ValueError(
-                f"{what} doesn't know tokens that were added to the tokenizer beside {self.path} "
-                f"({', '.join(added)}): export to ONNX or TFLite, which are read with them"
-            )
 
     def check(self, config: AlbertConfig) -> None:
         """Checks that the model has an embedding for each piece, and at most padding besides."""
@@ -104,6 +102,7 @@ def find(
     vocab_file: str | None = None,
     do_lower_case: bool | None = None,
     keep_accents: bool | None = None,
+    ids: str | None = None,
 ) -> Vocabulary | None:
     """Returns the vocabulary that is given or else lies beside stored weights, or None.
 
@@ -114,8 +113,58 @@ def find(
       do_lower_case: Whether the model is uncased. None takes it from the config of Hugging Face's
         tokenizer, or a tokenizer.json; without them, uncased.
       keep_accents: Whether accents stay; None likewise, and without them, they go.
+      ids: "folder" for the ids that Hugging Face's libraries make with the tokenizer.json there,
+        "release" for the release's. None takes what was stored with the vocabulary, else "folder"
+        for weights that those libraries fine-tuned, "release" for others.
     """
     path = hub.download(path)
+    given = spm_model_file, vocab_file, do_lower_case, keep_accents
+    found, directory = _find(path, *given), files.directory_of(path)
+    fast = os.path.join(directory, fast_tokenizer.FILE)
+    is_alone = files.is_file(fast) and not any(each is not None for each in given)
+    if ids is None and is_alone and folder_ids.is_own(fast):
+        ids = _stored_ids(directory)
+        if ids == FOLDER:
+            logging.info("ids=folder: as %s gives them; the release's: ids=release", fast)
+    # The form of text is a part of Hugging Face's ids.
+    is_settled = found and (found.tokenizer.ids == RELEASE or given[2:] == (None, None))
+    if found is None or (is_settled and ids in (None, found.tokenizer.ids)):
+        return found
+    if found.is_word_piece or not is_alone:
+        raise ValueError(
+            f"{found.path} has `ids={found.tokenizer.ids}`: others need a {fast_tokenizer.FILE} "
+            "of a SentencePiece model beside the weights; then leave out `spm_model_file`, "
+            "`vocab_file`, `do_lower_case` and `keep_accents`"
+        )
+    content = folder_ids.read(fast) if ids == FOLDER else fast_tokenizer.read(fast)[0]
+    made = Vocabulary.read(fast, False, *found.form, content)
+    return dataclasses.replace(made, fast=fast)
+
+
+def _stored_ids(directory: str) -> str:
+    """Returns whose ids the weights beside a tokenizer of Hugging Face's were trained with."""
+    file, about = (os.path.join(directory, name) for name in (_TOKENIZER_CONFIG, "config.json"))
+    stored = read_json_object(file).get("ids") if files.is_file(file) else None
+    if stored is not None:
+        if stored not in IDS:
+            raise ValueError(f"{file}: ids must be one of {', '.join(IDS)}, not {stored!r}")
+        return stored
+    # The release's own weights have these classes; any other was fine-tuned in that library.
+    classes = read_json_object(about).get("architectures") if files.is_file(about) else None
+    is_tuned = isinstance(classes, list) and not _PRETRAINED.issuperset(map(str, classes))
+    if not is_tuned and not files.is_file(os.path.join(directory, "modules.json")):
+        return RELEASE
+    return FOLDER
+
+
+def _find(
+    path: str,
+    spm_model_file: str | None,
+    vocab_file: str | None,
+    do_lower_case: bool | None,
+    keep_accents: bool | None,
+) -> Vocabulary | None:
+    """Does what `find` does, but with the ids of the file that it finds first."""
     if spm_model_file and vocab_file:
         raise ValueError("`spm_model_file` and `vocab_file` exclude each other: set one of them")
     asked = do_lower_case, keep_accents
@@ -230,8 +279,8 @@ def check_kept(vocabulary: Vocabulary, directory: str) -> None:
         kept = Vocabulary.read(path, vocabulary.is_word_piece, *form)
         if kept.tokenizer.digest != vocabulary.tokenizer.digest:
             raise ValueError(
-                f"{path} is another vocabulary than {vocabulary.path}, or differs in "
-                "lower-casing or accents: give another `output_dir`, or the vocabulary in this one"
+                f"{path} is another vocabulary than {vocabulary.path}, or differs in lower-casing, "
+                "accents or ids: give another `output_dir`, or the vocabulary in this one"
             )
 
 
@@ -271,6 +320,10 @@ def _patterns(vocabulary: Vocabulary) -> tuple[str, ...]:
 
 
 def _copy_file(vocabulary: Vocabulary, target: str) -> None:
+    # The tokenizer.json of such ids goes along, for the way back to Hugging Face's libraries.
+    if vocabulary.fast and vocabulary.tokenizer.ids == FOLDER:
+        beside = os.path.join(os.path.dirname(target), fast_tokenizer.FILE)
+        files.replace(beside, files.read_bytes(vocabulary.fast))
     files.replace(target, vocabulary.tokenizer.content)
 
 
@@ -285,24 +338,45 @@ def _form(vocabulary: Vocabulary) -> dict[str, Any]:
     lower, keeps = vocabulary.form
     kept = {"strip_accents": False} if vocabulary.is_word_piece else {"keep_accents": True}
     added = added_tokens.to_config(vocabulary.tokenizer)
-    return {"do_lower_case": lower, **(kept if keeps else {}), **added}
+    if vocabulary.tokenizer.ids == RELEASE:
+        return {"do_lower_case": lower, **(kept if keeps else {}), **added}
+    return {
+        **_beside_fast(vocabulary),
+        "do_lower_case": lower,
+        "keep_accents": keeps,
+        "ids": FOLDER,
+    }
+
+
+def _beside_fast(vocabulary: Vocabulary) -> dict[str, Any]:
+    """Returns the tokenizer_config.json beside Hugging Face's tokenizer.json."""
+    path = os.path.join(os.path.dirname(vocabulary.fast or ""), _TOKENIZER_CONFIG)
+    return read_json_object(path) if vocabulary.fast and files.is_file(path) else {}
 
 
 def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) -> None:
     """Writes the vocabulary, and a tokenizer of Hugging Face's: the one beside it, or a new one."""
-    _copy_file(vocabulary, _kept(vocabulary, directory))
+    tokenizer, is_word_piece = vocabulary.tokenizer, vocabulary.is_word_piece
+    if tokenizer.ids == RELEASE:
+        _copy_file(vocabulary, _kept(vocabulary, directory))
+    target = os.path.join(directory, _TOKENIZER_CONFIG)
     if vocabulary.fast:
         for name in (fast_tokenizer.FILE, _TOKENIZER_CONFIG):
             file = os.path.join(os.path.dirname(vocabulary.fast), name)
             if files.is_file(file):
                 files.replace(os.path.join(directory, name), files.read_bytes(file))
+        # Only what the files don't tell is written: Hugging Face's copy it into later models.
+        if folder_ids.is_own(vocabulary.fast) and _stored_ids(directory) != tokenizer.ids:
+            config = _beside_fast(vocabulary) | {"ids": tokenizer.ids}
+            files.replace(target, json.dumps(config, indent=2, sort_keys=True))
         return
-    tokenizer, is_word_piece = vocabulary.tokenizer, vocabulary.is_word_piece
+    if tokenizer.ids == FOLDER:
+        raise ValueError(
+            f"no {fast_tokenizer.FILE} is beside {vocabulary.path}, which has its ids: put it there"
+        )
     names = ("pad", "unk", "cls", "sep", "mask")
     pieces = tokenizer.convert_ids_to_tokens(getattr(tokenizer, f"{name}_id") for name in names)
-    config: dict[str, Any] = {
-        f"{name}_token": piece for name, piece in zip(names, pieces, strict=True)
-    }
+    config = {f"{name}_token": piece for name, piece in zip(names, pieces, strict=True)}
     config |= {**_form(vocabulary), "model_max_length": max_length}
     config["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     # This class uses tokenizer.json as it is; other classes would make one of their own.
@@ -312,8 +386,7 @@ def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) 
         config |= {"bos_token": config["cls_token"], "eos_token": config["sep_token"]}
     if not fast_tokenizer.write(tokenizer, is_word_piece, directory):
         config["tokenizer_class"] = "AlbertTokenizer"
-    text = json.dumps(config, indent=2, sort_keys=True)
-    files.replace(os.path.join(directory, _TOKENIZER_CONFIG), text)
+    files.replace(target, json.dumps(config, indent=2, sort_keys=True))
 
 
 def write_kerashub(vocabulary: Vocabulary, directory: str) -> None:

@@ -30,6 +30,7 @@ class WordPiece:
 
     special_pieces = (("[PAD]",), (UNKNOWN,), ("[CLS]",), ("[SEP]",), ("[MASK]",))
     words_are_apart = True
+    ids_of, one_segment = "release", False
 
     def __init__(self, content: bytes, path: str, do_lower_case: bool, keep_accents: bool):
         self._lower, self._strips = do_lower_case, do_lower_case and not keep_accents

@@ -13,7 +13,7 @@ LENGTH = 32
 class LetterTokenizer:
     """One id for each letter, so that a sequence can be read: a is 10, b is 11."""
 
-    cls_id, sep_id = 2, 3
+    cls_id, sep_id, one_segment = 2, 3, False
 
     def encode(self, text: str, most: int | None = None) -> list[int]:
         return [ord(letter) - ord("a") + 10 for letter in text.strip()][:most]

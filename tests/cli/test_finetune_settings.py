@@ -110,12 +110,17 @@ def test_a_flag_is_passed_on(flag, received):
     assert operator.attrgetter(name)(others) != what, "the table holds a default"
 
 
+def test_ids_reach_the_vocabulary():
+    given = {"task_name": "mrpc", "output_dir": "out", "do_train": True, "ids": "folder"}
+    assert finetune.vocabulary_arguments(FinetuningSettings.of(**given))[-1] == "folder"
+
+
 def test_every_flag_of_training_is_in_the_table():
     """Or is what decides where model, data and devices come from, or is of the task's own."""
     elsewhere = {
         *("albert_config_file", "init_checkpoint", "albert_hub_module_handle", "from_scratch"),
         *("spm_model_file", "vocab_file", "do_lower_case", "keep_accents", "num_hidden_layers"),
-        *("do_predict", "ensemble_dirs", "export_dir", "use_einsum", "class_weights"),
+        *("do_predict", "ensemble_dirs", "export_dir", "use_einsum", "class_weights", "ids"),
         *(*passed_on.ELSEWHERE, "predict_feature_left_file"),
     }
     of_tasks = {*finetune.FinetuningSettings.__mro__[2].names()} - {"max_seq_length"}
@@ -195,7 +200,7 @@ def test_what_a_later_command_does_not_take_from_a_run():
     """All else would be another run: other batches, another loss, another best checkpoint."""
     both = {"output_dir", *passed_on.ELSEWHERE}
     fine_tuning = {"albert_config_file", "from_scratch", "spm_model_file", "vocab_file"}
-    fine_tuning |= {"do_lower_case", "keep_accents", "do_predict", "ensemble_dirs"}
+    fine_tuning |= {"do_lower_case", "keep_accents", "ids", "do_predict", "ensemble_dirs"}
     fine_tuning |= {"export_dir", "threshold_to_export"}
     for cls, own in ((PretrainingSettings, {"decay_from_any"}), (FinetuningSettings, fine_tuning)):
         assert {f.name for f in cls.flags() if f.metadata["per_command"]} == both | own

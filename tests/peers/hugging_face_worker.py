@@ -116,6 +116,15 @@ def tokenize(directory, texts, name="AutoTokenizer", added=()):
     return {name: [each[key] for each in found] for name, key in names.items()}
 
 
+def tokenize_pairs(directory, pairs):
+    """Returns ids, and segments; a model takes 0 for those that are not there."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    found = [tokenizer(*pair) for pair in pairs]
+    zeros = [[0] * len(each["input_ids"]) for each in found]
+    segments = [each.get("token_type_ids", no) for each, no in zip(found, zeros, strict=True)]
+    return {"ids": [each["input_ids"] for each in found], "segments": segments}
+
+
 def tag(directory, texts):
     how = {"model": directory, "aggregation_strategy": "first"}
     pipeline = transformers.pipeline("token-classification", **how)

@@ -15,6 +15,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import albert_tf
+from albert_tf.answers.rows import pair_features
 from albert_tf.cli.train_sentencepiece import main as train
 from albert_tf.conversion.convert import convert
 from albert_tf.conversion.stored_model import ModelLocation
@@ -332,6 +333,41 @@ def test_entities_there(hugging_face, golden, tmp_path):
     assert [[e[:3] for e in each] for each in theirs] == [[e[:3] for e in each] for each in ours]
     shares = [[e[3] for each in found for e in each] for found in (theirs, ours)]
     np.testing.assert_allclose(*shares, rtol=0, atol=tolerances.PEER_OUTPUT)
+
+
+def test_ids_of_their_folder(hugging_face, golden, tmp_path):
+    """Words behind symbols, numbers before commas, quotes, spaces, sigmas and special pieces."""
+    hard = [
+        "well-known (x)-y.",
+        " a  - b ",
+        "``it'' '''s",
+        "1,990, 5,",
+        "ΟΔΟΣ",
+        "…－（a）",
+        "[MASK]a [SEP]",
+    ]
+    hard += [
+        "",
+        " ",
+        "x\r\ny\u2028z",
+        "e\u0301 \u200b½ ﬁ",
+        "한국어 กำลัง हिन्दी में",
+        "- (- a",
+        "£5–£6",
+    ]
+    lines = (golden / "pretrain_data/text.txt").read_text(encoding="utf-8").split("\n")
+    texts = [*hard, *filter(None, lines)][:300]
+    (tmp_path / "spiece.model").write_bytes((golden / "spm" / "en_small.model").read_bytes())
+    asked = {"directory": tmp_path, "texts": texts}
+    there = hugging_face("tokenize", name="AlbertTokenizer", added=["("], **asked)
+    tokenizer = vocabulary.find(str(tmp_path), ids="folder").tokenizer
+    assert [ids[1:-1] for ids in there["ids"]] == tokenizer(texts)
+    # In version 5 both texts of a pair have segment 0.
+    pairs = [pair for pair in zip(texts[:100], texts[23:123], strict=True) if pair[1].strip()]
+    theirs = hugging_face("tokenize_pairs", directory=tmp_path, pairs=pairs)
+    rows = [pair_features(tokenizer, *pair, 512) for pair in pairs]
+    assert theirs["ids"] == [row["input_ids"].tolist() for row in rows]
+    assert theirs["segments"] == [row["segment_ids"].tolist() for row in rows]
 
 
 ADDED = ["Ent1", "[unused1]"]

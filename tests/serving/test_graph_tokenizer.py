@@ -3,6 +3,7 @@
 Unicode is that of the Python that exports: no code point is treated otherwise in the graph.
 """
 
+import dataclasses
 import functools
 import json
 import random
@@ -14,11 +15,13 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.serving.graphs import tokenizer as graph_tokenizer
-from albert_tf.text import tokenization
+from albert_tf.text import tokenization, vocabulary
+from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
 from tests.kit import tiny
+from tests.text.test_folder_ids import tokenizer_json
 from tests.text.test_tokenization import CHINESE
-from tests.text.vocabularies import trained
+from tests.text.vocabularies import trained, written
 
 pytestmark = pytest.mark.usefixtures("eager")  # SavedModels of test_formats.py have graphs.
 
@@ -240,3 +243,30 @@ def test_long_texts_are_read_from_the_start_only(kind, limited, vocabulary, tmp_
     # Elsewhere the limit of a word's length changes nothing.
     whole = [tokenizer.encode(text)[:13] for text in texts]
     assert [i for i, ids in enumerate(whole) if ids != found[i]] == limited
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_ids_of_a_folder(version, tmp_path):
+    """Added tokens, white space at ends, and offsets are those of Tokenizer."""
+    words = vocabulary.find(written(tmp_path, tokenizer_json(version)), ids="folder")
+    tokenizer, graph = words.tokenizer, graph_tokenizer.build(words)
+    symbols = ("-", " (", "known ", "wéll", "…", "[MASK]", " ", "a", "''", "5, ", "Σ", ".")
+    draw = random.Random(version)
+    texts = ["", *("".join(draw.choices(symbols, k=draw.randint(1, 9))) for _ in range(300))]
+    pieces, heads = graph(tf.constant(texts)), graph.first(tf.constant(texts), 3).to_list()
+    places = tf.stack([pieces.starts.values, pieces.ends.values], axis=1)
+    found = pieces.ids.with_values(places).to_list()
+    for text, ids, head, spans in zip(texts, pieces.ids.to_list(), heads, found, strict=True):
+        expected, offsets = tokenizer.encode_with_offsets(text)
+        assert (ids, head, spans) == (expected, expected[:3], offsets.tolist()), text
+
+
+def test_added_tokens_of_word_pieces(tmp_path):
+    """The longest fits; a part before, between and behind them is split anew."""
+    path = tiny.write(tmp_path / "vocab.txt", "\n".join([*WORD_PIECES, "[E1]", "[E1]b"]))
+    made = Vocabulary.read(path, True)
+    tokenizer = Tokenizer(vocab_file=path, added_tokens=["[E1]", "[E1]b"])
+    graph = graph_tokenizer.build(dataclasses.replace(made, tokenizer=tokenizer))
+    texts = ["", "[E1]", "b[E1]bb α[E1][e1] σ", "b b"]
+    assert graph(tf.constant(texts)).ids.to_list() == tokenizer(texts)
+    assert graph.first(tf.constant(texts), 2).to_list() == [ids[:2] for ids in tokenizer(texts)]

@@ -15,6 +15,7 @@ import sentencepiece
 
 import albert_tf
 from albert_tf.serving import predict, served_tasks, web_page
+from albert_tf.text import vocabulary
 from albert_tf.text.sentence_piece import preprocess_text
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
@@ -22,6 +23,8 @@ from albert_tf.text.word_splitting import split_words
 from tests.kit.files import refused
 from tests.kit.node import FOLDER, run_node, show_page
 from tests.kit.served_tasks import KINDS, ODD, assert_alike, make, model, rows_of
+from tests.text.test_folder_ids import tokenizer_json
+from tests.text.vocabularies import written
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGE = ROOT / "albert_tf/serving/web"
@@ -96,10 +99,12 @@ def word_pieces():
     return "".join(f"{piece}\n" for piece in pieces).encode()
 
 
-def assert_same_ids(path, texts, is_word_piece=False, lower=True, keep_accents=False):
+def assert_same_ids(path, texts, is_word_piece=False, lower=True, keep_accents=False, words=None):
     kind = "vocab_file" if is_word_piece else "spm_model_file"
     tokenizer = Tokenizer(**{kind: path}, do_lower_case=lower, keep_accents=keep_accents)
+    tokenizer = words.tokenizer if words else tokenizer
     options = {"wordPiece": is_word_piece, "lower": lower, "keepAccents": keep_accents}
+    options["added"] = tokenizer.added_pattern
     given = "".join(json.dumps(text) + "\n" for text in texts)
     out = run_node(FOLDER / "tokenize.mjs", PAGE, path, json.dumps(options), given=given)
     found = [json.loads(line) for line in out.splitlines()]
@@ -109,6 +114,14 @@ def assert_same_ids(path, texts, is_word_piece=False, lower=True, keep_accents=F
         assert of_page["same"] == ids, text
         assert of_page["offsets"] == offsets.tolist(), text
         assert of_page["words"] == [list(word) for word in split_words(text)], text
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("version", [4, 5])
+def test_ids_of_a_folder(version, tmp_path):
+    words = vocabulary.find(written(tmp_path, tokenizer_json(version)), ids="folder")
+    texts = [*ODD, "well-known (a ) ", " wéll… ''a", "a  [MASK]a[SEP]", "- 5, 😀-"]
+    assert_same_ids(vocabulary.copy(words, str(tmp_path)), texts, words=words)
 
 
 @pytest.mark.peers

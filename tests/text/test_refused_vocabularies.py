@@ -5,7 +5,6 @@ import pathlib
 
 import pytest
 
-from albert_tf.serving.graphs import tokenizer as graph_tokenizer
 from albert_tf.text import vocabulary
 from albert_tf.text.sentence_piece import ExtensibleModel
 from albert_tf.text.tokenization import Tokenizer
@@ -120,7 +119,6 @@ REFUSED = [
     (added(THEIRS, "th", normalized=True), find, f"{FAST} 'th' (normalized=true)"),
     ({SPM: MODEL, **added(THEIRS, "[E1]")}, find, f"{FAST} '[E1]' (not in the vocabulary)"),
     ({SPM: MODEL, **added(THEIRS, "th", single_word=True)}, find, "'th' (single_word=true)"),
-    (MARKED, lambda here: graph_tokenizer.build(find(here)), f"{VOCAB} (a): SavedModel"),
     (MARKED, lambda here: find(here).tokenizer.encode_words(["a"]), "`word_separator` a:"),
 ]
 

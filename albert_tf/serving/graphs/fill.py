@@ -16,6 +16,7 @@ from albert_tf.serving.graphs.text import (
     from_rows,
     of_rows,
     places,
+    ragged_rows,
     with_origins,
 )
 from albert_tf.text.vocabulary import Vocabulary
@@ -62,6 +63,9 @@ class MaskFiller(ServedModel):
     def answer_texts(self, text: tf.Tensor) -> Features:
         """Splits the text at each [MASK], then the parts into pieces."""
         parts = tf.strings.split(text, MASK)
+        # Hugging Face's ids have it as an added token.
+        if MASK in self.vocabulary.tokenizer.added_tokens:
+            parts = ragged_rows(text, tf.ones_like(text, tf.int32))
         ids = self.tokenizer.first(parts.values, self.kind.max_seq_length)
         # Text that follows [MASK] without a space continues its word: its first piece has no space.
         has_space = tf.strings.regex_full_match(parts.values, f"(?s){SPACES}.*")

@@ -34,12 +34,13 @@ class QuestionAnswerer(ServedModel):
     kind_class = Span
 
     def numbers(self, features: Features) -> Features:
-        """See ServedModel; the segments tell where an answer may be."""
+        """See ServedModel; [SEP] tells where an answer may be."""
         if not self.kind.has_beam:
             return self.apply(features)
         ids, keep = features["input_ids"], features["input_mask"]
-        # The last [SEP] has the context's segment, but no answer may lie there.
-        is_context = (features["segment_ids"] * keep == 1) & (ids != self.builder.sep_id)
+        # The context lies between the question's [SEP] and its own.
+        is_end = ids == self.builder.sep_id
+        is_context = (tf.cumsum(tf.cast(is_end, tf.int32), axis=1) * keep == 1) & ~is_end
         # Position 0, [CLS], stands for no answer.
         may_answer = is_context | (tf.range(tf.shape(ids)[1]) == 0)
         return self.apply({**features, "p_mask": 1 - tf.cast(may_answer, tf.int32)})

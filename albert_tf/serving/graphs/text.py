@@ -163,6 +163,7 @@ class SequenceBuilder:
     def __init__(self, tokenizer: Tokenizer, max_seq_length: int) -> None:
         self.cls_id, self.sep_id = tokenizer.cls_id, tokenizer.sep_id
         self.pad_id, self.max_seq_length = tokenizer.pad_id, max_seq_length
+        self.one_segment = tokenizer.one_segment
 
     def single(self, ids: tf.RaggedTensor) -> Features:
         """Makes sequences of single texts `<int32>[B, (T)]`, truncated at their ends.
@@ -199,6 +200,7 @@ class SequenceBuilder:
         ids = tf.concat([cls, ids_a, sep, ids_b, end], axis=1)
         # The second segment begins after [CLS], the first text and its [SEP].
         in_second = places(ids) >= of_rows(ids, ids_a.row_lengths() + 2)
+        in_second &= not self.one_segment
         rows = {
             "input_ids": (ids, self.pad_id),
             "input_mask": (ids.with_values(tf.ones_like(ids.values)), 0),

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import re
 import unicodedata
+from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -19,11 +20,20 @@ from albert_tf.serving.graphs.text import (
     RowTable,
     first,
     of_rows,
+    ragged_rows,
     with_origins,
 )
 from albert_tf.text.characters import CLEANED, SPLIT_PUNCTUATION, WITHOUT_MARKS
-from albert_tf.text.sentence_piece import ends_in_digit_comma, preprocess_text
-from albert_tf.text.tokenization import CHARACTERS_PER_PIECE, GROWTH, LONGEST_WORD
+from albert_tf.text.sentence_piece import (
+    END,
+    FOLDER,
+    RULES,
+    ends_in_digit_comma,
+    preprocess_text,
+    read_model,
+    rules_of,
+)
+from albert_tf.text.tokenization import CHARACTERS_PER_PIECE, GROWTH, LONGEST_WORD, Tokenizer
 from albert_tf.text.vocabulary import Vocabulary
 from albert_tf.text.word_piece import MAX_WORD_CHARS
 from albert_tf.text.word_starts import SPACE_MARK
@@ -49,10 +59,52 @@ class Pieces:
     raw: tf.Tensor
 
 
-def build(vocabulary: Vocabulary) -> SentencePieceGraph | WordPieceGraph:
+def build(vocabulary: Vocabulary) -> Any:
     """Returns a graph tokenizer, `<string>[N]` -> Pieces, equal to the vocabulary's tokenizer."""
-    vocabulary.check_plain("a SavedModel")
-    return (WordPieceGraph if vocabulary.is_word_piece else SentencePieceGraph)(vocabulary)
+    tokenizer = vocabulary.tokenizer
+    graph: type[_Graph] = WordPieceGraph if vocabulary.is_word_piece else SentencePieceGraph
+    made = (FolderPieceGraph if tokenizer.ids == FOLDER else graph)(vocabulary)
+    return WithAddedTokens(made, tokenizer) if tokenizer.added_tokens else made
+
+
+class WithAddedTokens(tf.Module):
+    """A graph tokenizer of texts in which added tokens are pieces as they stand."""
+
+    def __init__(self, graph: _Graph, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        self._graph, self._pattern = graph, f"({tokenizer.added_pattern})"
+        self._tokens = np.array(tokenizer.added_tokens, object)
+        self._ids = np.array(tokenizer.convert_tokens_to_ids(tokenizer.added_tokens), np.int32)
+
+    def __call__(self, texts: tf.Tensor) -> Pieces:
+        """Splits `<string>[N]`."""
+        raw = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
+        parts, *_ = tf_text.regex_split_with_offsets(raw, self._pattern, self._pattern)
+        # A part is a token, which may have spaces before it, or has pieces of its own.
+        matches = tf.strings.strip(parts.values)[:, None] == self._tokens
+        is_token = tf.reduce_any(matches, axis=1)
+        found = self._graph(tf.where(is_token, "", parts.values))
+        tokens = tf.boolean_mask(tf.argmax(matches, axis=1), is_token)
+        # Count a part's characters from the beginning of its text.
+        lengths = tf.strings.length(parts.values, "UTF8_CHAR")
+        before = tf.pad(tf.cumsum(lengths), [[1, 0]])
+        before = before[:-1] - of_rows(parts, tf.gather(before, parts.row_starts()))
+
+        def joined(of_tokens: tf.Tensor, others: tf.RaggedTensor) -> tf.RaggedTensor:
+            rows = ragged_rows(of_tokens, tf.cast(is_token, tf.int32))
+            return parts.with_values(tf.concat([rows, others], axis=1)).merge_dims(1, 2)
+
+        def moved(places: tf.RaggedTensor) -> tf.RaggedTensor:
+            return places.with_values(places.values + of_rows(places, before))
+
+        ids = joined(tf.gather(self._ids, tokens), found.ids)
+        starts = joined(tf.boolean_mask(before, is_token), moved(found.starts))
+        ends = joined(tf.boolean_mask(before + lengths, is_token), moved(found.ends))
+        return Pieces(ids, starts, ends, raw)
+
+    def first(self, texts: tf.Tensor, most: int) -> tf.RaggedTensor:
+        """Returns the first ids `<int32>[N, (T)]` of texts, up to `most`."""
+        return first(self(texts).ids, most)
 
 
 class _Graph(tf.Module):
@@ -147,6 +199,25 @@ class SentencePieceGraph(_Graph):
         )
         ids = with_origins(ids, parts, origins)
         return ids, ids.with_values(starts), ids.with_values(ends)
+
+
+class FolderPieceGraph(SentencePieceGraph):
+    """A SentencePiece model that text/folder_ids.py made, which does all that `normalize` does."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        tf.Module.__init__(self)
+        content = vocabulary.tokenizer.content
+        self.normalize, self._model = _unchanged(), tf_text.SentencepieceTokenizer(content)
+        self._end = END if rules_of(read_model(content)) == RULES[0] else ""
+        (self._space,) = vocabulary.tokenizer.convert_tokens_to_ids([SPACE_MARK])
+
+    def split(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Splits texts `<string>[N]` into ids, with their start and end bytes; see FolderPiece."""
+        pieces = self._model.tokenize_with_offsets(tf.where(texts == "", "", texts + self._end))
+        pieces = [tf.cast(t[:, :-1] if self._end else t, tf.int32) for t in pieces]
+        ids, starts, ends = pieces
+        widths = tf.cast(ids.values != self._space, tf.int32)
+        return ids, starts, ends.with_values(tf.maximum(ends.values, starts.values + widths))
 
 
 def _comma_splits(vocabulary: Vocabulary, content: bytes) -> list[list[tuple[int, int]]]:
@@ -267,6 +338,12 @@ def _splitting() -> Normalizer:
     It is a separate step because a sigma before punctuation inside a word is not its last letter.
     """
     return Normalizer(lambda text: text.translate(SPLIT_PUNCTUATION), False, collapse_spaces=False)
+
+
+@functools.cache
+def _unchanged() -> Normalizer:
+    """Returns the normalisation that leaves texts as they are."""
+    return Normalizer(str, False, collapse_spaces=False)
 
 
 def _lower_but_sigma(text: str) -> str:

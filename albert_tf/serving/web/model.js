@@ -140,7 +140,8 @@ export class Model {
 
   async #fill(text) {
     const { tokenizer } = this;
-    const ids = text.split(MASK).flatMap((part, i) => {
+    const parts = tokenizer.isFolder ? [text] : text.split(MASK);
+    const ids = parts.flatMap((part, i) => {
       const found = tokenizer.encode(part);
       if (i === 0) return found;
       // Text after a mask without a space continues its word.
@@ -229,7 +230,8 @@ export class Model {
   #join(first, second) {
     const { clsId, sepId } = this.tokenizer;
     const [a, b] = [[clsId, ...first, sepId], second ? [...second, sepId] : []];
-    return { ids: [...a, ...b], segments: [...a.map(() => 0), ...b.map(() => 1)] };
+    const ofSecond = this.tokenizer.oneSegment ? 0 : 1;
+    return { ids: [...a, ...b], segments: [...a.map(() => 0), ...b.map(() => ofSecond)] };
   }
 
   /** A text, or a pair, of which the longer text is cut. @returns {Row} */

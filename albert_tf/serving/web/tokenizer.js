@@ -20,6 +20,9 @@ const DIGIT_COMMA =
   /[\p{Nd}\xb2\xb3\xb9\u1369-\u1371\u19da\u2070\u2074-\u2079\u2080-\u2089\u2460-\u2468\u2474-\u247c\u2488-\u2490\u24ea\u24f5-\u24fd\u24ff\u2776-\u277e\u2780-\u2788\u278a-\u2792\u{10a40}-\u{10a43}\u{10e60}-\u{10e68}\u{11052}-\u{1105a}\u{1f100}-\u{1f10a}],$/u;
 const SPACE_MARK = "\u2581";
 const FLOAT_MIN = 2 ** -126;
+// Names of the tables of characters that text/folder_ids.py makes, and what ends texts of the first.
+const RULES = ["transformers 4", "transformers 5"];
+const END = "\uffff";
 
 /** Yields the numbers and values of the fields of a protocol buffer. */
 function* fields(bytes) {
@@ -46,24 +49,43 @@ function* fields(bytes) {
   }
 }
 
-/** What both tokenizers share: pieces by id, the special ones, and offsets. */
+/** What all tokenizers share: pieces by id, the special ones, added tokens, and offsets. */
 class Tokenizer {
-  constructor(pieces, special) {
+  constructor(pieces, special, { added }) {
     /** The pieces, by id. */
     this.pieces = pieces;
     /** @type {Map<string, number>} */
     this.ids = new Map(pieces.map((piece, id) => [piece, id]));
     const ids = special.map((names) => this.ids.get(names.find((name) => this.ids.has(name))));
     [this.padId, this.unkId, this.clsId, this.sepId, this.maskId] = ids;
+    /** A pattern of the added tokens, if there are any. */
+    this.added = added && new RegExp(`(${added})`);
   }
 
   /** Returns the ids of a raw text, without special ones. */
   encode(text) {
-    return this.split(this.normalize(text)).map(({ id }) => id);
+    const own = (part) => this.split(this.normalize(part)).map(({ id }) => id);
+    return this.#parts(text).flatMap((part, i) => (i % 2 ? this.ids.get(part.trim()) : own(part)));
   }
 
   /** Returns the id of each piece, and the start and the end in the raw text of what it stands for. */
   encodeWithOffsets(text) {
+    let begin = 0;
+    return this.#parts(text).flatMap((part, i) => {
+      const whole = { id: this.ids.get(part.trim()), start: 0, end: part.length };
+      const move = ({ id, start, end }) => ({ id, start: begin + start, end: begin + end });
+      const found = (i % 2 ? [whole] : this.#partWithOffsets(part)).map(move);
+      begin += part.length;
+      return found;
+    });
+  }
+
+  /** Splits a raw text at added tokens; every second part is such a token. */
+  #parts(text) {
+    return this.added ? text.split(this.added) : [text];
+  }
+
+  #partWithOffsets(text) {
     const origins = this.origins(text);
     // A character ends where the next one begins that is not a dropped mark.
     const kept = new Set(origins);
@@ -82,7 +104,7 @@ class Tokenizer {
 
 /** A SentencePiece model of the type Unigram, with the release's rules; see sentence_piece.py. */
 class SentencePiece extends Tokenizer {
-  constructor(bytes, { lower, keepAccents }) {
+  constructor(bytes, { lower, keepAccents, added }) {
     const pieces = [];
     const sections = { 2: [], 3: [] }; // The trainer's fields, and the normalizer's.
     for (const [number, value] of fields(bytes)) {
@@ -94,10 +116,15 @@ class SentencePiece extends Tokenizer {
       }
     }
     const texts = pieces.map(({ text }) => text);
-    super(texts, [["<pad>", "[PAD]"], ["<unk>", "[UNK]"], ["[CLS]"], ["[SEP]"], ["[MASK]"]]);
+    super(texts, [["<pad>", "[PAD]"], ["<unk>", "[UNK]"], ["[CLS]"], ["[SEP]"], ["[MASK]"]], { added });
     this.lower = lower;
     this.keepAccents = keepAccents;
 
+    const { 1: name = utf8.encode("") } = Object.fromEntries(sections[3]);
+    const rules = RULES.indexOf(fromUtf8.decode(name));
+    this.isFolder = rules >= 0;
+    this.oneSegment = rules === 1;
+    this.end = rules === 0 ? END : "";
     const { 2: map, 3: prefix = 1, 4: trim = 1, 5: marks = 1 } = Object.fromEntries(sections[3]);
     this.rules = { prefix, trim, mark: marks ? SPACE_MARK : " " };
     this.map = map?.length ? new CharacterMap(map) : null;
@@ -122,6 +149,7 @@ class SentencePiece extends Tokenizer {
   }
 
   normalize(text) {
+    if (this.isFolder) return text;
     const found = this.#plain(wordsOf(text).join(" "));
     return this.lower ? found.toLowerCase() : found;
   }
@@ -133,6 +161,7 @@ class SentencePiece extends Tokenizer {
 
   /** Returns for each unit of the normalised text the position of its origin in the raw one. */
   origins(text) {
+    if (this.isFolder) return [...characters(text)].flatMap(([char, at]) => Array(char.length).fill(at));
     const found = [];
     const end = stripEnd(text).length;
     let wasApart = true;
@@ -149,6 +178,7 @@ class SentencePiece extends Tokenizer {
 
   /** Splits a normalised text into pieces. @returns {Piece[]} */
   split(text) {
+    if (this.isFolder) return this.#ownSplit(text);
     return this.#pieces(text).flatMap((piece) => {
       if (piece.text.length < 2 || !DIGIT_COMMA.test(piece.text)) return [piece];
       // A part ends where those after it begin.
@@ -165,6 +195,15 @@ class SentencePiece extends Tokenizer {
         return found;
       });
     });
+  }
+
+  /** Splits as FolderPiece does. @returns {Piece[]} */
+  #ownSplit(text) {
+    const found = text ? this.#pieces(text + this.end) : [];
+    const widths = ({ text: piece }) => Number(piece !== SPACE_MARK);
+    return found
+      .slice(0, found.length - this.end.length)
+      .map((piece) => ({ ...piece, end: Math.max(piece.end, piece.begin + widths(piece)) }));
   }
 
   /** Splits as SentencePiece itself does. @returns {Piece[]} */
@@ -293,11 +332,11 @@ const CONTINUATION = "##";
 
 /** A WordPiece vocabulary with BERT's splitting into words; see word_piece.py. */
 class WordPiece extends Tokenizer {
-  constructor(bytes, { lower, keepAccents }) {
+  constructor(bytes, { lower, keepAccents, added }) {
     const lines = fromUtf8.decode(bytes).replace(/\n$/, "").split("\n");
     // The first column of each line; a repeated piece gets no second id.
     const pieces = [...new Set(lines.map((line) => wordsOf(line)[0] ?? " "))];
-    super(pieces, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].map((name) => [name]));
+    super(pieces, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"].map((name) => [name]), { added });
     this.lower = lower;
     this.strips = lower && !keepAccents;
   }
@@ -349,8 +388,8 @@ class WordPiece extends Tokenizer {
  * Makes the tokenizer of a vocabulary.
  *
  * @param {ArrayBuffer} content Of spiece.model, or of vocab.txt.
- * @param {{wordPiece: boolean, lower: boolean, keepAccents: boolean}} options
- *   Which it is, whether text is lower-cased, and whether accents stay.
+ * @param {{wordPiece: boolean, lower: boolean, keepAccents: boolean, added: string}} options
+ *   Which it is, whether text is lower-cased, whether accents stay, and a pattern of added tokens.
  */
 export function createTokenizer(content, options) {
   return new (options.wordPiece ? WordPiece : SentencePiece)(new Uint8Array(content), options);

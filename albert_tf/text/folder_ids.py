@@ -1,0 +1,117 @@
+"""Hugging Face's own ids: a tokenizer.json as a SentencePiece model that splits texts as it does.
+
+All of its steps become the model's table of characters, and what is in no such table is told by the
+table's name, which readers of the model look up in RULES.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import io
+import itertools
+import json
+import re
+import tempfile
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+import sentencepiece
+
+from albert_tf.storage.text_files import read_json_object
+from albert_tf.text import fast_tokenizer
+from albert_tf.text.sentence_piece import END, RULES, ModelProto, Piece, read_model
+from albert_tf.text.word_starts import SPACE_MARK
+
+# Separates characters that are normalised in one call. Normalisation leaves private-use characters.
+_APART = "\ue000"
+# Without the private use area, surrogates, and planes in which nothing changes.
+_CODES = (range(1, 0xD800), range(0xF900, 0x40000), range(0xE0000, 0xE1000))
+# END becomes a piece that every model has, and no normalised text.
+_CLOSE = "[CLS]"
+
+
+def is_own(path: str) -> bool:
+    """Whether a tokenizer.json splits texts by transformers' rules, not by the release's."""
+    return fast_tokenizer.QUOTES[0] in _steps(read_json_object(path))
+
+
+def read(path: str) -> bytes:
+    """Returns a tokenizer.json as the content of a SentencePiece model."""
+    tokenizer = read_json_object(path)
+    # Since version 5 no piece stands for white space before an added token, or at the end.
+    splitters = fast_tokenizer.member(tokenizer, "pre_tokenizer").get("pretokenizers", ())
+    cuts_ends = {"type": "WhitespaceSplit"} in splitters
+    found = ModelProto()
+    vocab, unknown = fast_tokenizer.scored_pieces(fast_tokenizer.member(tokenizer, "model"))
+    for i, (piece, score) in enumerate(vocab):
+        # Words are split one by one.
+        kind = Piece.UNUSED if SPACE_MARK in piece[1:] else Piece.NORMAL
+        found.pieces.add(piece=piece, score=score, type=Piece.UNKNOWN if i == unknown else kind)
+    found.normalizer_spec.name = RULES[cuts_ends]
+    try:
+        table = _table(json.dumps(_steps(tokenizer)), cuts_ends)
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: `ids=folder` can't follow it ({error}): set `ids=release`"
+        ) from None
+    found.normalizer_spec.precompiled_charsmap = table
+    return found.SerializeToString()
+
+
+def _steps(tokenizer: Mapping[str, Any]) -> list[Any]:
+    return fast_tokenizer.steps_of(fast_tokenizer.member(tokenizer, "normalizer"))
+
+
+@functools.cache
+def _table(steps: str, cuts_ends: bool) -> bytes:
+    """Returns what the steps of a normalizer make of single characters, and of two quotes."""
+    characters = [chr(code) for code in itertools.chain(*_CODES)]
+    text, rules = _APART + _APART.join(characters) + _APART, dict[str, str]()
+    for step in json.loads(steps):
+        if step in fast_tokenizer.QUOTES:
+            rules[step["pattern"]["String"]] = step["content"]
+        elif step != fast_tokenizer.ONE_SPACE:  # The model itself leaves one of several spaces.
+            text = _changed(step, text)
+    # Since version 5 any white space separates words.
+    text = re.sub(r"\s", " ", text) if cuts_ends else text
+    found = zip(characters, text.split(_APART)[1:-1], strict=True)
+    rules |= {char: becomes for char, becomes in found if char != becomes} | {
+        END: _CLOSE,
+        SPACE_MARK: " ",
+    }
+    # SentencePiece makes its tables only where it trains: train a model of one letter.
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
+        codes = (["".join(f"{ord(c):X} " for c in text) for text in rule] for rule in rules.items())
+        file.writelines(f"{before}\t{after}\n" for before, after in codes)
+        file.flush()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(["a"]),
+            model_writer=(model := io.BytesIO()),
+            model_type="char",
+            vocab_size=5,
+            normalization_rule_tsv=file.name,
+            minloglevel=2,
+        )
+    return read_model(model.getvalue()).normalizer_spec.precompiled_charsmap
+
+
+def _changed(step: Mapping[str, Any], text: str) -> str:
+    """Applies a step to single characters."""
+    if step == {"type": "NFKD"}:
+        return unicodedata.normalize("NFKD", text)
+    if step == {"type": "StripAccents"}:
+        return "".join(char for char in text if unicodedata.category(char)[0] != "M")
+    if step == {"type": "Lowercase"}:
+        return text.lower()
+    if step.get("type") != "Precompiled":
+        raise ValueError(f"its normalizer has a step {step.get('type')}")
+    # A table looks at each character alone, as SentencePiece doesn't.
+    model = ModelProto()
+    model.pieces.add(piece="<unk>", type=Piece.UNKNOWN)
+    model.normalizer_spec.precompiled_charsmap = base64.b64decode(step["precompiled_charsmap"])
+    own = sentencepiece.SentencePieceNormalizer(model_proto=model.SerializeToString())
+    characters = sorted({*text} - {_APART, SPACE_MARK})
+    becomes = own.normalize(_APART.join(characters)).split(_APART)
+    return text.translate(dict(zip(map(ord, characters), becomes, strict=True)))
