@@ -31,15 +31,7 @@ SCRIPTS = {
         FinetuningSettings,
         "Fine-tunes ALBERT",
         ["Task and data", "Columns of a table", "Model and output", "Features", "Training"]
-        + [
-            "Loss",
-            "Evaluation and prediction",
-            "Export",
-            "Vectors of texts",
-            "SQuAD",
-            "Speed and memory",
-            "TPU",
-        ],
+        + ["Loss", "Evaluation and prediction", "Export", "SQuAD", "Speed and memory", "TPU"],
     ),
     "data/create_pretraining_data": (
         GeneratorSettings,

@@ -120,6 +120,7 @@ class TaskSettings(TableSettings):
         "Number that multiplies cosines, 1 / temperature, where embedding is trained on pairs "
         "without scores. 20 is sentence-transformers'.",
         group=VECTORS,
+        rare=True,
         interval="(0, inf)",
     )
     matryoshka_dimensions: tuple[str, ...] = setting(
@@ -127,12 +128,14 @@ class TaskSettings(TableSettings):
         "Numbers of dimensions, separated by commas: the loss is summed over the first so many "
         "numbers of vectors, and whole ones, so that short vectors are of use, too.",
         group=VECTORS,
+        rare=True,
     )
     corpus_file: str | None = setting(
         None,
         "A table of further texts, in text_pair_column, among which the pairs of eval_file have "
         "to be found.",
         group=VECTORS,
+        rare=True,
     )
 
     def file(self, split: str) -> str:
