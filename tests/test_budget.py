@@ -30,7 +30,7 @@ LIBRARY = {
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
 TESTS, RESEARCH, DOCS = 31_934, 10_182, 3_097
-TRACKED_FILES = 857
+TRACKED_FILES = 858
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05
