@@ -59,7 +59,8 @@ test-peers: $(PEERS) $(if $(shell command -v npm),$(NODE_PACKAGES))
 mutants: $(INSTALLED)
 	$(BIN)/python -m tools.mutants --count $(or $(COUNT),200) $(ARGS)
 
-# Tells which findings about other libraries still hold: downloads 1.1 GB.
+# Tells which findings about other libraries still hold. Downloads 1.3 GB if pip finds torch's CPU
+# build, several GB otherwise.
 findings:
 	@failed=; for script in findings/*.sh; do \
 	  if sh $$script; then echo "$$script: unchanged"; \
