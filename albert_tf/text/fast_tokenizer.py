@@ -161,7 +161,7 @@ def _is_scored_piece(row: Any) -> bool:
     )
 
 
-def _type_of(step: Any) -> Any:
+def type_of(step: Any) -> Any:
     """Returns a step's type: "StripAccents" also for our step that strips combining characters."""
     if not isinstance(step, dict):
         return None
@@ -185,7 +185,7 @@ def _character_table(normalizer: Mapping[str, Any]) -> tuple[bytes, tuple[bool, 
     same = (*QUOTES, _replaced(str.isspace, " "), _SIGMA, ONE_SPACE, _STRIP)
     same += (_HELD_APART, _TOGETHER)
     steps = [step for step in steps_of(normalizer) if step not in same]
-    found = [_type_of(step) for step in steps]
+    found = [type_of(step) for step in steps]
     # The remaining steps tell the form of the text.
     lower, keeps = "Lowercase" in found, {"NFKD", "StripAccents"}.isdisjoint(found)
     before = [*["NFKD", "StripAccents"] * (not keeps), *["Lowercase"] * lower]
@@ -196,11 +196,16 @@ def _character_table(normalizer: Mapping[str, Any]) -> tuple[bytes, tuple[bool, 
             "its normalizer is not NFKD, StripAccents, Lowercase (if uncased) and Precompiled, "
             "nor, with keep_accents, the last of them"
         )
-    table = steps[-1].get("precompiled_charsmap")
+    return table_of(steps[-1]), (lower, keeps)
+
+
+def table_of(step: Mapping[str, Any]) -> bytes:
+    """Returns the table of characters of a step Precompiled."""
+    table = step.get("precompiled_charsmap")
     if not isinstance(table, str):
         raise ValueError("it has no precompiled_charsmap")
     try:
-        return base64.b64decode(table, validate=True), (lower, keeps)
+        return base64.b64decode(table, validate=True)
     except binascii.Error as error:
         raise ValueError("its precompiled_charsmap is damaged") from error
 

@@ -6,7 +6,6 @@ table's name, which readers of the model look up in RULES.
 
 from __future__ import annotations
 
-import base64
 import functools
 import io
 import itertools
@@ -37,27 +36,44 @@ def is_own(path: str) -> bool:
     return fast_tokenizer.QUOTES[0] in _steps(read_json_object(path))
 
 
-def read(path: str) -> bytes:
-    """Returns a tokenizer.json as the content of a SentencePiece model."""
+def read(path: str, config: Mapping[str, Any]) -> bytes:
+    """Returns a tokenizer.json, of a tokenizer_config.json, as a SentencePiece model's content."""
     tokenizer = read_json_object(path)
-    # Since version 5 no piece stands for white space before an added token, or at the end.
-    splitters = fast_tokenizer.member(tokenizer, "pre_tokenizer").get("pretokenizers", ())
-    cuts_ends = {"type": "WhitespaceSplit"} in splitters
+    # Version 5, which names its backend, gives segments only if it was asked to.
+    names = config.get("model_input_names") or ()
+    has_segments = "backend" not in config or "token_type_ids" in names
+    try:
+        return _model(tokenizer, has_segments).SerializeToString()
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: `ids=folder` can't follow it ({error}): set `ids=release`"
+        ) from None
+
+
+def _model(tokenizer: Mapping[str, Any], has_segments: bool) -> Any:
+    # In released models' files, and since version 5 in all, no piece stands for white space before
+    # an added token, or at the end.
+    splitter = fast_tokenizer.member(tokenizer, "pre_tokenizer")
+    splitters = splitter.get("pretokenizers", [splitter])
+    cuts_ends = isinstance(splitters, list) and splitters[:1] == [{"type": "WhitespaceSplit"}]
+    if not (cuts_ends or splitters == [splitter]) or not _is_metaspace(splitters[-1]):
+        raise ValueError("its pre_tokenizer puts no space before each word")
     found = ModelProto()
     vocab, unknown = fast_tokenizer.scored_pieces(fast_tokenizer.member(tokenizer, "model"))
     for i, (piece, score) in enumerate(vocab):
         # Words are split one by one.
         kind = Piece.UNUSED if SPACE_MARK in piece[1:] else Piece.NORMAL
         found.pieces.add(piece=piece, score=score, type=Piece.UNKNOWN if i == unknown else kind)
-    found.normalizer_spec.name = RULES[cuts_ends]
-    try:
-        table = _table(json.dumps(_steps(tokenizer)), cuts_ends)
-    except ValueError as error:
-        raise ValueError(
-            f"{path}: `ids=folder` can't follow it ({error}): set `ids=release`"
-        ) from None
+    found.normalizer_spec.name = RULES[cuts_ends + (cuts_ends and has_segments)]
+    table = _table(json.dumps(_steps(tokenizer)), cuts_ends)
     found.normalizer_spec.precompiled_charsmap = table
-    return found.SerializeToString()
+    return found
+
+
+def _is_metaspace(step: Any) -> bool:
+    # Files of before 2024 have add_prefix_space.
+    always = isinstance(step, dict) and step.get("prepend_scheme", "always") == "always"
+    return always and step.get("type") == "Metaspace" and step.get("add_prefix_space", True)
 
 
 def _steps(tokenizer: Mapping[str, Any]) -> list[Any]:
@@ -105,13 +121,16 @@ def _changed(step: Mapping[str, Any], text: str) -> str:
         return "".join(char for char in text if unicodedata.category(char)[0] != "M")
     if step == {"type": "Lowercase"}:
         return text.lower()
-    if step.get("type") != "Precompiled":
-        raise ValueError(f"its normalizer has a step {step.get('type')}")
+    if fast_tokenizer.type_of(step) != "Precompiled":
+        raise ValueError(f"its normalizer has a step {fast_tokenizer.type_of(step)}")
     # A table looks at each character alone, as SentencePiece doesn't.
     model = ModelProto()
     model.pieces.add(piece="<unk>", type=Piece.UNKNOWN)
-    model.normalizer_spec.precompiled_charsmap = base64.b64decode(step["precompiled_charsmap"])
-    own = sentencepiece.SentencePieceNormalizer(model_proto=model.SerializeToString())
+    model.normalizer_spec.precompiled_charsmap = fast_tokenizer.table_of(step)
+    try:
+        own = sentencepiece.SentencePieceNormalizer(model_proto=model.SerializeToString())
+    except RuntimeError:
+        raise ValueError("its precompiled_charsmap is damaged") from None
     characters = sorted({*text} - {_APART, SPACE_MARK})
     becomes = own.normalize(_APART.join(characters)).split(_APART)
     return text.translate(dict(zip(map(ord, characters), becomes, strict=True)))

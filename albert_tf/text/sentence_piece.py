@@ -19,9 +19,10 @@ ModelProto = sentencepiece_model_pb2.ModelProto
 Piece = ModelProto.SentencePiece
 # A tokenizer has the release's ids, or those of a Hugging Face folder.
 RELEASE, FOLDER = "release", "folder"
-# Tables of characters that text/folder_ids.py makes: of a tokenizer.json before transformers 5, and
-# since then. The older splits white space at the end of a text off as a piece.
-RULES = ("transformers 4", "transformers 5")
+# Tables of characters that text/folder_ids.py makes: of a tokenizer.json of transformers 4, which
+# splits white space at the end of a text off as a piece; since version 5, when both texts of a pair
+# have segment 0; and of a file that splits as the second, but has two segments.
+RULES = ("transformers 4", "transformers 5", "transformers 5 with segments")
 # No character of a text. Behind one, it keeps SentencePiece from dropping the white space there.
 END = "\uffff"
 

@@ -121,13 +121,17 @@ def find(
     given = spm_model_file, vocab_file, do_lower_case, keep_accents
     found, directory = _find(path, *given), files.directory_of(path)
     fast = os.path.join(directory, fast_tokenizer.FILE)
-    is_alone = files.is_file(fast) and not any(each is not None for each in given)
-    if ids is None and is_alone and folder_ids.is_own(fast):
+    is_beside = files.is_file(fast) and not (spm_model_file or vocab_file)
+    is_own = is_beside and folder_ids.is_own(fast)
+    # The form of text is a part of Hugging Face's ids.
+    form = fast_tokenizer.read(fast)[2:] if is_own and given[2:] != (None, None) else (None, None)
+    keeps_form = all(x in (None, y) for x, y in zip(given[2:], form, strict=True))
+    is_alone = is_beside and keeps_form
+    if ids is None and is_alone and is_own:
         ids = _stored_ids(directory)
         if ids == FOLDER:
             logging.info("ids=folder: as %s gives them; the release's: ids=release", fast)
-    # The form of text is a part of Hugging Face's ids.
-    is_settled = found and (found.tokenizer.ids == RELEASE or given[2:] == (None, None))
+    is_settled = found and (found.tokenizer.ids == RELEASE or keeps_form)
     if found is None or (is_settled and ids in (None, found.tokenizer.ids)):
         return found
     if found.is_word_piece or not is_alone:
@@ -136,7 +140,10 @@ def find(
             "of a SentencePiece model beside the weights; then leave out `spm_model_file`, "
             "`vocab_file`, `do_lower_case` and `keep_accents`"
         )
-    content = folder_ids.read(fast) if ids == FOLDER else fast_tokenizer.read(fast)[0]
+    about = os.path.join(directory, _TOKENIZER_CONFIG)
+    config = read_json_object(about) if files.is_file(about) else {}
+    is_folder = ids == FOLDER
+    content = folder_ids.read(fast, config) if is_folder else fast_tokenizer.read(fast)[0]
     made = Vocabulary.read(fast, False, *found.form, content)
     return dataclasses.replace(made, fast=fast)
 

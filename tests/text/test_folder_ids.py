@@ -22,6 +22,7 @@ STEPS = [replace("String", "``", '"'), replace("String", "''", '"'), {"type": "N
 STEPS += [{"type": "StripAccents"}, {"type": "Lowercase"}]
 SPACES = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 SINCE_5 = {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, SPACES]}
+BACKEND = {"backend": "tokenizers"}
 CLASSIFIER = {"architectures": ["AlbertForSequenceClassification"]}
 
 
@@ -43,6 +44,8 @@ def version(request):
 @pytest.fixture
 def folder(version, tmp_path):
     tiny.write(tmp_path / "config.json", json.dumps(CLASSIFIER))
+    if version == 5:
+        tiny.write(tmp_path / "tokenizer_config.json", json.dumps(BACKEND))
     return written(tmp_path, tokenizer_json(version))
 
 
@@ -114,7 +117,8 @@ def test_files_tell_whose_ids(files, ids, tmp_path, caplog):
     # A given value counts first, and another form of text is the release's.
     for asked in ("release", "folder"):
         assert vocabulary.find(str(tmp_path), ids=asked).tokenizer.ids == asked
-    assert vocabulary.find(str(tmp_path), do_lower_case=True).tokenizer.ids == "release"
+    assert vocabulary.find(str(tmp_path), do_lower_case=True).tokenizer.ids == ids
+    assert vocabulary.find(str(tmp_path), do_lower_case=False).tokenizer.ids == "release"
 
 
 def test_they_go_along(folder, version, tmp_path):
@@ -151,8 +155,11 @@ def test_they_go_along(folder, version, tmp_path):
 def test_what_can_not_be_followed(folder, tmp_path):
     words, other = vocabulary.find(folder), tmp_path / "other"
     model = tiny.write(tmp_path / "spiece.model", words.tokenizer.content)
-    for given in ({"do_lower_case": True}, {"spm_model_file": model, "ids": "release"}):
-        with pytest.raises(ValueError, match="has `ids=folder`: others need a tokenizer.json"):
+    for given in (
+        {"keep_accents": True, "ids": "folder"},
+        {"spm_model_file": model, "ids": "release"},
+    ):
+        with pytest.raises(ValueError, match="has `ids=.*`: others need a tokenizer.json"):
             vocabulary.find(folder, **given)
     with pytest.raises(ValueError, match="with the release's ids: pieces can only be added"):
         ExtensibleModel(words.tokenizer.content, "spiece.model")
@@ -170,7 +177,50 @@ def test_what_can_not_be_followed(folder, tmp_path):
         vocabulary.find(str(other))
 
 
-def test_an_unknown_step_is_refused(tmp_path):
-    written(tmp_path, tokenizer_json(5, [*STEPS, {"type": "NFC"}]))
-    with pytest.raises(ValueError, match="its normalizer has a step NFC"):
-        folder_ids.read(str(tmp_path / "tokenizer.json"))
+@pytest.mark.parametrize(
+    ("config", "segments"),
+    [
+        (BACKEND, [0, 0]),
+        ({**BACKEND, "model_input_names": ["input_ids", "attention_mask"]}, [0, 0]),
+        ({**BACKEND, "model_input_names": ["input_ids", "token_type_ids"]}, [0, 1]),
+        # Version 4 keeps a released model's file, which splits words as version 5 does.
+        ({"tokenizer_class": "AlbertTokenizer"}, [0, 1]),
+    ],
+)
+def test_segments_of_pairs(config, segments, tmp_path):
+    tiny.write(tmp_path / "config.json", json.dumps(CLASSIFIER))
+    tiny.write(tmp_path / "tokenizer_config.json", json.dumps(config))
+    tokenizer = vocabulary.find(written(tmp_path, tokenizer_json(5))).tokenizer
+    row = pair_features(tokenizer, "well", "a", 16)
+    assert row["segment_ids"][[1, 3]].tolist() == segments
+    assert tokenizer.encode("well - ") == tokenizer.convert_tokens_to_ids(["▁well", "-"])
+
+
+def damaged(normalizer=(), **parts) -> dict:
+    found = tokenizer_json(5, [*STEPS, *normalizer])
+    return {**found, **parts}
+
+
+ALONE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never", "split": True}
+
+
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        (damaged([{"type": "NFC"}]), "its normalizer has a step NFC"),
+        (damaged([None]), "its normalizer has a step None"),
+        (damaged([{"type": "Precompiled"}]), "it has no precompiled_charsmap"),
+        (
+            damaged([{"type": "Precompiled", "precompiled_charsmap": "AAAA"}]),
+            "its precompiled_charsmap is damaged",
+        ),
+        (damaged(pre_tokenizer=ALONE), "its pre_tokenizer puts no space before each word"),
+        (damaged(pre_tokenizer={"pretokenizers": None}), "its pre_tokenizer puts no space"),
+        (damaged(pre_tokenizer=None), "its pre_tokenizer puts no space before each word"),
+        (damaged(model={"type": "BPE"}), "its model is neither WordPiece nor Unigram"),
+    ],
+)
+def test_what_is_refused_in_a_line(file, reason, tmp_path):
+    path = written(tmp_path, file) + "/tokenizer.json"
+    with pytest.raises(ValueError, match=rf"tokenizer\.json: `ids=folder` can't .*{reason}"):
+        folder_ids.read(path, BACKEND)

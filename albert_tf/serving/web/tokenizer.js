@@ -21,7 +21,7 @@ const DIGIT_COMMA =
 const SPACE_MARK = "\u2581";
 const FLOAT_MIN = 2 ** -126;
 // Names of the tables of characters that text/folder_ids.py makes, and what ends texts of the first.
-const RULES = ["transformers 4", "transformers 5"];
+const RULES = ["transformers 4", "transformers 5", "transformers 5 with segments"];
 const END = "\uffff";
 
 /** Yields the numbers and values of the fields of a protocol buffer. */
