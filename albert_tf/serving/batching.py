@@ -79,7 +79,11 @@ class Batcher:
     def _answer(self, rows: Sequence[Sequence[str]]) -> list[Any]:
         """Returns the outputs for each row, or the exception it raised; runs in a thread."""
         found: dict[int, Any] = {}
-        for places in self._predictor.alike(rows):
+        try:
+            batches = [*self._predictor.alike(rows)]
+        except Exception:  # A row can't be read: each is asked for alone, and it fails there again.
+            batches = [[place] for place in range(len(rows))]
+        for places in batches:
             found |= zip(places, self._call([rows[i] for i in places]), strict=True)
         return [found[i] for i in range(len(rows))]
 

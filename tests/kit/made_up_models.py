@@ -51,7 +51,8 @@ ENDINGS = kind("context", "endings", takes_many=True), endings
 SCORE = kind("text_a", "text_b"), score
 # Its ids are 0 to 9, and its texts at most 14 characters, which are its pieces.
 PIECES = types.SimpleNamespace(
-    vocab_size=10, cls_id=2, sep_id=3, encode=lambda text, most: [5] * min(len(text), most)
+    **{"vocab_size": 10, "cls_id": 2, "sep_id": 3, "one_segment": False},
+    encode=lambda text, most: [5] * min(len(text), most),
 )
 EMBEDDER = Embed(query_prompt="find: ", max_seq_length=16), embed, False, "", PIECES
 # The answer of CAPITALS to "Anna in Rome", as JSON.

@@ -71,7 +71,8 @@ def test_it_is_served_as_its_run_and_the_flags_say(name, given, vocabulary, tmp_
     monkeypatch.setattr("albert_tf.serving.other_formats.write", write)
     web_page.save(served, page)
     shown, written = (json.loads((page / f"{n}.json").read_text()) for n in ("page", "serving"))
-    assert shown["tokenizer"] == {"wordPiece": False, "lower": form[0], "keepAccents": form[1]}
+    asked = {"lower": form[0], "keepAccents": form[1]}
+    assert shown["tokenizer"] == {"wordPiece": False, **asked, "added": ""}
     if name == "fill_mask":  # A page shows no vectors.
         kind = kind.replace(without=("pooled", "swapped"))
     for values in (shown["kind"], written["kind"]):
@@ -88,9 +89,10 @@ def test_what_lies_beside_the_weights_is_as_given(cls, form):
     given = {"model": "m", "from": "m", "task": "tag", "export_dir": "e", "to": "tf1"}
     given |= {"output_dir": "o", "albert_config_file": "a", "spm_model_file": "b"}
     given |= {"vocab_file": "c", "do_lower_case": form[0], "keep_accents": form[1]}
+    given |= {"ids": "folder"}
     given = {name: value for name, value in given.items() if name in cls.names()}
     stored = tiny.parse(cls, **given).stored("m")
-    assert (stored.albert_config_file, *stored.of_vocabulary) == ("a", "b", "c", *form)
+    assert (stored.albert_config_file, *stored.of_vocabulary) == ("a", "b", "c", *form, "folder")
 
 
 def test_a_converted_model_reads_text_as_given(vocabulary, tmp_path):

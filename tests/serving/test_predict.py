@@ -158,7 +158,8 @@ def test_texts_of_alike_numbers_of_pieces_share_a_batch(depends_on_batch):
 
     # Its pieces are words. With [CLS] and [SEP], 7 and 8 of them are padded to 8, and 9 to 16.
     pieces = types.SimpleNamespace(
-        cls_id=2, sep_id=3, encode=lambda text, most: [5] * len(text.split())
+        **{"cls_id": 2, "sep_id": 3, "one_segment": False},
+        encode=lambda text, most: [5] * len(text.split()),
     )
     kind = Embed(max_seq_length=128)
     model = predict.Predictor(kind, vectors, depends_on_batch, tokenizer=pieces)

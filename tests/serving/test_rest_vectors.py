@@ -94,6 +94,19 @@ def test_many_texts_are_embedded_a_part_at_a_time():
         assert (status, answer["error_type"]) == (413, "Validation")
 
 
+def test_a_text_that_can_not_be_read_fails_alone(client, monkeypatch):
+    encode = made_up.PIECES.encode
+
+    def read(text, most):
+        if text == "odd":
+            raise ValueError("an odd text")
+        return encode(text, most)
+
+    monkeypatch.setattr(made_up.PIECES, "encode", read)
+    asked = {"inputs": ["four", "odd"], "normalize": False, "dimensions": 1}
+    assert post(client, "/embed", asked) == (200, [[4], [3]])
+
+
 # Without [CLS] or [SEP], not only ids, of another vocabulary, too many, in a list too many.
 IDS = [[3, 5], [2], [2, 5], [2, "a", 3], [2, 10, 3], [2, True, 3], [2, *[5] * 15, 3], [[[2, 3]]]]
 OPTIONS = [
