@@ -22,14 +22,14 @@ LIBRARY = {
     "inspection": 823,
     "model": 3018,
     "records": 1365,
-    "serving": 4921,
+    "serving": 4925,
     "storage": 1794,
     "tasks": 5305,
     "text": 1975,
     "training": 2685,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 31_984, 10_182, 3_097
+TESTS, RESEARCH, DOCS = 32_001, 10_182, 3_097
 TRACKED_FILES = 858
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
