@@ -53,7 +53,7 @@ class StoredTokenizer:
 
     cls_id, sep_id, encode_with_offsets = 2, 3, Tokenizer.encode_with_offsets
     _parts, _part_with_offsets = Tokenizer._parts, Tokenizer._part_with_offsets
-    added_pattern, added_tokens = "", ()
+    added_pattern, added_tokens, one_segment = "", (), False
     _vocabulary, origins = property(lambda self: self), SentencePiece.origins
     _form = True, False
 
