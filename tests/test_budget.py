@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = {
     ".": 583,
     "answers": 1673,
-    "cli": 2898,
+    "cli": 2903,
     "console": 822,
     "conversion": 2919,
     "generator": 2656,
@@ -29,7 +29,11 @@ LIBRARY = {
     "training": 2685,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
+<<<<<<< Updated upstream
 TESTS, RESEARCH, DOCS = 32_001, 10_182, 3_097
+=======
+TESTS, RESEARCH, DOCS = 31_995, 10_182, 3_097
+>>>>>>> Stashed changes
 TRACKED_FILES = 858
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

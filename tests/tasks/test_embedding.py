@@ -257,6 +257,17 @@ def test_refusals(tmp_path, given, message):
         runs.main([*command, "--do_train"])
 
 
+def test_a_pair_needs_others_in_its_batch(tmp_path):
+    given = {**FILES, **UNSCORED, "train_batch_size": 1}
+    command = runs.command("embedding", tmp_path, **given)
+    message = (
+        "--train_batch_size 1 teaches nothing: without scores, pairs are compared with the others "
+        "of their batch; give at least 2"
+    )
+    with refused(message, tmp_path / "out"):
+        runs.main([*command, "--do_train"])
+
+
 def test_a_pair_needs_two_columns(tmp_path):
     command = runs.command("embedding", tmp_path, **FILES, text_column="sentence1")
     message = "--text_pair_column names the column of a pair's second text: set that too"
