@@ -29,11 +29,7 @@ LIBRARY = {
     "training": 2685,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-<<<<<<< Updated upstream
-TESTS, RESEARCH, DOCS = 32_001, 10_182, 3_097
-=======
-TESTS, RESEARCH, DOCS = 31_995, 10_182, 3_097
->>>>>>> Stashed changes
+TESTS, RESEARCH, DOCS = 32_012, 10_182, 3_097
 TRACKED_FILES = 858
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
