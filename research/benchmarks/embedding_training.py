@@ -54,6 +54,7 @@ def ours(folder: str, data: str, seed: str, how: str) -> Answer:
     from albert_tf.cli import finetune
     from albert_tf.cli.finetune_settings import FinetuningSettings
     from albert_tf.training import length_buckets
+    from albert_tf.training.schedules import WarmupPolynomialDecay
     from albert_tf.training.trainer import StepIterators
 
     given = json.loads(how)
@@ -70,7 +71,6 @@ def ours(folder: str, data: str, seed: str, how: str) -> Answer:
         train_batch_size=given["batch"],
         eval_batch_size=32,
         num_train_epochs=given["epochs"],
-        warmup_proportion=WARM_UP,
         learning_rate=given["rate"],
         weight_decay_rate=0.0,
         adam_epsilon=1e-8,
@@ -82,6 +82,11 @@ def ours(folder: str, data: str, seed: str, how: str) -> Answer:
     trainer, task, split = run.trainer, run.task, run.splits["train"]
     trainer.optimizer.bias_correction = True
     table, count = split.features.select(task.inputs + task.labels), settings.train_step
+    # The decay begins where the warm-up ends; the release's has begun before.
+    warm_up = int(WARM_UP * count)
+    trainer.optimizer.learning_rate = WarmupPolynomialDecay(
+        given["rate"], count, warm_up, first_decay_step=warm_up
+    )
     plan = length_buckets.training_batches(
         table.lengths, split.batch_size, split.static_lengths, settings.random_seed, count
     )
