@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2685,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_012, 10_182, 3_097
+TESTS, RESEARCH, DOCS = 32_014, 10_187, 3_097
 TRACKED_FILES = 858
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

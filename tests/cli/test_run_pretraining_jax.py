@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import signal
+import time
 from typing import Any
 
 import keras
@@ -53,6 +54,7 @@ def as_script(command: str, step: str = "0", number: str = "0") -> None:
     def signalled(self: ProgressLog, at: int, *args: Any, **kwargs: Any) -> None:
         if at == int(step):
             os.kill(os.getpid(), int(number))
+            time.sleep(0.3)  # Until the thread that listens has heard it.
         report(self, at, *args, **kwargs)
 
     ProgressLog.report = signalled
