@@ -129,7 +129,18 @@ class VectorLoss(keras.losses.Loss):
 
     def call(self, y_true: Array, y_pred: Array) -> Array:
         """Returns the loss of each example, `<float>[B]`."""
-        sizes = {*self.matryoshka_dimensions, y_pred.shape[-1]}
+        if len(y_pred.shape) != 3:
+            raise ValueError(
+                f"expected vectors [B, C, D] of several texts each, got {tuple(y_pred.shape)}: "
+                "give pairs, of a Preprocessor with `two_towers=True`"
+            )
+        width = y_pred.shape[-1]
+        if not all(0 < n <= width for n in self.matryoshka_dimensions):
+            raise ValueError(
+                f"`matryoshka_dimensions` must be numbers from 1 to {width}, got "
+                f"{','.join(map(str, self.matryoshka_dimensions))}"
+            )
+        sizes = {*self.matryoshka_dimensions, width}
         return sum(self.of_units(y_true, unit_length(y_pred[..., :n])) for n in sorted(sizes))
 
     def of_units(self, y_true: Array, vectors: Array) -> Array:

@@ -17,7 +17,7 @@ from albert_tf.serving import predict, served_tasks
 from albert_tf.storage import eval_results
 from albert_tf.tasks import embedding, metrics, registry, table
 from albert_tf.tasks.glue import TextExample
-from albert_tf.tasks.losses import MultipleNegativesRankingLoss
+from albert_tf.tasks.losses import CosineSimilarityLoss, MultipleNegativesRankingLoss
 from albert_tf.tasks.table import TableSettings
 from tests.kit import finetune_runs as runs
 from tests.kit import jax_process, tiny, tolerances
@@ -83,6 +83,15 @@ def test_second_texts_are_found_among_those_of_the_batch(texts):
     np.testing.assert_allclose(loss.call(None, given), expected, rtol=1e-5)
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
     np.testing.assert_allclose(again(ops.zeros(3), given), expected.mean(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("loss", [CosineSimilarityLoss, MultipleNegativesRankingLoss])
+def test_losses_refuse_single_texts_and_dimensions_that_are_not_there(loss):
+    with pytest.raises(ValueError, match=r"of several texts each, got \(3, 5\): give pairs"):
+        loss().call(ops.ones(3), ops.ones([3, 5]))
+    for sizes in ([0], [2, 6]):
+        with pytest.raises(ValueError, match="must be numbers from 1 to 5, got"):
+            loss(matryoshka_dimensions=sizes).call(ops.ones(3), ops.ones([3, 2, 5]))
 
 
 def test_metrics_of_ranks():
