@@ -131,6 +131,8 @@ def find(
         ids = _stored_ids(directory)
         if ids == FOLDER:
             logging.info("ids=folder: as %s gives them; the release's: ids=release", fast)
+    elif ids is None and given == (None,) * 4:  # A tokenizer.json may have been left behind.
+        ids = _said_ids(directory)
     is_settled = found and (found.tokenizer.ids == RELEASE or keeps_form)
     if found is None or (is_settled and ids in (None, found.tokenizer.ids)):
         return found
@@ -150,18 +152,23 @@ def find(
 
 def _stored_ids(directory: str) -> str:
     """Returns whose ids the weights beside a tokenizer of Hugging Face's were trained with."""
-    file, about = (os.path.join(directory, name) for name in (_TOKENIZER_CONFIG, "config.json"))
-    stored = read_json_object(file).get("ids") if files.is_file(file) else None
-    if stored is not None:
-        if stored not in IDS:
-            raise ValueError(f"{file}: ids must be one of {', '.join(IDS)}, not {stored!r}")
-        return stored
+    if said := _said_ids(directory):
+        return said
+    about = os.path.join(directory, "config.json")
     # The release's own weights have these classes; any other was fine-tuned in that library.
     classes = read_json_object(about).get("architectures") if files.is_file(about) else None
     is_tuned = isinstance(classes, list) and not _PRETRAINED.issuperset(map(str, classes))
     if not is_tuned and not files.is_file(os.path.join(directory, "modules.json")):
         return RELEASE
     return FOLDER
+
+
+def _said_ids(directory: str) -> str | None:
+    file = os.path.join(directory, _TOKENIZER_CONFIG)
+    said = read_json_object(file).get("ids") if files.is_file(file) else None
+    if said not in (None, *IDS):
+        raise ValueError(f"{file}: ids must be one of {', '.join(IDS)}, not {said!r}")
+    return said
 
 
 def _find(

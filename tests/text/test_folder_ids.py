@@ -167,6 +167,12 @@ def test_what_can_not_be_followed(folder, tmp_path):
     tiny.write(other / "spiece.model", words.tokenizer.content)
     with pytest.raises(ValueError, match=r"no tokenizer\.json is beside .*spiece\.model"):
         vocabulary.write_hugging_face(vocabulary.find(str(other)), str(tmp_path), 9)
+    # Its tokenizer.json was left behind.
+    tiny.write(other / "spiece.model", vocabulary.find(folder, ids="release").tokenizer.content)
+    tiny.write(other / "tokenizer_config.json", '{"ids": "folder"}')
+    with pytest.raises(ValueError, match=r"spiece\.model has `ids=release`: others need a token"):
+        vocabulary.find(str(other))
+    (other / "tokenizer_config.json").unlink()
     (other / "spiece.model").unlink()
     written(other, word_piece())
     with pytest.raises(ValueError, match=r"tokenizer\.json has `ids=release`: others need"):
