@@ -160,6 +160,7 @@ def test_there_are_only_so_many_connections():
             answer.read()
 
 
+@pytest.mark.slow
 def test_a_body_in_parts_of_a_byte_leaves_time_to_others():
     head = b"POST /invocations HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     count = 0

@@ -274,13 +274,10 @@ def test_generated_bodies(protocol, count, ask):
 PIECES = ["a", "é", " ", ",", '"', "'", ";", "\t", "\r\n", "\n", "\u2028", "\ufeff", "Rome", "]"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
-    [
-        made_up.CAPITALS,
-        pytest.param(made_up.SCORE, marks=pytest.mark.slow),
-        pytest.param(made_up.ENDINGS, marks=pytest.mark.slow),
-    ],
+    [made_up.CAPITALS, made_up.SCORE, made_up.ENDINGS],
     ids=("capitals", "score", "endings"),
 )
 def test_tables_of_a_writer_are_answered_row_by_row(model):

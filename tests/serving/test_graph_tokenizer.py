@@ -190,7 +190,10 @@ def laid_out_texts(count: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("kind", "count"), [("spm", 4000), ("uncased", 1000), ("cased", 1000)])
+CASED = pytest.param("cased", 1000, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("kind", "count"), [("spm", 4000), ("uncased", 1000), CASED])
 def test_pieces_have_their_places_as_in_python(vocabulary, tmp_path, kind, count):
     if kind != "spm":
         vocabulary = word_piece_vocabulary(tmp_path, kind == "uncased")
