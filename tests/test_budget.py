@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2685,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_030, 10_187, 3_101
+TESTS, RESEARCH, DOCS = 32_033, 10_187, 3_101
 TRACKED_FILES = 858
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

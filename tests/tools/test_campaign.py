@@ -92,18 +92,21 @@ def test_memory_is_counted(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("status", "content", "rows", "expected"),
+    ("path", "status", "content", "rows", "expected"),
     [
-        (200, b'{"predictions":[1,2]}', 2, outcomes.ACCEPTED),
-        (200, b'{"predictions":[1,2]}', 3, outcomes.WRONG),
-        (200, b'{"predictions":[NaN]}', None, outcomes.WRONG),
-        (400, b"", None, outcomes.REFUSED),
-        (400, b"", 2, outcomes.WRONG),
-        (500, b"", None, outcomes.WRONG),
+        ("/invocations", 200, b'{"predictions":[1,2]}', 2, outcomes.ACCEPTED),
+        ("/invocations", 200, b'{"predictions":[1,2]}', 3, outcomes.WRONG),
+        ("/invocations", 200, b'{"predictions":[NaN]}', None, outcomes.WRONG),
+        ("/invocations", 400, b"", None, outcomes.REFUSED),
+        ("/invocations", 400, b"", 2, outcomes.WRONG),
+        ("/invocations", 422, b"", None, outcomes.WRONG),
+        ("/embed", 422, b"", None, outcomes.REFUSED),
+        ("/embed", 400, b"", None, outcomes.WRONG),
+        ("/embed", 500, b"", None, outcomes.WRONG),
     ],
 )
-def test_each_outcome_of_a_request(status, content, rows, expected):
-    assert requests._judge(status, content, rows).what == expected
+def test_each_outcome_of_a_request(path, status, content, rows, expected):
+    assert requests._judge(path, status, content, rows).what == expected
 
 
 @pytest.mark.parametrize(

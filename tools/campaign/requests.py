@@ -32,6 +32,8 @@ from tools.campaign.processes import Program, Running
 SUBJECTS = (*(f"requests, {protocol}" for protocol in bodies.PROTOCOLS), "requests, CSV tables")
 _CODINGS = ("identity", "gzip")
 _REFUSALS = (400, 404, 406, 413, 415)
+# Those of the paths of text-embeddings-inference.
+_REFUSALS_OF = dict.fromkeys(("/", "/embed", "/similarity"), (413, 422, 424))
 # Other clients must be answered by then, even if many programs share one processor.
 _MOST_SECONDS = 2.0
 # Of each protocol; a short campaign must reach all of them.
@@ -111,7 +113,7 @@ def _ask_all(
         sent = gzip.compress(body, 1) if headers["content-encoding"] == "gzip" else body
         waits[0] = 0.0
         try:
-            outcome = _judge(*_ask(_port(server), path, sent, headers), rows)
+            outcome = _judge(path, *_ask(_port(server), path, sent, headers), rows)
         except OSError as error:
             outcome = Outcome(outcomes.CRASH, f"no answer: {error!r}")
         if waits[0] > _MOST_SECONDS:
@@ -160,12 +162,13 @@ def _table(rng: random.Random) -> tuple[str, bytes, int]:
     return kind, (bom + file.getvalue()).encode(), rows
 
 
-def _judge(status: int, content: bytes, rows: int | None) -> Outcome:
+def _judge(path: str, status: int, content: bytes, rows: int | None) -> Outcome:
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is no JSON")
 
     if status != 200:
-        what = outcomes.REFUSED if status in _REFUSALS else outcomes.WRONG
+        refusals = _REFUSALS_OF.get(path, _REFUSALS)
+        what = outcomes.REFUSED if status in refusals else outcomes.WRONG
         outcome = Outcome(what, f"status {status}: {content[:200]!r}")
         return outcome if rows is None else outcome.of_intact()
     try:
