@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from albert_tf.config import AlbertConfig
     from albert_tf.conversion import load_config, load_weights
     from albert_tf.model.albert import AlbertModel
+    from albert_tf.model.embedding import AlbertForEmbedding
     from albert_tf.model.finetuning import (
-        AlbertForEmbedding,
         AlbertForMultipleChoice,
         AlbertForQuestionAnswering,
         AlbertForQuestionAnsweringV2,
@@ -75,7 +75,7 @@ _HOMES = {
     "Tokenizer": "text.tokenization",
     "AlbertModel": "model.albert",
     "AlbertForPreTraining": "model.heads",
-    "AlbertForEmbedding": "model.finetuning",
+    "AlbertForEmbedding": "model.embedding",
     "AlbertForSequenceClassification": "model.finetuning",
     "AlbertForTokenClassification": "model.finetuning",
     "AlbertForMultipleChoice": "model.finetuning",

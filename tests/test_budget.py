@@ -17,20 +17,20 @@ LIBRARY = {
     "answers": 1673,
     "cli": 2903,
     "console": 822,
-    "conversion": 2919,
+    "conversion": 2916,
     "generator": 2656,
     "inspection": 823,
-    "model": 3018,
+    "model": 3031,
     "records": 1365,
-    "serving": 4925,
+    "serving": 4924,
     "storage": 1794,
     "tasks": 5316,
-    "text": 1982,
+    "text": 1983,
     "training": 2685,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
 TESTS, RESEARCH, DOCS = 32_033, 10_187, 3_101
-TRACKED_FILES = 858
+TRACKED_FILES = 859
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

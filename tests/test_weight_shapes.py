@@ -8,7 +8,7 @@ import pytest
 from albert_tf import conversion, weight_shapes
 from albert_tf.config import PARAMETER_SHARING
 from albert_tf.model import heads
-from albert_tf.model.finetuning import AlbertForEmbedding
+from albert_tf.model.embedding import AlbertForEmbedding
 from tests.kit import tiny
 
 SMALL = tiny.config(num_hidden_layers=5, type_vocab_size=11)

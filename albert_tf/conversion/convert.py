@@ -31,7 +31,7 @@ from albert_tf.conversion.stored_model import ModelLocation, StoredModel, model_
 from albert_tf.storage import files
 from albert_tf.storage.run_record import TaskRecord
 from albert_tf.text import vocabulary
-from albert_tf.text.sentence_piece import pieces_split_again
+from albert_tf.text.sentence_piece import RELEASE, pieces_split_again
 from albert_tf.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:
         (lower, keeps), tokenizer = source.vocabulary.form, source.vocabulary.tokenizer
         rules = ["lower-casing"] * lower + ["stripping of accents"] * (not keeps)
         rules.append("splitting of commas after digits")
-        rules = [*(rules if tokenizer.ids == "release" else []), *tokenizer.added_tokens]
+        rules = [*(rules if tokenizer.ids == RELEASE else []), *tokenizer.added_tokens]
         lost.append(f"how raw text is normalised ({', '.join(rules)})")
     return lost
 

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 def model_class(kind: type[Kind]) -> type[ConfiguredModel]:
     """Returns the class of a kind's models."""
     # Not at the top: a conversion between files needs no model.
-    from albert_tf.model import finetuning, heads
+    from albert_tf.model import embedding, finetuning, heads
 
-    home = finetuning if hasattr(finetuning, kind.model) else heads
-    return getattr(home, kind.model)
+    homes = (embedding, finetuning, heads)
+    return next(getattr(home, kind.model) for home in homes if hasattr(home, kind.model))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ from absl import logging
 from keras import ops
 
 from albert_tf.answers.rows import stack
-from albert_tf.model.finetuning import AlbertForEmbedding
+from albert_tf.model.embedding import AlbertForEmbedding
 from albert_tf.tasks import metrics, table
 from albert_tf.tasks.classification import ScoringTask
 from albert_tf.tasks.feature_table import FeatureTable

@@ -118,9 +118,10 @@ class SentencePiece:
         self._bytes = {self.pieces[i]: int(self.pieces[i][3:5], 16) for i in bytes_of}
         model = read_model(content)
         self._path, self._spaces_end_words = path, spaces_end_words(model)
+        self.rules = rules_of(model)
         # Whether both texts of a pair have segment 0; and what ends a text before it is split.
-        self.one_segment = rules_of(model) == RULES[1]
-        self._end = END if rules_of(model) == RULES[0] else ""
+        self.one_segment = self.rules == RULES[1]
+        self._end = END if self.rules == RULES[0] else ""
         # Whether the best split always has a boundary before a space.
         self.words_are_apart = not any(SPACE_MARK in piece[1:] for piece in self.pieces)
         # The ids that `encode` puts in place of an id; None means that it must look at the text.
@@ -243,8 +244,7 @@ class FolderPiece(SentencePiece):
 def load(content: bytes, path: str, do_lower_case: bool, keep_accents: bool) -> SentencePiece:
     """Returns the SentencePiece, or FolderPiece, of a model's content; see SentencePiece."""
     found = SentencePiece(content, path, do_lower_case, keep_accents)
-    has_own_rules = rules_of(read_model(content))
-    return FolderPiece(content, path, do_lower_case, keep_accents) if has_own_rules else found
+    return FolderPiece(content, path, do_lower_case, keep_accents) if found.rules else found
 
 
 # A new piece of n characters scores n * n times this more than its best split. The square of a sum

@@ -164,6 +164,7 @@ def _stored_ids(directory: str) -> str:
 
 
 def _said_ids(directory: str) -> str | None:
+    """Returns whose ids a tokenizer_config.json says that they are, if it does."""
     file = os.path.join(directory, _TOKENIZER_CONFIG)
     said = read_json_object(file).get("ids") if files.is_file(file) else None
     if said not in (None, *IDS):

@@ -15,7 +15,7 @@ from albert_tf.conversion import kinds, layouts, sentence_transformers
 from albert_tf.conversion.convert import convert
 from albert_tf.conversion.names import DENSE
 from albert_tf.conversion.stored_model import ModelLocation, read
-from albert_tf.model.finetuning import AlbertForEmbedding
+from albert_tf.model.embedding import AlbertForEmbedding
 from albert_tf.serving import served_tasks
 from tests.kit import tiny
 from tests.kit.files import refused

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import albert_tf
-from albert_tf.model.finetuning import AlbertForEmbedding
+from albert_tf.model.embedding import AlbertForEmbedding
 from albert_tf.model.heads import pool
 from tests.kit import tiny, tolerances
 

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import re
 import unicodedata
-from typing import Any
 
 import numpy as np
 import sentencepiece
@@ -59,7 +58,7 @@ class Pieces:
     raw: tf.Tensor
 
 
-def build(vocabulary: Vocabulary) -> Any:
+def build(vocabulary: Vocabulary) -> _Graph | WithAddedTokens:
     """Returns a graph tokenizer, `<string>[N]` -> Pieces, equal to the vocabulary's tokenizer."""
     tokenizer = vocabulary.tokenizer
     graph: type[_Graph] = WordPieceGraph if vocabulary.is_word_piece else SentencePieceGraph

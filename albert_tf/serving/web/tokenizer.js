@@ -120,12 +120,12 @@ class SentencePiece extends Tokenizer {
     this.lower = lower;
     this.keepAccents = keepAccents;
 
-    const { 1: name = utf8.encode("") } = Object.fromEntries(sections[3]);
+    const normalizer = Object.fromEntries(sections[3]);
+    const { 1: name = utf8.encode(""), 2: map, 3: prefix = 1, 4: trim = 1, 5: marks = 1 } = normalizer;
     const rules = RULES.indexOf(fromUtf8.decode(name));
     this.isFolder = rules >= 0;
     this.oneSegment = rules === 1;
     this.end = rules === 0 ? END : "";
-    const { 2: map, 3: prefix = 1, 4: trim = 1, 5: marks = 1 } = Object.fromEntries(sections[3]);
     this.rules = { prefix, trim, mark: marks ? SPACE_MARK : " " };
     this.map = map?.length ? new CharacterMap(map) : null;
 
