@@ -15,9 +15,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = {
     ".": 583,
     "answers": 1673,
-    "cli": 2903,
+    "cli": 2904,
     "console": 822,
-    "conversion": 2916,
+    "conversion": 2919,
     "generator": 2656,
     "inspection": 823,
     "model": 3031,
@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2685,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_033, 10_187, 3_101
+TESTS, RESEARCH, DOCS = 32_037, 10_187, 3_101
 TRACKED_FILES = 859
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

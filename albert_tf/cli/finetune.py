@@ -269,10 +269,11 @@ def read_examples(settings: FinetuningSettings, task: SupervisedTask) -> dict[st
         for split, (does, _) in SPLITS.items()
         if getattr(settings, does)
     }
-    if settings.do_train and task.compares_examples and settings.train_batch_size == 1:
+    is_alone = settings.train_batch_size == 1 and not settings.negative_columns
+    if settings.do_train and task.compares_examples and is_alone:
         raise ValueError(
             "`train_batch_size` 1 teaches nothing: without scores, pairs are compared with the "
-            "others of their batch; give at least 2"
+            "others of their batch; give at least 2, or `negative_columns`"
         )
     if settings.do_train and settings.class_weights:
         task.weigh_classes(settings.class_weights, examples["train"])

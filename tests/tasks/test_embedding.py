@@ -271,10 +271,14 @@ def test_a_pair_needs_others_in_its_batch(tmp_path):
     command = runs.command("embedding", tmp_path, **given)
     message = (
         "--train_batch_size 1 teaches nothing: without scores, pairs are compared with the others "
-        "of their batch; give at least 2"
+        "of their batch; give at least 2, or --negative_columns"
     )
     with refused(message, tmp_path / "out"):
         runs.main([*command, "--do_train"])
+    # Or negatives of its own.
+    given = {**given, "negative_columns": "genre", "train_step": 2}
+    runs.main([*runs.command("embedding", tmp_path, **given), "--do_train"])
+    assert (tmp_path / "out" / "model.ckpt-2.index").exists()
 
 
 def test_a_pair_needs_two_columns(tmp_path):
