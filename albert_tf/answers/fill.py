@@ -54,7 +54,7 @@ class Fill(Kind):
     def rows(self, tokenizer: Tokenizer, text: str) -> Iterator[Row]:
         """Yields one row. Text that follows [MASK] without a space continues its word."""
         found: list[int] = []
-        # Hugging Face's ids have it as an added token.
+        # With Hugging Face's ids the tokenizer splits [MASK] off itself, as an added token.
         parts = [text] if MASK in tokenizer.added_tokens else text.split(MASK)
         for i, part in enumerate(parts):
             ids = tokenizer.encode(part, self.max_seq_length)

@@ -23,7 +23,7 @@ RELEASE, FOLDER = "release", "folder"
 # splits white space at the end of a text off as a piece; since version 5, when both texts of a pair
 # have segment 0; and of a file that splits as the second, but has two segments.
 RULES = ("transformers 4", "transformers 5", "transformers 5 with segments")
-# No character of a text. Behind one, it keeps SentencePiece from dropping the white space there.
+# No text has this code point. Behind a text, it keeps SentencePiece from dropping white space there.
 END = "\uffff"
 
 
@@ -210,7 +210,7 @@ class SentencePiece:
 class FolderPiece(SentencePiece):
     """A SentencePiece model that text/folder_ids.py made of a tokenizer.json.
 
-    It does all that has to be done to a raw text between added tokens, which is not empty.
+    The model itself normalises the raw text between two added tokens. That text is never empty.
     """
 
     ids_of = FOLDER

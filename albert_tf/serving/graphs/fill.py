@@ -63,7 +63,7 @@ class MaskFiller(ServedModel):
     def answer_texts(self, text: tf.Tensor) -> Features:
         """Splits the text at each [MASK], then the parts into pieces."""
         parts = tf.strings.split(text, MASK)
-        # Hugging Face's ids have it as an added token.
+        # With Hugging Face's ids the tokenizer splits [MASK] off itself, as an added token.
         if MASK in self.vocabulary.tokenizer.added_tokens:
             parts = ragged_rows(text, tf.ones_like(text, tf.int32))
         ids = self.tokenizer.first(parts.values, self.kind.max_seq_length)
