@@ -23,7 +23,7 @@ RELEASE, FOLDER = "release", "folder"
 # splits white space at the end of a text off as a piece; since version 5, when both texts of a pair
 # have segment 0; and of a file that splits as the second, but has two segments.
 RULES = ("transformers 4", "transformers 5", "transformers 5 with segments")
-# No text has this code point. Behind a text, it keeps SentencePiece from dropping white space there.
+# No text has this code point. Behind a text it keeps SentencePiece from dropping white space.
 END = "\uffff"
 
 
