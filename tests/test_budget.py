@@ -13,24 +13,24 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # Lines of Python in the library's folders ("." has the files beside them) ...
 LIBRARY = {
-    ".": 583,
+    ".": 584,
     "answers": 1673,
-    "cli": 2904,
+    "cli": 2918,
     "console": 822,
     "conversion": 2919,
     "generator": 2656,
-    "inspection": 823,
+    "inspection": 836,
     "model": 3031,
     "records": 1365,
     "serving": 4924,
     "storage": 1794,
     "tasks": 5316,
     "text": 1983,
-    "training": 2685,
+    "training": 2903,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_037, 10_187, 3_101
-TRACKED_FILES = 859
+TESTS, RESEARCH, DOCS = 32_355, 10_187, 3_107
+TRACKED_FILES = 861
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

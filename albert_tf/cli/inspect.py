@@ -358,6 +358,7 @@ def _costs(settings: SizesSettings) -> Iterator[str]:
     yield "FLOPs per token"
     yield f"  {'forward pass':22}{costs.forward_flops(config, shape) / shape.tokens:>20,.0f}"
     yield f"  {'training step':22}{step / shape.tokens:>20,.0f}"
+    yield f"  {'Muon':22}{costs.muon_flops(config) / shape.tokens:>20,.0f}"
     yield "run"
     yield f"  {'tokens':22}{settings.num_train_steps * shape.tokens:>20,}"
     yield f"  {'FLOPs':22}{settings.num_train_steps * step:>20.3g}"

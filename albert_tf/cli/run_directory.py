@@ -34,6 +34,9 @@ from albert_tf.training.trainer import Trainer
 _BEGIN = {"init_checkpoint", "albert_hub_module_handle", "init_from_group0", "decay_from"}
 _DECAY = {"train_minutes", "schedule", "num_train_steps", "decay_steps"}
 _END = {"num_train_steps", "train_step", "early_stopping_patience"}
+# Settings that have no effect without a value of another.
+_NEEDED = dict.fromkeys(("decay_from", "decay_steps", "train_minutes"), ("schedule", "wsd"))
+_NEEDED["adam_share"] = ("optimizer", "muon")
 
 AnySettings = TypeVar("AnySettings", FinetuningSettings, PretrainingSettings)
 
@@ -126,10 +129,10 @@ class RunDirectory:
                     f"`output_dir` {self.path} contains a run, at step {step} now, which can't "
                     f"take {', '.join(found)}: give what it had before, or a new directory"
                 )
-        decays = settings.given & {"decay_steps", "decay_from", "train_minutes"}
-        if decays and settings.schedule != "wsd":
-            text = f"`{min(decays)}` needs `schedule=wsd`, not `schedule={settings.schedule}`"
-            raise ValueError(text)
+        for name in sorted(settings.given & _NEEDED.keys()):
+            other, value = _NEEDED[name]
+            if (found := getattr(settings, other)) != value:
+                raise ValueError(f"`{name}` needs `{other}={value}`, not `{other}={found}`")
 
     def hold(self, devices: Devices, held: contextlib.ExitStack, **activities: bool) -> None:
         """Lets the chief make the directory, and reserve it for activities until `held` closes."""

@@ -80,8 +80,16 @@ class TrainingSettings(Settings):
     optimizer: str = _training(
         "adamw",
         "Optimizer. The release pre-trains with LAMB, which allows large batches, and fine-tunes "
-        "with AdamW.",
+        "with AdamW. muon makes the updates of the encoder's matrices orthogonal, and updates "
+        "other weights as AdamW does.",
         choices=OPTIMIZERS,
+    )
+    adam_share: float = _training(
+        1.0,
+        "With muon: learning rate of the weights outside the encoder's matrices, as a share of the "
+        "matrices'.",
+        interval="(0, inf)",
+        rare=True,
     )
     learning_rate: float = _training(
         5e-5,
@@ -228,6 +236,7 @@ class TrainingSettings(Settings):
         from albert_tf.training import optimizers, trainer
         from albert_tf.training.interfaces import StepSettings
 
+        own: dict[str, Any] = {"adam_share": self.adam_share} if self.optimizer == "muon" else {}
         make_optimizer = functools.partial(
             optimizers.create_optimizer,
             self.learning_rate,
@@ -239,6 +248,7 @@ class TrainingSettings(Settings):
             beta_1=self.adam_beta1,
             beta_2=self.adam_beta2,
             epsilon=self.adam_epsilon,
+            **own,
         )
         jit_compile = False if self.use_tpu else self.jit_compile  # A TPU always compiles.
         step = StepSettings(self.random_seed, jit_compile, self.gradient_accumulation_steps)

@@ -8,6 +8,7 @@ from albert_tf import weight_shapes
 from albert_tf.config import AlbertConfig
 
 HEADS = ("masked LM head", "sentence order head")
+_MATRICES = ("E to H", "attention", "feed-forward")
 _FLOAT_BYTES = 4
 # The backward pass computes two products for each one of the forward pass.
 _STEP_PER_FORWARD = 3
@@ -57,6 +58,18 @@ def forward_flops(config: AlbertConfig, shape: Shape) -> int:
 def step_flops(config: AlbertConfig, shape: Shape) -> int:
     """Returns the FLOPs of a training step's matrix products: forward and backward pass."""
     return _STEP_PER_FORWARD * forward_flops(config, shape)
+
+
+def muon_flops(config: AlbertConfig) -> int:
+    """Returns the FLOPs of the products by which Muon makes the encoder's matrices orthogonal.
+
+    They are done once for an update, whatever its batch and the model's depth.
+    """
+    parts = weight_shapes.parts(config)
+    shapes = [s for name in _MATRICES for s in parts[name].shapes().values() if len(s) == 2]
+    # Each of five iterations has two products with the longer side, and one without it.
+    pairs = (sorted(shape) for shape in shapes)
+    return sum(5 * 2 * (2 * small**2 * large + small**3) for small, large in pairs)
 
 
 def weight_bytes(config: AlbertConfig) -> int:

@@ -86,11 +86,14 @@ class AdamW(keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
-        self.adam_m, self.adam_v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
+        self._add_moments(variables)
         # Decided here, by path: `update_step` may receive a replica's copy of the variable.
         self._excluded_indices = frozenset(
             index for index, variable in enumerate(variables) if self.is_excluded(variable)
         )
+
+    def _add_moments(self, variables: Sequence[keras.Variable]) -> None:
+        self.adam_m, self.adam_v = self.add_optimizer_variables(variables, ["adam_m", "adam_v"])
 
     def is_excluded(self, variable: keras.Variable) -> bool:
         """Whether the name of `variable` excludes it from weight decay and LAMB's scaling."""

@@ -296,6 +296,8 @@ class JaxDevices(Devices):
         gradients = Gradients(task, model, settings)
         on_replicas = self._on_replicas(gradients, (_SAME, _SAME, _DIVIDED), _SAME)
         count = len(model.trainable_variables)
+        if hasattr(optimizer, "each_once"):
+            optimizer.each_once = self._each_once
 
         def update(values: list[Array], features: Features) -> tuple[list[Array], Array]:
             # Learning rate and step of the state before the update.
@@ -356,6 +358,21 @@ class JaxDevices(Devices):
         return jax.shard_map(
             function, mesh=self._mesh, in_specs=takes, out_specs=returns, check_vma=False
         )
+
+    def _each_once(
+        self, function: Callable[[Array], Array], arrays: Sequence[Array]
+    ) -> list[Array]:
+        """Returns a function of each array, each computed by one replica in turn."""
+
+        def on_replica(arrays: list[Array]) -> list[Array]:
+            turn = lax.axis_index(_AXIS)
+            mine = [
+                lax.cond(turn == i % self.num_replicas, function, ops.zeros_like, array)
+                for i, array in enumerate(arrays)
+            ]
+            return lax.psum(mine, _AXIS)
+
+        return self._on_replicas(on_replica, (_SAME,), _SAME)(list(arrays))
 
     def _shardings(self, model: keras.Model, optimizer: Optimizer) -> list[NamedSharding]:
         """Returns the shardings of the trainable variables, then of the optimizer's variables."""

@@ -25,10 +25,20 @@ def _lamb(*args: Any, **kwargs: Any) -> keras.optimizers.Optimizer:
     return Lamb(*args, **kwargs)
 
 
+def _muon(*args: Any, **kwargs: Any) -> keras.optimizers.Optimizer:
+    from albert_tf.training.muon import Muon
+
+    return Muon(*args, **kwargs)
+
+
 # Maps a name to a function that creates the optimizer from the schedule of its learning rate and
 # keyword arguments: `global_clipnorm`, the largest norm of the gradients or None, and the caller's
 # (scripts pass `weight_decay_rate`, `beta_1`, `beta_2` and `epsilon`).
-OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {"adamw": _adamw, "lamb": _lamb}
+OPTIMIZERS: dict[str, Callable[..., keras.optimizers.Optimizer]] = {
+    "adamw": _adamw,
+    "lamb": _lamb,
+    "muon": _muon,
+}
 
 # Maps a name to a function of the numbers of all steps and of decay steps. It returns the step at
 # which the rate starts to decay, to 0 at the last step.
@@ -56,7 +66,7 @@ def create_optimizer(
     decay_steps: int | None = None,
     **kwargs: Any,
 ) -> keras.optimizers.Optimizer:
-    """Creates the release's optimizer, AdamW or LAMB, with clipping and a schedule.
+    """Creates an optimizer, by default the release's AdamW, with clipping and a schedule.
 
     Source: the release's `optimization.create_optimizer`.
 

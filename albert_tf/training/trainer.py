@@ -305,12 +305,19 @@ class Trainer:
         else:  # Not for training: the rows of slots would have to move as well.
             stored = labels.in_order(prefix, stored, self.task.classes, leave_others=False)
         report = conversion.load_tensors(self.model, prefix, stored)
+        # Another optimizer has other variables of the same weights.
+        others = {name.rpartition("/")[0] for name in stored if name not in slots}
+        fresh = {n for n in slots if n not in stored and n.rpartition("/")[0] in others}
+        slots = {name: slot for name, slot in slots.items() if name not in fresh}
         missing = [*report.missing, *(name for name in (*slots, _STEP) if name not in stored)]
         if missing:
             raise ValueError(
                 f"checkpoint {prefix} lacks {len(missing)} variables, as {missing[0]}: no such run "
                 "saved it; give another `output_dir`, and start from it with `init_checkpoint`"
             )
+        if fresh:
+            text = "%s is another optimizer's: %d variables begin at 0, as %s"
+            logging.warning(text, prefix, len(fresh), min(fresh))
         # The optimizer's variables, the step, and the seconds of a timed run.
         found = arrays.as_float32({name: stored[name] for name in slots}, prefix)
         for name, slot in slots.items():

@@ -69,6 +69,7 @@ def test_another_value_is_followed_before_the_end_and_refused_after_it(cls, fiel
     given = {"task_name": "mrpc"} if of_finetuning else {"input_file": "x"}
     given |= {"do_train": True, "output_dir": out}
     given |= {"schedule": "wsd"} if name == "decay_steps" else {}
+    given |= {"optimizer": "muon"} if name == "adam_share" else {}
 
     def resume(**more):
         settings = tiny.parse(cls, **{**given, **more, name: value})
@@ -151,6 +152,7 @@ BRANCH, TIMED = {"decay_from": "{tmp}", "num_train_steps": None}, {"train_minute
 NEW = [
     ({"favor_shorter_ngram": False}, "--favor_shorter_ngram .*--masking=dynamic"),
     ({"decay_steps": 2}, "--decay_steps .*--schedule=wsd.*linear"),
+    ({"adam_share": 2}, "--adam_share needs --optimizer=muon, not --optimizer=lamb"),
     ({**TIMED, "num_train_steps": None, "schedule": "constant"}, "--train_minutes .*wsd.*constant"),
     ({**BRANCH, "num_train_steps": 40}, "--decay_from and --num_train_steps exclude"),
     ({**BRANCH, **TIMED}, "--decay_from and --train_minutes exclude"),

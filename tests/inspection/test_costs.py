@@ -14,6 +14,7 @@ from albert_tf.config import AlbertConfig
 from albert_tf.inspection import costs
 from albert_tf.inspection.costs import Shape
 from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.training.muon import Muon, orthogonal
 from tests.kit import tiny
 
 SMALL = tiny.config(num_hidden_layers=6, embedding_size=7)
@@ -62,7 +63,10 @@ def products(config: AlbertConfig, shape: Shape, is_training: bool) -> int:
 
     ids = tf.TensorSpec((shape.batch, shape.seq), tf.int32)
     at = tf.TensorSpec((shape.batch, shape.predictions), tf.int32)
-    graph = tf.function(run).get_concrete_function(ids, at).graph
+    return products_in(tf.function(run).get_concrete_function(ids, at).graph)
+
+
+def products_in(graph: tf.Graph) -> int:
     found = 0
     for operation in graph.get_operations():
         if operation.type in ("MatMul", "BatchMatMulV2"):
@@ -102,6 +106,17 @@ def test_flops_of_the_heads_and_of_the_map_to_the_blocks():
     found = costs.forward_flops(shallow, shape)
     assert found == 2 * 2 * (block + 11 * width * hidden + heads)
     assert costs.step_flops(shallow, shape) == 3 * found
+
+
+def test_flops_of_muon_are_those_of_the_graph():
+    """Of the products with each matrix of the encoder; the groups' are counted apart."""
+    config = dataclasses.replace(SMALL, num_hidden_groups=2)
+    model, found = AlbertForPreTraining(config), 0
+    for variable in model.trainable_variables:
+        if Muon(0.1).is_matrix(variable):
+            spec = tf.TensorSpec(variable.shape, tf.float32)
+            found += products_in(tf.function(orthogonal).get_concrete_function(spec).graph)
+    assert costs.muon_flops(config) == found > 0
 
 
 def printed(capsys, **given) -> list[str]:

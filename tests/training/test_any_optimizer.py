@@ -1,4 +1,4 @@
-"""A checkpoint holds what the optimizer has, whatever that is: here Keras' SGD with momentum.
+"""A checkpoint holds what the optimizer has, whatever that is: here Keras' SGD with momentum, Muon.
 
 Its rate is stable and then decays, as does that of a branch off its checkpoint, and of a timed run.
 
@@ -37,11 +37,13 @@ def momentum(schedule, global_clipnorm):
     return keras.optimizers.SGD(schedule, momentum=0.9, global_clipnorm=global_clipnorm)
 
 
-def train(devices, records, directory, steps, schedule="wsd", start=None, deadline=None) -> None:
+def train(
+    devices, records, name, directory, steps, schedule="wsd", start=None, deadline=None
+) -> None:
     pathlib.Path(directory).mkdir(exist_ok=True)
     rate = (0.1, STEPS, 1)
     decay = {"schedule": schedule, "decay_steps": STEPS - STOPPED_AT}
-    make_optimizer = functools.partial(create_optimizer, *rate, "momentum", **decay)
+    make_optimizer = functools.partial(create_optimizer, *rate, name, **decay)
     task, settings = PretrainingTask(CONFIG), StepSettings(seed=3)
     with mock.patch.dict(OPTIMIZERS, momentum=momentum):  # The one place that knows it.
         trainer = Trainer(task, devices, directory, make_optimizer, settings)
@@ -56,13 +58,15 @@ def train(devices, records, directory, steps, schedule="wsd", start=None, deadli
         trainer.train(source, runs.Progress(), steps, **loop)
 
 
-def train_all(records: str, stopped: str, whole: str, branch: str, timed: str) -> None:
+def train_all(
+    records: str, optimizer: str, stopped: str, whole: str, branch: str, timed: str
+) -> None:
     if keras.backend.backend() == "jax":
         from albert_tf.training.jax_devices import JaxDevices
 
-        run = functools.partial(train, JaxDevices(), records)
+        run = functools.partial(train, JaxDevices(), records, optimizer)
     else:
-        run = functools.partial(train, one_device(), records)
+        run = functools.partial(train, one_device(), records, optimizer)
     run(stopped, STOPPED_AT, "constant")
     run(branch, STEPS, start=f"{stopped}/model.ckpt-{STOPPED_AT}")
     run(stopped, STEPS)
@@ -77,25 +81,32 @@ def train_all(records: str, stopped: str, whole: str, branch: str, timed: str) -
 
 
 @pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.slow)])
-def test_a_stopped_run_a_branch_and_a_timed_run_are_one_bit_by_bit(tmp_path, backend):
+@pytest.mark.parametrize("optimizer", ["momentum", "muon"])
+def test_a_stopped_run_a_branch_and_a_timed_run_are_one_bit_by_bit(tmp_path, optimizer, backend):
     """On TensorFlow eagerly; a traced step is resumed in tests/cli."""
     records = str(runs.write_records(tmp_path / "records", runs.examples(24)))
     folders = [str(tmp_path / name) for name in ("stopped", "whole", "branch", "timed")]
     if backend == "jax":
         pytest.importorskip("jax")
-        jax_process.finish(jax_process.start(train_all, records, *folders))
+        jax_process.finish(jax_process.start(train_all, records, optimizer, *folders))
     else:
         with eagerly():
-            train_all(records, *folders)
+            train_all(records, optimizer, *folders)
     before = checkpoint.read(f"{folders[0]}/model.ckpt-{STOPPED_AT}")
     found, expected, *others = map(checkpoint.read, folders)
     assert (before["global_step"], found["global_step"]) == (STOPPED_AT, STEPS)
     weights = set(conversion.named_weights(PretrainingTask(CONFIG).build_model()))
-    assert set(found) == {*weights, *(f"{name}/momentum" for name in weights), "global_step"}
+    slots = set(found) - weights - {"global_step"}
+    kernels = {n for n in weights if "encoder" in n and n.endswith("kernel")}
+    if optimizer == "momentum":
+        assert slots == {f"{name}/momentum" for name in weights}
+    else:
+        adams = {f"{name}/adam_{moment}" for name in weights - kernels for moment in "mv"}
+        assert slots == {*(f"{name}/muon_m" for name in kernels), *adams}
     for other in (found, *others):
         assert other.keys() == expected.keys()
         for name, value in expected.items():
             np.testing.assert_array_equal(other[name], value)
-    assert all(np.any(before[f"{name}/momentum"]) for name in weights if "kernel" in name)
+    assert all(np.any(before[name]) for name in slots if "kernel" in name)
     # Whoever loads the weights leaves the slots alone.
     assert set(bundles.read_weights(folders[0])) == weights

@@ -231,7 +231,7 @@ def test_sparse_gradient_is_clipped_by_its_summed_rows():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"optimizer": "sgd"}, r"`optimizer` must be one of \['adamw', 'lamb'\], got 'sgd'"),
+        ({"optimizer": "sgd"}, r"`optimizer` must be one of \['adamw', 'lamb', 'muon'\]"),
         ({"schedule": "cosine"}, r"`schedule` must be one of \['constant', 'linear', 'wsd'\], got"),
         ({"num_train_steps": 0}, "`num_train_steps` must be at least 1, got 0"),
         ({"num_warmup_steps": -1}, "`num_warmup_steps` must be at least 0, got -1"),
@@ -260,12 +260,16 @@ def dense(optimizer) -> keras.Model:
     return model
 
 
-@pytest.mark.parametrize(("optimizer", "schedule"), [("adamw", "wsd"), ("lamb", "linear")])
+@pytest.mark.parametrize(
+    ("optimizer", "schedule"), [("adamw", "wsd"), ("lamb", "linear"), ("muon", "wsd")]
+)
 def test_fit_save_and_load_go_on_where_they_were(tmp_path, optimizer, schedule):
     x = np.random.default_rng(5).normal(size=(14, 3)).astype("float32")
     y = x @ np.float32([[1.0], [-2.0], [0.5]])
     how = {"schedule": schedule, "decay_steps": 12}
-    model = dense(create_optimizer(0.05, 30, 3, optimizer, **how))
+    how |= {"matrices": r"dense[^/]*/kernel"} if optimizer == "muon" else {}
+    peak = 0.1 if optimizer == "muon" else 0.05
+    model = dense(create_optimizer(peak, 30, 3, optimizer, **how))
     losses = model.fit(x, y, batch_size=7, epochs=11, shuffle=False, verbose=0).history["loss"]
     assert losses[-1] < 0.5 * losses[0]
 
@@ -274,7 +278,7 @@ def test_fit_save_and_load_go_on_where_they_were(tmp_path, optimizer, schedule):
     assert loaded.optimizer.get_config() == model.optimizer.get_config()
     assert int(loaded.optimizer.iterations) == 22
     # 4 of 12 steps of decay are over, and 22 of all 30.
-    rate = 0.05 * {"wsd": 8 / 12, "linear": 8 / 30}[schedule]
+    rate = peak * {"wsd": 8 / 12, "linear": 8 / 30}[schedule]
     assert float(loaded.optimizer.learning_rate) == pytest.approx(rate)
     for one in (model, loaded):
         one.train_on_batch(x, y)
@@ -283,13 +287,14 @@ def test_fit_save_and_load_go_on_where_they_were(tmp_path, optimizer, schedule):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
 def test_schedules_count_updates_of_several_batches(optimizer):
     """The halves of a batch, accumulated, move the weights as the whole does; warm-up and decay."""
     x = np.random.default_rng(5).normal(size=(14, 3)).astype("float32")
 
     def fit(batch_size, **arguments):
-        model = dense(create_optimizer(0.05, 8, 2, optimizer, **arguments))
+        how = {"matrices": r"dense[^/]*/kernel"} if optimizer == "muon" else {}
+        model = dense(create_optimizer(0.05, 8, 2, optimizer, **how, **arguments))
         model.fit(x, x[:, :1], batch_size=batch_size, epochs=7, shuffle=False, verbose=0)
         return float(model.optimizer.learning_rate), model.get_weights()
 
