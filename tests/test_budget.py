@@ -25,11 +25,11 @@ LIBRARY = {
     "serving": 4924,
     "storage": 1794,
     "tasks": 5316,
-    "text": 1983,
+    "text": 1995,
     "training": 2903,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_355, 10_187, 3_107
+TESTS, RESEARCH, DOCS = 32_361, 10_187, 3_107
 TRACKED_FILES = 861
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

@@ -125,12 +125,18 @@ def find(
     is_own = is_beside and folder_ids.is_own(fast)
     # The form of text is a part of Hugging Face's ids.
     form = fast_tokenizer.read(fast)[2:] if is_own and given[2:] != (None, None) else (None, None)
-    keeps_form = all(x in (None, y) for x, y in zip(given[2:], form, strict=True))
+    forms = zip(FORM, given[2:], form, strict=True)
+    others = [f"{name}={own}" for name, asked, own in forms if asked not in (None, own)]
+    keeps_form = not others
     is_alone = is_beside and keeps_form
-    if ids is None and is_alone and is_own:
-        ids = _stored_ids(directory)
+    if ids is None and is_own:
+        stored = _stored_ids(directory)
+        ids = stored if keeps_form else None
         if ids == FOLDER:
             logging.info("ids=folder: as %s gives them; the release's: ids=release", fast)
+        elif stored == FOLDER and found and found.tokenizer.ids == RELEASE:
+            text = "ids=release: %s has %s, unlike what was given; leave that out for its own ids"
+            logging.warning(text, fast, ", ".join(others))
     elif ids is None and given == (None,) * 4:  # A tokenizer.json may have been left behind.
         ids = _said_ids(directory)
     is_settled = found and (found.tokenizer.ids == RELEASE or keeps_form)
@@ -292,10 +298,16 @@ def check_kept(vocabulary: Vocabulary, directory: str) -> None:
     if files.is_file(path):
         form = find_form((path,), vocabulary.is_word_piece)
         kept = Vocabulary.read(path, vocabulary.is_word_piece, *form)
-        if kept.tokenizer.digest != vocabulary.tokenizer.digest:
+        before, now = kept.tokenizer, vocabulary.tokenizer
+        if before.ids != now.ids:
             raise ValueError(
-                f"{path} is another vocabulary than {vocabulary.path}, or differs in lower-casing, "
-                "accents or ids: give another `output_dir`, or the vocabulary in this one"
+                f"{path} has `ids={before.ids}`, not `ids={now.ids}`: give the former, or another "
+                "`output_dir`"
+            )
+        if before.digest != now.digest:
+            raise ValueError(
+                f"{path} is another vocabulary than {vocabulary.path}, or differs in lower-casing "
+                "or accents: give another `output_dir`, or the vocabulary in this one"
             )
 
 

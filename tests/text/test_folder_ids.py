@@ -118,7 +118,13 @@ def test_files_tell_whose_ids(files, ids, tmp_path, caplog):
     for asked in ("release", "folder"):
         assert vocabulary.find(str(tmp_path), ids=asked).tokenizer.ids == asked
     assert vocabulary.find(str(tmp_path), do_lower_case=True).tokenizer.ids == ids
-    assert vocabulary.find(str(tmp_path), do_lower_case=False).tokenizer.ids == "release"
+    caplog.clear()
+    given = {"do_lower_case": False, "keep_accents": False}
+    assert vocabulary.find(str(tmp_path), **given).tokenizer.ids == "release"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"ids=release: {tmp_path}/tokenizer.json has do_lower_case=True, unlike what was given; "
+        "leave that out for its own ids"
+    ] * (ids == "folder")
 
 
 def test_they_go_along(folder, version, tmp_path):
@@ -148,7 +154,7 @@ def test_they_go_along(folder, version, tmp_path):
         )
         assert (back / "tokenizer.json").read_bytes() == own
         assert vocabulary.find(str(back)).tokenizer.ids == ids
-    with pytest.raises(ValueError, match="another vocabulary"):
+    with pytest.raises(ValueError, match="has `ids=folder`, not `ids=release`: give the former"):
         vocabulary.check_kept(vocabulary.find(folder, ids="release"), str(tmp_path / "keep"))
 
 
