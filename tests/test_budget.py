@@ -15,13 +15,13 @@ ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = {
     ".": 584,
     "answers": 1673,
-    "cli": 2918,
+    "cli": 2942,
     "console": 822,
     "conversion": 2919,
     "generator": 2656,
     "inspection": 836,
     "model": 3031,
-    "records": 1365,
+    "records": 1381,
     "serving": 4924,
     "storage": 1794,
     "tasks": 5316,
@@ -29,8 +29,8 @@ LIBRARY = {
     "training": 2903,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_361, 10_187, 3_107
-TRACKED_FILES = 861
+TESTS, RESEARCH, DOCS = 32_383, 10_187, 3_108
+TRACKED_FILES = 862
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

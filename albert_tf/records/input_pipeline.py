@@ -203,6 +203,8 @@ class DynamicMasking:
     row_format: spec.RowFormat  # Format of the records' rows.
     settings: masking.MaskingSettings  # How much is masked, and with what.
     seed: int  # Determines all masks, together with the places.
+    # The share of masked tokens goes from the settings' to this one, in so many examples.
+    final: tuple[float, int] | None = None
 
     def __call__(self, examples: Features, places: tf.Tensor) -> Features:
         """Lays out and masks a batch of compact_spec's features; eagerly and inside Dataset.map.
@@ -223,7 +225,8 @@ class DynamicMasking:
             laid_out = masking.Rows.lay_out(
                 token_ids, segment_lengths, word_starts, self.row_format
             )
-            masked = laid_out.mask(masking.derive_seeds(self.seed, places), self.settings)
+            seeds = masking.derive_seeds(self.seed, places)
+            masked = laid_out.mask(seeds, self.settings, self._shares(places))
             return [masked[name] for name in drawn]
 
         # Shapes get lost in numpy_function, but the spec knows them.
@@ -237,3 +240,9 @@ class DynamicMasking:
         for (name, feature), tensor in zip(drawn.items(), tensors, strict=True):
             features[name] = tf.ensure_shape(tensor, (*places.shape, *feature.shape))
         return features
+
+    def _shares(self, places: np.ndarray) -> np.ndarray | None:
+        if self.final is None:
+            return None
+        first, (last, examples) = self.settings.masked_lm_prob, self.final
+        return first + (last - first) * np.minimum(places / examples, 1.0)
