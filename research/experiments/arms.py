@@ -28,6 +28,7 @@ _OF_THE_PLAN = {
     "hits": (*_RUN, "measures_file"),
 }
 # Fixed in every study: results are of records of one example each, and their masks are in them.
+# Those that are trained on may lack masks.
 _ONLY = {"max_examples_per_row": 1, "masking": "static"}
 # Flags of fine-tuning that say the same in another unit: its script takes one of a pair.
 _SAME = {"num_train_epochs": "train_step", "warmup_proportion": "warmup_step"}
@@ -97,7 +98,8 @@ def check_settings(values: dict[str, Any], where: str, may_set: Collection[str] 
             owned = flag in _OF_THE_PLAN.get(section, ()) and flag not in may_set
             its = "[text]" if flag == "input_file" else "the study's plan"
             require(not owned, where_set, f"no value, as {its} sets it", value)
-            only = _ONLY.get(flag, value)
+            is_free = flag == "masking" and section in ("train_records", "pretrain")
+            only = value if is_free else _ONLY.get(flag, value)
             require(value == only, where_set, f"{only}, as studies have no other records", value)
     return values
 

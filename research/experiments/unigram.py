@@ -16,17 +16,30 @@ from albert_tf.storage import files
 
 
 def count_pieces(records: str, max_seq_length: int, most: int) -> np.ndarray:
-    """Returns how often each piece is masked in a file of records, `<int64>[pieces]`."""
+    """Returns how often each piece is masked in a file of records, `<int64>[pieces]`.
+
+    Of records whose masks are drawn while training: how often it is in them at all.
+    """
     tensorflow_logs.import_tensorflow()
     import tensorflow as tf
 
     from albert_tf.records import frequencies
     from albert_tf.records.input_files import untuned
-    from albert_tf.records.spec import pretraining_spec
+    from albert_tf.records.spec import compact_spec, pretraining_spec
 
-    spec = pretraining_spec(max_seq_length, most)
-    rows = untuned(tf.data.TFRecordDataset(records).batch(1024).map(spec.parse))
-    return frequencies.count_masked(rows.as_numpy_iterator())
+    serialized = tf.data.TFRecordDataset(records)
+    example = tf.train.Example.FromString(next(iter(serialized)).numpy())
+    has_masks = "masked_lm_ids" in example.features.feature
+    spec = pretraining_spec(max_seq_length, most) if has_masks else compact_spec(max_seq_length)
+    rows = untuned(serialized.batch(1024).map(spec.parse)).as_numpy_iterator()
+    if has_masks:
+        return frequencies.count_masked(rows)
+    counts = np.zeros(0, np.int64)
+    for row in rows:
+        given = np.arange(row["token_ids"].shape[1]) < row["segment_lengths"].sum(1, keepdims=True)
+        found = np.bincount(row["token_ids"][given], minlength=len(counts))
+        counts = found + np.pad(counts, (0, len(found) - len(counts)))
+    return counts
 
 
 def cross_entropy(train: np.ndarray, dev: np.ndarray) -> float:

@@ -99,6 +99,12 @@ def test_the_unigram_loss_by_hand(tmp_path):
     pieces = [row["masked_lm_ids"][row["masked_lm_weights"] > 0] for row in rows]
     found = unigram.count_pieces(str(tmp_path / "a.tfrecord"), runs.LENGTH, runs.PREDICTIONS)
     assert found.tolist() == np.bincount(np.concatenate(pieces)).tolist()
+    # Without masks all pieces count.
+    rows = runs.compact_examples(7)
+    runs.write_records(tmp_path / "b.tfrecord", rows)
+    found = unigram.count_pieces(str(tmp_path / "b.tfrecord"), runs.LENGTH, 0)
+    pieces = [row["token_ids"] for row in rows]
+    assert found.tolist() == np.bincount(np.concatenate(pieces)).tolist()
 
 
 def test_one_process_runs_a_step_and_another_waits_for_it(plan, done, tmp_path):

@@ -123,6 +123,7 @@ def test_a_large_study_of_ones_own_is_run_whole(tmp_path):
         ("[arms]", '[base.records]\ninput_file = "a.txt"\n[arms]', "base.records.input_file"),
         ("config = {", "dev_records = { max_examples_per_row = 2 }, config = {",
          "with.dev_records.max_examples_per_row"),
+        ("config = {", 'dev_records = { masking = "dynamic" }, config = {', "dev_records.masking"),
         ("effect = 0.05", 'effect = 0.05\nequal = "false"', "equal: expected true or false"),
         ("config = {", "evaluate = { max_eval_steps = 9 }, config = {", "judged on the same text"),
         ("seeds = 2", "seeds = 0", "seeds: expected a positive integer, not 0"),
