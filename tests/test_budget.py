@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2903,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_383, 10_209, 3_108
+TESTS, RESEARCH, DOCS = 32_383, 10_209, 3_111
 TRACKED_FILES = 862
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
