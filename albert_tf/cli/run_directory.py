@@ -130,9 +130,9 @@ class RunDirectory:
                     f"take {', '.join(found)}: give what it had before, or a new directory"
                 )
         for name in sorted(settings.given & _NEEDED.keys()):
-            other, value = _NEEDED[name]
-            if (found := getattr(settings, other)) != value:
-                raise ValueError(f"`{name}` needs `{other}={value}`, not `{other}={found}`")
+            needed, value = _NEEDED[name]
+            if (has := getattr(settings, needed)) != value:
+                raise ValueError(f"`{name}` needs `{needed}={value}`, not `{needed}={has}`")
 
     def hold(self, devices: Devices, held: contextlib.ExitStack, **activities: bool) -> None:
         """Lets the chief make the directory, and reserve it for activities until `held` closes."""

@@ -69,8 +69,8 @@ def count_predictions(
     """
     if settings.masked_lm_prob == 0:
         return np.zeros(len(lengths), np.int64)
-    shares = settings.masked_lm_prob if shares is None else shares
-    wanted = np.rint(np.asarray(lengths) * shares).astype(np.int64)
+    of_all = settings.masked_lm_prob if shares is None else shares
+    wanted = np.rint(np.asarray(lengths) * of_all).astype(np.int64)
     return np.clip(wanted, 1, settings.max_predictions_per_seq)
 
 
