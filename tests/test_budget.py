@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = {
     ".": 584,
     "answers": 1673,
-    "cli": 2942,
+    "cli": 2943,
     "console": 822,
     "conversion": 2919,
     "generator": 2656,
@@ -24,13 +24,13 @@ LIBRARY = {
     "records": 1381,
     "serving": 4924,
     "storage": 1794,
-    "tasks": 5316,
+    "tasks": 5314,
     "text": 1995,
     "training": 2903,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_383, 10_209, 3_111
-TRACKED_FILES = 862
+TESTS, RESEARCH, DOCS = 32_388, 10_209, 3_111
+TRACKED_FILES = 864
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

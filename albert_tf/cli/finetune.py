@@ -374,7 +374,8 @@ def combine(settings: FinetuningSettings) -> None:
     examples = read_examples(settings, task)
     # All files are read before the first one is written.
     averages = {
-        split: task.average(settings.ensemble_dirs, split, part) for split, part in examples.items()
+        split: task.average(settings.ensemble_dirs, split, task.asked(part))
+        for split, part in examples.items()
     }
     run_directory.make_output_dir(settings.output_dir)
     to = task, settings.output_dir, f"the ensemble of {', '.join(settings.ensemble_dirs)}"

@@ -122,8 +122,8 @@ class RunDirectory:
                 if len({checkpoint.spelled_out(str(each[name])) for each in (before, now)}) > 1
             ]
             if not settings.accept_other_records:
-                other = [n for n, value in data.items() if run.data.get(n, value) != value]
-                found += [f"other records ({n}) without `accept_other_records`" for n in other]
+                others = [n for n, value in data.items() if run.data.get(n, value) != value]
+                found += [f"other records ({n}) without `accept_other_records`" for n in others]
             if found:
                 raise ValueError(
                     f"`output_dir` {self.path} contains a run, at step {step} now, which can't "

@@ -179,7 +179,7 @@ class EmbeddingTask(ScoringTask[TextExample]):
 
         A second column has the rank of the second text, if pairs have to be found.
         """
-        pairs = _pairs(examples)
+        pairs = self.asked(examples)
         vectors = np.asarray(outputs, np.float64)
         first, second = (vectors[: len(pairs), side] for side in (0, 1))
         alike = self.kind.compared(first, second)[:, None]
@@ -212,16 +212,10 @@ class EmbeddingTask(ScoringTask[TextExample]):
             return {name: found[name] for name in _OF_SCORES if found}
         # A text may be the first one of several pairs.
         ranks: dict[str, dict[str, int]] = {}
-        for example, (_, rank) in zip(_pairs(examples), predictions.tolist(), strict=True):
+        for example, (_, rank) in zip(self.asked(examples), predictions.tolist(), strict=True):
             ranks.setdefault(example.text_a, {})[example.text_b] = rank
         return metrics.retrieval([[*found.values()] for found in ranks.values()])
 
-    def write(
-        self, directory: str, split: str, examples: Sequence[TextExample], predictions: np.ndarray
-    ) -> None:
-        super().write(directory, split, _pairs(examples), predictions)
-
-
-def _pairs(examples: Sequence[TextExample]) -> list[TextExample]:
-    """Returns the examples without texts of a corpus, which follow them."""
-    return [example for example in examples if not isinstance(example, CorpusTexts)]
+    def asked(self, examples: Sequence[TextExample]) -> Sequence[TextExample]:
+        """Returns the examples without texts of a corpus, which follow them."""
+        return [example for example in examples if not isinstance(example, CorpusTexts)]

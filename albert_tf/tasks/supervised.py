@@ -147,6 +147,10 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
         """
         return predictions
 
+    def asked(self, examples: Sequence[Example]) -> Sequence[Example]:
+        """Returns the examples that predictions are made of; by default all."""
+        return examples
+
     @abc.abstractmethod
     def write(
         self, directory: str, split: str, examples: Sequence[Example], predictions: Predictions

@@ -127,7 +127,7 @@ class SupervisedRun:
 
         # Only the chief calls it, and only for the best checkpoint so far.
         def write() -> None:
-            self.task.write(directory, "dev", examples, predictions)
+            self.task.write(directory, "dev", self.task.asked(examples), predictions)
 
         return evaluation.evaluate_saved(self.trainer, evaluate, write, counts)
 
@@ -209,13 +209,13 @@ def write_predictions(
 
     `source` tells the user what made the predictions. Returns the scores.
     """
-    task.write(directory, split, examples, predictions)
+    task.write(directory, split, asked := task.asked(examples), predictions)
     scores = task.scores(examples, predictions)
     # A file without labels gives predictions, but no scores.
     if scores:
         lines = evaluation.log_results(source, scores, task.key_metric)
         eval_results.append_text(os.path.join(directory, _SCORES_FILES[split]), lines)
     logging.info(
-        "predictions of %s for %d examples were written to %s", source, len(examples), directory
+        "predictions of %s for %d examples were written to %s", source, len(asked), directory
     )
     return scores

@@ -1,6 +1,7 @@
 """Vectors of pairs: features, losses and scores by hand; a run, what it leaves, and its export."""
 
 import json
+import logging
 import pathlib
 import re
 
@@ -170,7 +171,7 @@ def test_a_run_keeps_the_modules_that_it_begins_with(tmp_path, tokenizer):
     assert np.abs(trained.dense.weights[0] - model.dense.weights[0]).max() > 1e-6
 
 
-def test_a_run_on_pairs_without_scores(tmp_path):
+def test_a_run_on_pairs_without_scores(tmp_path, caplog):
     """With hard negatives, in two parts, evaluated among the texts of a corpus."""
     given = {**FILES, **UNSCORED, "max_seq_length": 23, "negative_columns": "genre,source1"}
     given |= {
@@ -191,6 +192,10 @@ def test_a_run_on_pairs_without_scores(tmp_path):
     lines = (STSB / "dev.tsv").read_text().splitlines()[1:]
     with open(tmp_path / "out" / "dev_probabilities.json") as stored:
         assert np.shape(json.load(stored)["probabilities"]) == (len(lines), 2)
+    with caplog.at_level(logging.INFO):
+        both = f"{tmp_path / 'out'},{tmp_path / 'out'}"
+        runs.main([*command, "--do_eval", f"--ensemble_dirs={both}", f"--output_dir={tmp_path}/of"])
+    assert f"for {len(lines)} examples were written" in caplog.text
 
 
 def fit_as_in_the_docs(folder: str) -> None:
