@@ -20,7 +20,7 @@ LIBRARY = {
     "conversion": 2919,
     "generator": 2656,
     "inspection": 836,
-    "model": 3031,
+    "model": 3058,
     "records": 1381,
     "serving": 4924,
     "storage": 1794,
@@ -29,8 +29,8 @@ LIBRARY = {
     "training": 2903,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_388, 10_209, 3_111
-TRACKED_FILES = 864
+TESTS, RESEARCH, DOCS = 32_469, 10_416, 3_111
+TRACKED_FILES = 863
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

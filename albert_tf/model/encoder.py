@@ -161,7 +161,7 @@ class Encoder(layers.AlbertLayer):
         if self.config.embedding_size == self.config.hidden_size:
             return x
         kernel = ops.cast(self.mapping_kernel, x.dtype)
-        return ops.matmul(x, kernel) + ops.cast(self.mapping_bias, x.dtype)
+        return layers.plus_bias(ops.matmul(x, kernel), self.mapping_bias)
 
 
 def unroll(

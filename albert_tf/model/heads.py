@@ -46,7 +46,7 @@ class MaskedLMHead(layers.AlbertLayer):
         """Maps the encoder's outputs `<float>[B, P, H]` to logits `<float32>[B, P, V]`."""
         # H -> E.
         x = ops.matmul(x, ops.cast(self.transform_kernel, x.dtype))
-        x = x + ops.cast(self.transform_bias, x.dtype)
+        x = layers.plus_bias(x, self.transform_bias)
         x = layers.layer_norm(layers.get_activation(self.config.hidden_act)(x), *self.norm)
         # E -> V, by the tied embeddings.
         logits = ops.matmul(x, ops.transpose(ops.cast(word_embeddings, x.dtype)))
@@ -246,7 +246,7 @@ class ConditionalSpanHead(layers.AlbertLayer):
         kernel = ops.cast(kernel, sequence_output.dtype)
         x = ops.matmul(sequence_output, kernel[:width])[:, None]
         x = x + ops.matmul(start_features, kernel[width:])[:, :, None]
-        x = ops.tanh(x + ops.cast(bias, x.dtype))
+        x = ops.tanh(layers.plus_bias(x, bias))
         # One logit per pair of start and end.
         x = layers.layer_norm(x, *self.norm)
         logits = ops.cast(_dense(x, self.end_1)[..., 0], "float32")
@@ -305,7 +305,7 @@ def _dense(x: Array, weights: tuple[keras.Variable, keras.Variable]) -> Array:
     # Two matrices: TensorFlow 2.21's batched product of [B, 1, S, H] overruns its memory on
     # a CPU (Keras 3.13 and later avoid it themselves).
     y = ops.matmul(ops.reshape(x, (-1, kernel.shape[0])), ops.cast(kernel, x.dtype))
-    return ops.reshape(y, (*ops.shape(x)[:-1], kernel.shape[1])) + ops.cast(bias, x.dtype)
+    return layers.plus_bias(ops.reshape(y, (*ops.shape(x)[:-1], kernel.shape[1])), bias)
 
 
 def _mask(logits: Array, p_mask: Array) -> Array:

@@ -214,6 +214,26 @@ def _segments(allowed: Array) -> tuple[Array, Array]:
     return jnp.broadcast_to(of_queries, (batch, length)), of_keys
 
 
+# --- sums over rows -------------------------------------------------------------------------
+
+
+@jax.custom_vjp
+def plus_bias(x: Array, bias: Array) -> Array:
+    """Adds a bias `<float>[N]` to x `<float>[..., N]`; its gradient is summed in float32.
+
+    JAX sums in x's dtype, and in bfloat16 256 + 1 is 256.
+    """
+    return x + bias.astype(x.dtype)
+
+
+def _plus_bias_backward(bias: Array, upstream: Array) -> tuple[Array, Array]:
+    rows = upstream.astype(jnp.float32).reshape(-1, upstream.shape[-1])
+    return upstream, rows.sum(axis=0).astype(bias.dtype)
+
+
+plus_bias.defvjp(lambda x, bias: (plus_bias(x, bias), bias), _plus_bias_backward)
+
+
 # --- chains of elementwise operations, each one kernel --------------------------------------
 
 

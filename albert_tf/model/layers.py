@@ -326,7 +326,7 @@ class Pooler(AlbertLayer):
     def call(self, x: Array) -> Array:
         """Maps `<float>[..., H]` to `<float>[..., H]`."""
         pooled = ops.matmul(x, ops.cast(self.kernel, x.dtype))
-        return ops.tanh(pooled + ops.cast(self.bias, x.dtype))
+        return ops.tanh(plus_bias(pooled, self.bias))
 
 
 # --- self-attention -------------------------------------------------------------------------
@@ -363,7 +363,7 @@ def project(
     # One product for all heads and projections, then one axis for each.
     batch, length, width = ops.shape(x)
     count = kernel.shape[1] // width
-    y = ops.matmul(ops.reshape(x, (-1, width)), kernel) + bias
+    y = plus_bias(ops.matmul(ops.reshape(x, (-1, width)), kernel), bias)
     y = ops.reshape(y, (batch, length, count, heads, width // heads))
     if not heads_first:
         return ops.unstack(y, count, axis=2)
@@ -386,6 +386,13 @@ def _softmax(scores: Array, scale: float, masked_scores: Array) -> Array:
 
 
 # --- the end of a sublayer, and activations -------------------------------------------------
+
+
+def plus_bias(x: Array, bias: Any) -> Array:
+    """Adds a bias `<float>[N]` to x `<float>[..., N]`, in x's dtype."""
+    if on_jax:
+        return jax_ops.plus_bias(x, ops.convert_to_tensor(bias))
+    return x + ops.cast(bias, x.dtype)
 
 
 def layer_norm(x: Array, gamma: Array, beta: Array) -> Array:
