@@ -26,10 +26,10 @@ LIBRARY = {
     "storage": 1794,
     "tasks": 5314,
     "text": 1995,
-    "training": 2903,
+    "training": 2905,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_469, 10_416, 3_111
+TESTS, RESEARCH, DOCS = 32_485, 10_417, 3_111
 TRACKED_FILES = 863
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

@@ -363,6 +363,8 @@ class JaxDevices(Devices):
         self, function: Callable[[Array], Array], arrays: Sequence[Array]
     ) -> list[Array]:
         """Returns a function of each array, each computed by one replica in turn."""
+        if self.num_replicas == 1:
+            return [function(array) for array in arrays]
 
         def on_replica(arrays: list[Array]) -> list[Array]:
             turn = lax.axis_index(_AXIS)

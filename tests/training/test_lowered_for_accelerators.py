@@ -24,9 +24,17 @@ V2, V1 = {}, {"attention_probs_dropout_prob": 0.1, "hidden_dropout_prob": 0.1}
 # Task, length, dtype, the config's changes, and how the step is made: each value once at least.
 Case = tuple[str, int, str, dict[str, Any], dict[str, Any]]
 STEPS: dict[str, list[Case]] = {
-    "tpu": [("pretraining", 512, "bfloat16", V2, {"is_packed": True, "recompute": True})],
+    "tpu": [
+        (
+            "pretraining",
+            512,
+            "bfloat16",
+            V2,
+            {"is_packed": True, "recompute": True, "optimizer": "muon"},
+        )
+    ],
     "cuda": [
-        ("pretraining", 128, "float32", V2, {"accumulates": 2}),
+        ("pretraining", 128, "float32", V2, {"accumulates": 2, "optimizer": "muon"}),
         ("pretraining", 128, "bfloat16", V1, {"is_packed": True, "recompute": True}),
         ("squad_v2", 384, "mixed_float16", V2, {"recompute": True}),
     ],
@@ -90,7 +98,15 @@ def config(**changes) -> AlbertConfig:
 
 
 def lowered(
-    platform, name, length, dtype, of_config, recompute=False, accumulates=1, is_packed=False
+    platform,
+    name,
+    length,
+    dtype,
+    of_config,
+    recompute=False,
+    accumulates=1,
+    is_packed=False,
+    optimizer=None,
 ) -> tuple[str, str]:
     """Returns the programs of a training step, and of the same model's forward pass."""
     import jax
@@ -98,7 +114,7 @@ def lowered(
     from albert_tf.training.jax_devices import JaxDevices
     from tools.tpu_check.steps import features, make_parts
 
-    task, model, optimizer = make_parts(name, of_config, dtype, recompute)
+    task, model, optimizer = make_parts(name, of_config, dtype, recompute, optimizer)
     devices = JaxDevices(jax.devices()[:1])
     step = devices.train_step(task, model, optimizer, StepSettings(0, None, accumulates))
     specs = features(name, 8, length)

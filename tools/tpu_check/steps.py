@@ -91,16 +91,16 @@ def make_step(
 
 
 def make_parts(
-    task_name: str, config: AlbertConfig, dtype: str, recompute: bool
+    task_name: str, config: AlbertConfig, dtype: str, recompute: bool, optimizer: str | None = None
 ) -> tuple[Task, Any, Any]:
-    """Makes a task, its model and the optimizer."""
+    """Makes a task, its model and the optimizer, by default the task's."""
     row = TASKS[task_name]
     policy = "mixed_bfloat16" if dtype == "bfloat16" else dtype
     task = row.make(ModelOptions(config, dtype=policy, recompute=recompute))
     model = task.build_model()
-    optimizer = create_optimizer(0.00176, 125_000, 3125, optimizer=row.optimizer)
-    optimizer.build(model.trainable_variables)
-    return task, model, optimizer
+    made = create_optimizer(0.00176, 125_000, 3125, optimizer or row.optimizer)
+    made.build(model.trainable_variables)
+    return task, model, made
 
 
 def features(task_name: str, batch: int, length: int) -> dict[str, tf.TensorSpec]:
