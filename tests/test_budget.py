@@ -20,16 +20,16 @@ LIBRARY = {
     "conversion": 2919,
     "generator": 2656,
     "inspection": 836,
-    "model": 3058,
+    "model": 3073,
     "records": 1381,
     "serving": 4924,
     "storage": 1794,
-    "tasks": 5314,
+    "tasks": 5318,
     "text": 1995,
     "training": 2905,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_485, 10_417, 3_111
+TESTS, RESEARCH, DOCS = 32_506, 10_209, 3_111
 TRACKED_FILES = 863
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

@@ -58,7 +58,7 @@ def _on_checked_data(method: _Method) -> _Method:
             return method(model, *args, **kwargs)
         call = signature.bind(model, *args, **kwargs)
         given = call.arguments
-        model._check_training(has_loss, given.get("callbacks"), given.get("class_weight"))
+        model._check_training(has_loss, given)
         check = BatchCheck(model._training_limits if has_loss else model._limits)
         given["x"] = check.data(*map(given.get, ("x", "y", "sample_weight")))
         if (validation := given.get("validation_data")) is not None:
@@ -330,13 +330,20 @@ class ConfiguredModel(keras.Model):
             self._jax_state = dict(zip(wanted, state, strict=True))
         return state
 
-    def _check_training(self, has_loss: bool, callbacks: Any, class_weight: Any) -> None:
+    def _check_training(self, has_loss: bool, given: Mapping[str, Any]) -> None:
         """Refuses a loss that isn't one of logits, and what Keras would do otherwise than meant."""
+        callbacks, class_weight = given.get("callbacks"), given.get("class_weight")
         losses = keras.tree.flatten(getattr(self, "loss", None)) if has_loss else ()
         if self._is_ours() and any(map(_takes_probabilities, losses)):
             raise ValueError(
                 f"{type(self).__name__} returns logits, but its loss takes probabilities: compile "
                 "with keras.losses.SparseCategoricalCrossentropy(from_logits=True) or its like"
+            )
+        is_compared = any(getattr(loss, "compares_examples", False) for loss in losses)
+        if is_compared and _has_single_pairs(given["x"], given.get("batch_size")):
+            raise ValueError(
+                "expected batches of at least two pairs, which this loss compares with each other, "
+                "got one pair: raise `batch_size`, or give negatives as further texts"
             )
         # Keras takes the largest label of a row for its class, and does not look at the weights.
         if class_weight is not None and self.label_axes != "B":
@@ -388,6 +395,14 @@ def _takes_probabilities(loss: Any) -> bool:
         return getattr(loss, "from_logits", None) is False
     parameter = inspect.signature(loss).parameters.get("from_logits") if loss else None
     return parameter is not None and parameter.default is False
+
+
+def _has_single_pairs(x: Any, batch_size: int | None) -> bool:
+    """Whether batches have one row of two texts, as far as that is known before all are drawn."""
+    first = x[0] if isinstance(x, keras.utils.PyDataset) else getattr(x, "element_spec", x)
+    inputs = first[0] if isinstance(first, tuple) else first
+    shape = shape_of(inputs.get("input_ids")) if isinstance(inputs, Mapping) else None
+    return shape is not None and shape[1] == 2 and 1 in (shape[0], batch_size)
 
 
 def _is_far_below(values: Any) -> Any:

@@ -57,7 +57,7 @@ class EmbeddingTask(ScoringTask[TextExample]):
 
     def train_by(self, loss: VectorLoss) -> None:
         self.loss, self.loss_names = loss, (loss.name,)
-        self.compares_examples = isinstance(loss, MultipleNegativesRankingLoss)
+        self.compares_examples = loss.compares_examples
 
     def evaluate_by(self, names: tuple[str, ...]) -> None:
         """Sets the metrics; the first one compares checkpoints unless another was chosen."""

@@ -122,6 +122,8 @@ class VectorLoss(keras.losses.Loss):
     """
 
     default_name: str
+    # Whether an example's loss depends on the others of its batch.
+    compares_examples = False
 
     def __init__(self, matryoshka_dimensions: Sequence[int] = (), **kwargs: Any) -> None:
         super().__init__(**{"name": self.default_name, **kwargs})
@@ -193,6 +195,7 @@ class MultipleNegativesRankingLoss(VectorLoss):
     """
 
     default_name = "ranking_loss"
+    compares_examples = True
 
     def __init__(self, scale: float = 20.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -67,11 +67,12 @@ class TextBatches(keras.utils.PyDataset):
         from albert_tf.records.input_files import untuned
         from albert_tf.records.input_pipeline import BATCHES_AHEAD
 
-        # Only the length of features varies between batches.
+        # Only the length of features varies between batches, and the number of rows in the last.
         features, *others = self[0]
+        rows = 1 if self._batch_size == 1 else None
         signature = (
-            {name: tf.TensorSpec([None] * x.ndim, x.dtype) for name, x in features.items()},
-            *(tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in others),
+            {n: tf.TensorSpec([rows, *x.shape[1:-1], None], x.dtype) for n, x in features.items()},
+            *(tf.TensorSpec([rows, *x.shape[1:]], x.dtype) for x in others),
         )
         dataset = tf.data.Dataset.from_generator(self.epoch, output_signature=signature)
         counted = dataset.apply(tf.data.experimental.assert_cardinality(len(self)))

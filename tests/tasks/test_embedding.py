@@ -20,6 +20,7 @@ from albert_tf.tasks import embedding, metrics, registry, table
 from albert_tf.tasks.glue import TextExample
 from albert_tf.tasks.losses import CosineSimilarityLoss, MultipleNegativesRankingLoss
 from albert_tf.tasks.table import TableSettings
+from albert_tf.tasks.text_batches import TextBatches
 from tests.kit import finetune_runs as runs
 from tests.kit import jax_process, tiny, tolerances
 from tests.kit.files import refused
@@ -215,6 +216,26 @@ def fit_as_in_the_docs(folder: str) -> None:
     exec(code, names)
     losses = names["model"].history.history["loss"]
     pathlib.Path(folder, f"{keras.backend.backend()}.json").write_text(json.dumps(losses))
+
+
+def test_keras_fits_no_single_pairs(vocabulary):
+    """Those that a loss compares; in all forms whose batches are known before they are drawn."""
+    model = albert_tf.AlbertForEmbedding(tiny.config(vocab_size=vocabulary.tokenizer.vocab_size))
+    given = {"pairs": QUESTIONS[::-1]}
+    texts = albert_tf.Preprocessor(vocabulary, 16, two_towers=True)
+    inputs, ones = texts(QUESTIONS, **given), np.ones(5)
+    in_batches = {n: texts.dataset(QUESTIONS, ones, n, **given, shuffle=False) for n in (1, 4)}
+    alone = TextBatches([{name: x[0] for name, x in inputs.items()}], [ones[:1]], 4, (16,), 0)
+    model.compile("sgd", MultipleNegativesRankingLoss())
+    for each in ((in_batches[1],), (alone,), (inputs, ones, 1)):
+        with pytest.raises(ValueError, match="expected batches of at least two .*, got one pair"):
+            model.fit(*each, verbose=0)
+    # The last batch may have one; so may all if they have negatives, or are not compared.
+    negatives = {name: x[:, [0, 1, 1]] for name, x in inputs.items()}
+    for each in ((in_batches[4],), (negatives, ones, 1)):
+        assert model.evaluate(*each, verbose=0) > 0
+    model.compile("sgd", CosineSimilarityLoss())
+    assert model.evaluate(in_batches[1], verbose=0) > 0
 
 
 QUESTIONS = ["a cat sat", "the end of it all", "one", "He said no.", "2,5 % more"]
