@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -115,21 +116,12 @@ class EmbeddingTask(ScoringTask[TextExample]):
                 f"`negative_columns` are of no use with scores, which {settings.train_file} has in "
                 f"{settings.label_column!r}: leave either out"
             )
-        # Dimensions are numbers up to the model's.
+        given = settings.matryoshka_dimensions
+        sizes: list[Any] = [int(x) if x.isdecimal() else x for x in given]
+        ranking = functools.partial(MultipleNegativesRankingLoss, settings.ranking_scale)
+        self.train_by((CosineSimilarityLoss if scored else ranking)(matryoshka_dimensions=sizes))
         kind, config = self.kind, self.options.config
-        width = kind.dimensions or kind.dense_units or config.hidden_size
-        sizes = [int(x) if x.isdecimal() else 0 for x in settings.matryoshka_dimensions]
-        if not all(0 < size <= width for size in sizes):
-            raise ValueError(
-                f"`matryoshka_dimensions` must be numbers from 1 to {width}, got "
-                f"{','.join(settings.matryoshka_dimensions)}"
-            )
-        if scored:
-            self.train_by(CosineSimilarityLoss(sizes))
-            return examples
-        self.train_by(
-            MultipleNegativesRankingLoss(settings.ranking_scale, matryoshka_dimensions=sizes)
-        )
+        self.loss.check_width(kind.dimensions or kind.dense_units or config.hidden_size)
         if not columns:
             return examples
         rows = table.text_rows(settings.train_file, columns)

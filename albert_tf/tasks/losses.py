@@ -136,14 +136,17 @@ class VectorLoss(keras.losses.Loss):
                 f"expected vectors [B, C, D] of several texts each, got {tuple(y_pred.shape)}: "
                 "give pairs, of a Preprocessor with `two_towers=True`"
             )
-        width = y_pred.shape[-1]
-        if not all(0 < n <= width for n in self.matryoshka_dimensions):
+        self.check_width(width := y_pred.shape[-1])
+        sizes = {*self.matryoshka_dimensions, width}
+        return sum(self.of_units(y_true, unit_length(y_pred[..., :n])) for n in sorted(sizes))
+
+    def check_width(self, width: int) -> None:
+        """Checks that vectors with so many numbers have those that the loss takes."""
+        if any(isinstance(n, str) or not 0 < n <= width for n in self.matryoshka_dimensions):
             raise ValueError(
                 f"`matryoshka_dimensions` must be numbers from 1 to {width}, got "
                 f"{','.join(map(str, self.matryoshka_dimensions))}"
             )
-        sizes = {*self.matryoshka_dimensions, width}
-        return sum(self.of_units(y_true, unit_length(y_pred[..., :n])) for n in sorted(sizes))
 
     def of_units(self, y_true: Array, vectors: Array) -> Array:
         """Returns the loss of each example, of vectors of length 1."""
