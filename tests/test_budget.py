@@ -14,17 +14,17 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Lines of Python in the library's folders ("." has the files beside them) ...
 LIBRARY = {
     ".": 584,
-    "answers": 1673,
+    "answers": 1678,
     "cli": 2943,
     "console": 822,
     "conversion": 2919,
     "generator": 2656,
     "inspection": 836,
-    "model": 3073,
+    "model": 3065,
     "records": 1381,
     "serving": 4924,
     "storage": 1794,
-    "tasks": 5313,
+    "tasks": 5312,
     "text": 1995,
     "training": 2905,
 }

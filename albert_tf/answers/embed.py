@@ -81,9 +81,14 @@ class Embed(Kind):
 
     def check(self, config: AlbertConfig) -> None:
         super().check(config)
+        self.width(config)
+
+    def width(self, config: AlbertConfig) -> int:
+        """Returns how many numbers the vectors of a model have."""
         width = self.dense_units or config.hidden_size
         if self.dimensions and self.dimensions > width:
             raise ValueError(f"`dimensions` must be from 1 to {width}, got {self.dimensions}")
+        return self.dimensions or width
 
     @property
     def outputs(self) -> Mapping[str, tuple[int | None, ...] | None]:

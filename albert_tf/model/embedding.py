@@ -8,8 +8,8 @@ from typing import Any
 import keras
 from keras import KerasTensor, ops
 
-from albert_tf.answers.embed import ACTIVATIONS, ARGUMENTS, POOLINGS
-from albert_tf.config import ConfigSource, check_integer
+from albert_tf.answers.embed import ARGUMENTS, Embed
+from albert_tf.config import ConfigSource
 from albert_tf.model.albert import AlbertModel
 from albert_tf.model.batches import shape_of
 from albert_tf.model.configured import ConfiguredModel
@@ -64,16 +64,8 @@ class AlbertForEmbedding(ConfiguredModel):
         self.pooling, self.normalize = pooling, normalize
         self.dense_units, self.dense_activation = dense_units, dense_activation
         self.dimensions = dimensions
-        for what, known in (("pooling", POOLINGS), ("dense_activation", ACTIVATIONS)):
-            if (value := getattr(self, what)) not in known:
-                raise ValueError(f"`{what}` must be one of {', '.join(known)}, not {value!r}")
-        self.width = self.config.hidden_size
-        for what in ("dense_units", "dimensions"):
-            if (value := getattr(self, what)) is not None:
-                check_integer(what, value, 1)
-                if what == "dimensions" and value > self.width:
-                    raise ValueError(f"`dimensions` must be from 1 to {self.width}, not {value}")
-                self.width = value
+        arguments = {name: getattr(self, name) for name in ARGUMENTS}
+        self.width = Embed(**arguments).width(self.config)
         self.albert = AlbertModel(self.config, recompute, dtype=self.dtype_policy)
         self.dense = None
         if dense_units is not None:  # It takes no time worth a lower precision.

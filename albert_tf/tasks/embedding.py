@@ -120,8 +120,7 @@ class EmbeddingTask(ScoringTask[TextExample]):
         sizes: list[Any] = [int(x) if x.isdecimal() else x for x in given]
         ranking = functools.partial(MultipleNegativesRankingLoss, settings.ranking_scale)
         self.train_by((CosineSimilarityLoss if scored else ranking)(matryoshka_dimensions=sizes))
-        kind, config = self.kind, self.options.config
-        self.loss.check_width(kind.dimensions or kind.dense_units or config.hidden_size)
+        self.loss.check_width(self.kind.width(self.options.config))
         if not columns:
             return examples
         rows = table.text_rows(settings.train_file, columns)

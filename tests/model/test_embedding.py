@@ -108,11 +108,11 @@ def test_integers_are_no_classes_of_vectors():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"pooling": "last"}, "`pooling` must be one of mean, cls, max, mean_sqrt, not 'last'"),
-        ({"dense_units": 3, "dense_activation": "gelu"}, "`dense_activation` must be one of tanh"),
+        ({"pooling": "last"}, "`pooling` must be mean or cls or max or mean_sqrt, got 'last'"),
+        ({"dense_units": 3, "dense_activation": "gelu"}, "`dense_activation` must be tanh or"),
         ({"dense_units": 0}, "`dense_units`"),
-        ({"dimensions": 16}, "`dimensions` must be from 1 to 15, not 16"),
-        ({"dense_units": 3, "dimensions": 4}, "`dimensions` must be from 1 to 3, not 4"),
+        ({"dimensions": 16}, "`dimensions` must be from 1 to 15, got 16"),
+        ({"dense_units": 3, "dimensions": 4}, "`dimensions` must be from 1 to 3, got 4"),
     ],
 )
 def test_refused(arguments, message):
