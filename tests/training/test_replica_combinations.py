@@ -36,7 +36,7 @@ def train(folder: pathlib.Path, parts: int, recompute: bool) -> tuple[str, list[
     path, spec = str(folder / "packed"), pretraining_spec(LENGTH, 2 * runs.PREDICTIONS, SLOTS)
     data = [path], input_files.index_records([path]), spec, BATCH, 7, 0
     task = PretrainingTask(tiny.config(num_hidden_layers=1), "float32", recompute)
-    make_optimizer = functools.partial(create_optimizer, 0.01, STEPS, 0)
+    make_optimizer = functools.partial(create_optimizer, 0.01, STEPS, 0, "muon")
     settings = StepSettings(accumulation_steps=parts)
     trainer, progress = Trainer(task, devices, str(folder), make_optimizer, settings), Progress()
     # A save would cost time, and workers would need a directory each.
