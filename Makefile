@@ -30,7 +30,7 @@ PYTHON37 ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.7.*/bin/python3) py
 
 .PHONY: demo test test-all test-python test-peers test-research lint docs format bench \
   bench-finetune bench-serving bench-serving-table bench-server bench-embedding bench-faster campaign mutants \
-  tpu-check study beside-release reproduce findings
+  tpu-check study speedrun beside-release reproduce findings
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -151,6 +151,10 @@ study: $(INSTALLED)
 	@test -n '$(STUDY)' || { \
 	  echo "error: name a study: make study STUDY=sharing SCALE=smoke" >&2; exit 1; }
 	$(BIN)/python -m research.experiments '$(STUDY)' --scale '$(SCALE)' $(ARGS)
+
+# The best small model that MINUTES of this machine give: `make speedrun MINUTES=15 TEXT=my.txt`.
+speedrun: $(INSTALLED)
+	$(BIN)/python -m research.speedrun --minutes '$(or $(MINUTES),15)' $(if $(TEXT),--text '$(TEXT)') $(ARGS)
 
 $(INSTALLED): tools/locks/requirements.lock pyproject.toml | $(BIN)/pip
 ifdef TF

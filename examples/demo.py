@@ -104,7 +104,7 @@ def measure_step(batch_size: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         task = PretrainingTask(AlbertConfig.from_json_file(CONFIG))
         devices = TensorFlowDevices(create_strategy(False))
-        trainer = Trainer(task, devices, folder, lambda: create_optimizer(0.001, 100, 10))
+        trainer = Trainer(task, devices, folder, lambda: create_optimizer(0.001, 100, 10, "muon"))
         watch = Stopwatch()
         trainer.train(noise, watch, 21, steps_per_loop=10, save_steps=21, keep_max=1)
     return watch.seconds
@@ -130,12 +130,18 @@ def run(script: str, outputs: Sequence[str] = (), **flags: object) -> float:
     return time.monotonic() - started
 
 
-def prepare_records(directory: str) -> dict[str, str]:
-    """Makes documents, vocabulary and records; returns the paths by name."""
+def prepare_text(directory: str) -> dict[str, str]:
+    """Makes documents to train on and to hold out; returns their paths by name."""
     text = f"{directory}/text"
     paths = {name: f"{text}/{name}.txt" for name in ("train", "dev")}
     passages = [f"{text}/passages_{name}.jsonl" for name in paths]
     run("data/prepare_sotu.py", [*paths.values(), *passages], output_dir=text)
+    return paths
+
+
+def prepare_records(directory: str, paths: dict[str, str]) -> dict[str, str]:
+    """Makes a vocabulary and records; returns their paths beside those of the text."""
+    made = dict(paths)
     run(
         "data/train_sentencepiece.py",
         [f"{directory}/spm.model"],
@@ -157,8 +163,8 @@ def prepare_records(directory: str) -> dict[str, str]:
             # Shorter examples are often one sentence, which has no order to predict.
             short_seq_prob=0.0,
         )
-        paths[f"{name}_records"] = output
-    return paths
+        made[f"{name}_records"] = output
+    return made
 
 
 def pretrain(directory: str, paths: dict[str, str], steps: int, batch_size: int) -> float:
@@ -178,9 +184,7 @@ def pretrain(directory: str, paths: dict[str, str], steps: int, batch_size: int)
         [f"{last}.index"] if last in listed else [],
         input_file=paths["train_records"],
         train_batch_size=batch_size,
-        optimizer="adamw",
-        learning_rate=0.001,
-        num_warmup_steps=steps // 10,
+        recipe="fast",
         save_checkpoints_steps=1000,
         **shared,
     )
@@ -313,7 +317,7 @@ def main() -> None:
     directory, steps = arguments.output_dir, arguments.num_train_steps
     os.makedirs(directory, exist_ok=True)
     say_what_comes(directory, steps, arguments.train_batch_size)
-    paths = prepare_records(directory)
+    paths = prepare_records(directory, prepare_text(directory))
     seconds = pretrain(directory, paths, steps, arguments.train_batch_size)
     tokens = steps * arguments.train_batch_size * MAX_SEQ_LENGTH
     learned = print_table(directory, paths, tokens, seconds)

@@ -29,8 +29,8 @@ LIBRARY = {
     "training": 2905,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_506, 10_209, 3_112
-TRACKED_FILES = 863
+TESTS, RESEARCH, DOCS = 32_506, 10_418, 3_119
+TRACKED_FILES = 866
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

@@ -59,7 +59,8 @@ def main() -> None:
 
 def pretrain(scripts: Scripts, steps: int, seeds: int) -> list[str]:
     """Pre-trains by both, and draws the curves; returns a table."""
-    paths = demo.prepare_records(str(scripts.folder / "demo"))
+    folder = str(scripts.folder / "demo")
+    paths = demo.prepare_records(folder, demo.prepare_text(folder))
     sizes = {
         "albert_config_file": demo.CONFIG,
         "max_seq_length": demo.MAX_SEQ_LENGTH,

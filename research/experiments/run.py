@@ -155,7 +155,7 @@ class Runner:
         directory = self._work / key
         needed = {name: self._work / other for name, other in step.needs.items()}
         failed = _failure_of(needed)
-        commit = _commit()  # Before it starts: the clone may change while it runs.
+        of_clone = commit()  # Before it starts: the clone may change while it runs.
         started, command, record = time.monotonic(), [], {}
         if not failed:
             _prepare(step, directory, needed)
@@ -174,11 +174,11 @@ class Runner:
             "versions": {"python": platform.python_version(), **_versions()},
             "machine": {
                 "system": platform.platform(),
-                "processor": _processor(),
+                "processor": processor(),
                 "cores": os.cpu_count(),
                 "threads": self._threads,
             },
-            "commit": commit,
+            "commit": of_clone,
             "seconds": round(time.monotonic() - started, 1),
         }
         replace(directory / "metrics.json", (json.dumps(record, indent=1) + "\n").encode())
@@ -361,7 +361,8 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Returns the name of this machine's processor."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
             return next(line.split(": ")[1].strip() for line in file if "model name" in line)
@@ -369,7 +370,7 @@ def _processor() -> str:
         return platform.processor()
 
 
-def _commit() -> str:
+def commit() -> str:
     """Returns the clone's commit, marked if code differs from it; "" without git."""
     git = ["git", "-C", str(ROOT)]
     described = [*git, "rev-parse", "--verify", "--quiet", "--short=12", "HEAD"]
