@@ -20,7 +20,7 @@ LIBRARY = {
     "conversion": 2919,
     "generator": 2656,
     "inspection": 836,
-    "model": 3065,
+    "model": 3077,
     "records": 1381,
     "serving": 4924,
     "storage": 1794,
@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2905,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_506, 10_418, 3_119
+TESTS, RESEARCH, DOCS = 32_507, 10_418, 3_119
 TRACKED_FILES = 866
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

@@ -161,7 +161,7 @@ class Encoder(layers.AlbertLayer):
         if self.config.embedding_size == self.config.hidden_size:
             return x
         kernel = ops.cast(self.mapping_kernel, x.dtype)
-        return layers.plus_bias(ops.matmul(x, kernel), self.mapping_bias)
+        return layers.plus_bias(layers.product(x, kernel), self.mapping_bias)
 
 
 def unroll(

@@ -45,11 +45,11 @@ class MaskedLMHead(layers.AlbertLayer):
     def call(self, x: Array, word_embeddings: Array) -> Array:
         """Maps the encoder's outputs `<float>[B, P, H]` to logits `<float32>[B, P, V]`."""
         # H -> E.
-        x = ops.matmul(x, ops.cast(self.transform_kernel, x.dtype))
+        x = layers.product(x, ops.cast(self.transform_kernel, x.dtype))
         x = layers.plus_bias(x, self.transform_bias)
         x = layers.layer_norm(layers.get_activation(self.config.hidden_act)(x), *self.norm)
         # E -> V, by the tied embeddings.
-        logits = ops.matmul(x, ops.transpose(ops.cast(word_embeddings, x.dtype)))
+        logits = layers.product(x, ops.transpose(ops.cast(word_embeddings, x.dtype)))
         return ops.cast(logits, "float32") + self.output_bias
 
 
@@ -74,7 +74,7 @@ class SentenceOrderHead(layers.AlbertLayer):
     def call(self, pooled_output: Array) -> Array:
         """Maps `<float>[..., H]` to `<float32>[..., 2]` logits."""
         weights = ops.transpose(ops.cast(self.output_weights, pooled_output.dtype))
-        return ops.cast(ops.matmul(pooled_output, weights), "float32") + self.output_bias
+        return ops.cast(layers.product(pooled_output, weights), "float32") + self.output_bias
 
 
 @keras.saving.register_keras_serializable(package="albert_tf")
@@ -197,7 +197,7 @@ class ClassifierHead(layers.AlbertLayer):
         """Maps `<float>[..., H]` to logits `<float32>[..., C]`; a seed `<int>[2]` drops out."""
         x = dropout.apply_dropout(x, self.dropout_prob, seed)
         weights = ops.transpose(ops.cast(self.output_weights, x.dtype))
-        return ops.cast(ops.matmul(x, weights), "float32") + self.output_bias
+        return ops.cast(layers.product(x, weights), "float32") + self.output_bias
 
 
 class ConditionalSpanHead(layers.AlbertLayer):
@@ -244,8 +244,8 @@ class ConditionalSpanHead(layers.AlbertLayer):
         # the second for all positions.
         kernel, bias = self.end_0
         kernel = ops.cast(kernel, sequence_output.dtype)
-        x = ops.matmul(sequence_output, kernel[:width])[:, None]
-        x = x + ops.matmul(start_features, kernel[width:])[:, :, None]
+        x = layers.product(sequence_output, kernel[:width])[:, None]
+        x = x + layers.product(start_features, kernel[width:])[:, :, None]
         x = ops.tanh(layers.plus_bias(x, bias))
         # One logit per pair of start and end.
         x = layers.layer_norm(x, *self.norm)

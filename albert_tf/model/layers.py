@@ -325,7 +325,7 @@ class Pooler(AlbertLayer):
 
     def call(self, x: Array) -> Array:
         """Maps `<float>[..., H]` to `<float>[..., H]`."""
-        pooled = ops.matmul(x, ops.cast(self.kernel, x.dtype))
+        pooled = product(x, ops.cast(self.kernel, x.dtype))
         return ops.tanh(plus_bias(pooled, self.bias))
 
 
@@ -386,6 +386,18 @@ def _softmax(scores: Array, scale: float, masked_scores: Array) -> Array:
 
 
 # --- the end of a sublayer, and activations -------------------------------------------------
+
+
+def product(x: Array, kernel: Array) -> Array:
+    """Multiplies x `<float>[..., N]` by a kernel `<float>[N, M]`.
+
+    On JAX as two matrices: the gradient by the kernel of a product of more axes loses up to a fifth
+    of its size in bfloat16 on a CPU with jax 0.12.0.
+    """
+    if not on_jax:
+        return ops.matmul(x, kernel)
+    y = ops.matmul(ops.reshape(x, (-1, kernel.shape[0])), kernel)
+    return ops.reshape(y, (*ops.shape(x)[:-1], kernel.shape[1]))
 
 
 def plus_bias(x: Array, bias: Any) -> Array:

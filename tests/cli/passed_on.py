@@ -3,7 +3,8 @@
 # Flags of a command, and of where it runs, which tests of their own pass on.
 ELSEWHERE = ("recipe", "do_train", "do_eval", "backend", "shard_optimizer_state", "use_tpu")
 ELSEWHERE += ("tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores")
-ELSEWHERE += ("accept_other_records", "adam_share")
+ELSEWHERE += ("accept_other_records",)
+OF_MUON = ("adam_share",)  # In test_muon.py.
 BOTH = {
     "learning_rate": (0.5, {"optimizer.init_lr": 0.5}),
     "schedule": ("wsd", {"optimizer.schedule": "wsd"}),
