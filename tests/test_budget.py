@@ -30,7 +30,7 @@ LIBRARY = {
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
 TESTS, RESEARCH, DOCS = 32_507, 10_418, 3_119
-TRACKED_FILES = 866
+TRACKED_FILES = 867
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05
