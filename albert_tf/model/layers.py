@@ -329,6 +329,28 @@ class Pooler(AlbertLayer):
         return ops.tanh(plus_bias(pooled, self.bias))
 
 
+# --- dense layers ---------------------------------------------------------------------------
+
+
+def product(x: Array, kernel: Array) -> Array:
+    """Multiplies x `<float>[..., N]` by a kernel `<float>[N, M]`.
+
+    On JAX as two matrices: the gradient by the kernel of a product of more axes loses up to a fifth
+    of its size in bfloat16 on a CPU with jax 0.12.0.
+    """
+    if not on_jax:
+        return ops.matmul(x, kernel)
+    y = ops.matmul(ops.reshape(x, (-1, kernel.shape[0])), kernel)
+    return ops.reshape(y, (*ops.shape(x)[:-1], kernel.shape[1]))
+
+
+def plus_bias(x: Array, bias: Any) -> Array:
+    """Adds a bias `<float>[N]` to x `<float>[..., N]`, in x's dtype."""
+    if on_jax:
+        return jax_ops.plus_bias(x, ops.convert_to_tensor(bias))
+    return x + ops.cast(bias, x.dtype)
+
+
 # --- self-attention -------------------------------------------------------------------------
 
 
@@ -386,25 +408,6 @@ def _softmax(scores: Array, scale: float, masked_scores: Array) -> Array:
 
 
 # --- the end of a sublayer, and activations -------------------------------------------------
-
-
-def product(x: Array, kernel: Array) -> Array:
-    """Multiplies x `<float>[..., N]` by a kernel `<float>[N, M]`.
-
-    On JAX as two matrices: the gradient by the kernel of a product of more axes loses up to a fifth
-    of its size in bfloat16 on a CPU with jax 0.12.0.
-    """
-    if not on_jax:
-        return ops.matmul(x, kernel)
-    y = ops.matmul(ops.reshape(x, (-1, kernel.shape[0])), kernel)
-    return ops.reshape(y, (*ops.shape(x)[:-1], kernel.shape[1]))
-
-
-def plus_bias(x: Array, bias: Any) -> Array:
-    """Adds a bias `<float>[N]` to x `<float>[..., N]`, in x's dtype."""
-    if on_jax:
-        return jax_ops.plus_bias(x, ops.convert_to_tensor(bias))
-    return x + ops.cast(bias, x.dtype)
 
 
 def layer_norm(x: Array, gamma: Array, beta: Array) -> Array:

@@ -203,7 +203,8 @@ class DynamicMasking:
     row_format: spec.RowFormat  # Format of the records' rows.
     settings: masking.MaskingSettings  # How much is masked, and with what.
     seed: int  # Determines all masks, together with the places.
-    # The share of masked tokens goes from the settings' to this one, in so many examples.
+    # A second share of masked tokens, and a number of examples: over so many of them the share goes
+    # from the settings' `masked_lm_prob` to the second one. None: it stays.
     final: tuple[float, int] | None = None
 
     def __call__(self, examples: Features, places: tf.Tensor) -> Features:

@@ -73,7 +73,7 @@ def made() -> tuple[Task, keras.Model, Muon, dict[str, np.ndarray]]:
 
 
 def state(model: keras.Model, optimizer: Muon) -> dict[str, np.ndarray]:
-    """Returns weights and moments: of the first replica, whose are all replicas'."""
+    """Returns the weights and moments of the first replica."""
     moments = optimizer.variables[2:]
     return {v.name: v.numpy().copy() for v in (*model.weights, *moments)}
 
@@ -150,8 +150,10 @@ def orthogonal(matrix: np.ndarray) -> np.ndarray:
     return left * values @ right
 
 
-@pytest.mark.parametrize("shape", [(3, 5), (5, 3)])
-def test_three_updates_worked_out_by_hand(shape):
+@pytest.mark.parametrize(
+    ("shape", "exclude_names", "decay"), [((3, 5), "bias", 0.2), ((5, 3), "encoder/", 0.0)]
+)
+def test_three_updates_worked_out_by_hand(shape, exclude_names, decay):
     """In float64: clipping, momentum, decay, and AdamW's share of the rate for the bias."""
     rng = np.random.default_rng(11)
     shapes = {"encoder_kernel": shape, "encoder_bias": shape[1:]}
@@ -159,7 +161,12 @@ def test_three_updates_worked_out_by_hand(shape):
     with keras.name_scope("encoder"):
         variables = [keras.Variable(w.astype("float32"), name=n) for n, w in expected.items()]
     optimizer = create_optimizer(
-        *(0.1, 10, 0, "muon"), momentum=0.8, adam_share=0.25, weight_decay_rate=0.2, beta_2=0.95
+        *(0.1, 10, 0, "muon"),
+        exclude_names=exclude_names,
+        momentum=0.8,
+        adam_share=0.25,
+        weight_decay_rate=0.2,
+        beta_2=0.95,
     )
     moment, m, v = 0.0, 0.0, 0.0
     for step, size in enumerate((3.0, 0.001, 5.0)):
@@ -172,7 +179,7 @@ def test_three_updates_worked_out_by_hand(shape):
         moment = 0.8 * moment + 0.2 * kernel
         update = 0.2 * np.sqrt(5) * orthogonal(0.8 * moment + 0.2 * kernel)
         w = expected["encoder_kernel"]
-        expected["encoder_kernel"] = w - rate * (update + 0.2 * w)
+        expected["encoder_kernel"] = w - rate * (update + decay * w)
         m, v = 0.9 * m + 0.1 * bias, 0.95 * v + 0.05 * bias**2
         corrected = m / (1 - 0.9 ** (step + 1)), v / (1 - 0.95 ** (step + 1))
         expected["encoder_bias"] -= 0.25 * rate * corrected[0] / (np.sqrt(corrected[1]) + 1e-6)
@@ -182,15 +189,17 @@ def test_three_updates_worked_out_by_hand(shape):
 
 
 def test_gradients_of_nothing_and_in_bfloat16():
-    """A matrix with a gradient of zeros stays; moments and weights are float32."""
+    """A matrix with a gradient of zeros stays; moments are float32; a bias is no matrix."""
     variables = [keras.Variable(np.ones((2, 3), "float32"), name=f"kernel_{i}") for i in range(3)]
+    variables.append(keras.Variable(np.ones(3, "float32"), name="kernel_bias"))
     optimizer = Muon(0.1, matrices="kernel", weight_decay_rate=0.0)
     rows = tf.constant(np.random.default_rng(2).normal(size=(2, 3)), tf.bfloat16)
-    optimizer.apply([tf.zeros((2, 3)), rows, tf.cast(rows, tf.float32)], variables)
+    grads = tf.zeros((2, 3)), rows, tf.cast(rows, tf.float32), tf.ones(3)
+    optimizer.apply(grads, variables)
     assert np.all(variables[0].numpy() == 1)
     np.testing.assert_array_equal(variables[1].numpy(), variables[2].numpy())
     assert np.all(variables[1].numpy() != 1)
-    assert {moment.dtype for moment in optimizer.muon_m} == {"float32"}
+    assert [getattr(m, "dtype", None) for m in optimizer.muon_m] == [*["float32"] * 3, None]
 
 
 @pytest.mark.parametrize(
@@ -265,6 +274,7 @@ def assert_alike(found, expected) -> None:
         np.testing.assert_allclose(found[name], value, rtol=0, atol=tolerances.REPLICA_WEIGHT)
 
 
+@pytest.mark.slow
 def test_replicas_and_parts_on_tensorflow(plain):
     for replicas in {replicas for replicas, *_ in SPLITS}:
         # Each strategy has a process: two would share their collectives' keys.
@@ -276,6 +286,7 @@ def test_replicas_and_parts_on_tensorflow(plain):
                 assert pool.submit(doubled_on_tensorflow).result() == [0, 2, 4, 6, 8]
 
 
+@pytest.mark.slow
 def test_replicas_and_parts_on_jax(plain, tmp_path):
     pytest.importorskip("jax")
     jax_process.finish(jax_process.start(on_jax, tmp_path, devices=8))
