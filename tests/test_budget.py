@@ -20,16 +20,16 @@ LIBRARY = {
     "conversion": 2919,
     "generator": 2656,
     "inspection": 836,
-    "model": 3080,
+    "model": 3099,
     "records": 1382,
     "serving": 4924,
     "storage": 1794,
     "tasks": 5312,
     "text": 1995,
-    "training": 2906,
+    "training": 2908,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_518, 10_418, 3_120
+TESTS, RESEARCH, DOCS = 32_545, 10_418, 3_124
 TRACKED_FILES = 867
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -31,11 +32,25 @@ _HEADS_ON_TPU = (64, 128) if jax.__version_info__ >= (0, 10) else (128,)
 
 # Whether kernels are interpreted on any device; only tests set it.
 interpreted = False
+# Kinds of kernels; elementwise ones are for NVIDIA GPUs alone. ALBERT_KERNELS names those that may
+# run: by default all, and "off" is none.
+KINDS = ("attention", "elementwise")
 
 
-def accelerator() -> Literal["cuda", "tpu"] | None:
-    """Returns the platform of JAX's devices, if it has kernels that are not turned off."""
-    return None if os.environ.get("ALBERT_KERNELS") == "off" else _found()
+def used() -> tuple[str, ...]:
+    """Returns the kinds of kernels that are not turned off."""
+    names = os.environ.get("ALBERT_KERNELS", ",".join(KINDS)).split(",")
+    return tuple(kind for kind in KINDS if kind in names)
+
+
+def turn_off(kind: str) -> None:
+    """Turns a kind of kernels off in this process and those that it starts."""
+    os.environ["ALBERT_KERNELS"] = ",".join(each for each in used() if each != kind) or "off"
+
+
+def accelerator(kind: str) -> Literal["cuda", "tpu"] | None:
+    """Returns the platform of JAX's devices, if a kind of kernels may run there."""
+    return _found() if kind in used() else None
 
 
 @functools.cache
@@ -56,22 +71,24 @@ def _chosen(kernel: Callable[..., Any], otherwise: Callable[..., Any]) -> Callab
     """
     if interpreted:
         return kernel
-    kernels = {str(accelerator()): kernel}
+    kernels = {str(_found()): kernel}
     return functools.partial(lax.platform_dependent, **kernels, default=jax.checkpoint(otherwise))
 
 
-def why_not() -> str | None:
-    """Returns why the kernels fail on this device; None if they run or there are none."""
-    # A small loss through all kernels of the platform, and its gradient.
-    platform = accelerator()
+def why_not(kind: str) -> str | None:
+    """Returns why a kind of kernels fails on this device; None if it runs or has none there."""
+    # A small loss through the platform's kernels, and its gradient.
+    platform = accelerator(kind)
     x = jnp.ones((2, 256 if platform == "tpu" else 64, 1, 128), jnp.bfloat16)
     vector = jnp.ones(128, jnp.float32)
 
     def loss(x: Array, vector: Array) -> Array:
-        y = attention(x, x, x, jnp.zeros((2, 1, 1, x.shape[1])))
-        if platform == "cuda":
+        y = x
+        if kind == "attention":
+            y = attention(x, x, x, jnp.zeros((2, 1, 1, x.shape[1])))
+        elif platform == "cuda":
             seed = jnp.zeros(2, jnp.int32)
-            y = add_and_norm(x, y, vector.astype(x.dtype), vector, vector, rate=0.1, seed=seed)
+            y = add_and_norm(x, x, vector.astype(x.dtype), vector, vector, rate=0.1, seed=seed)
             y = biased_activation(y, vector.astype(x.dtype), "gelu")
         return jnp.sum(y.astype(jnp.float32))
 
@@ -129,7 +146,7 @@ def attends(x: Array, heads: int) -> bool:
     Otherwise the scores are stored. cuDNN refuses odd lengths in training. All lengths that are
     chosen for a GPU are multiples of 8; plain code handles any others.
     """
-    platform, (rows, length, width) = accelerator(), x.shape
+    platform, (rows, length, width) = accelerator("attention"), x.shape
     if platform is None or rows == 0:
         return False
     size = width // heads
@@ -155,7 +172,7 @@ def attention(query: Array, key: Array, value: Array, masked_scores: Array) -> A
       `<float>[B, S, N, D]`.
     """
     cudnn = functools.partial(_attention_by, "xla" if interpreted else "cudnn")
-    kernel = _splash_attention if accelerator() == "tpu" else cudnn
+    kernel = _splash_attention if accelerator("attention") == "tpu" else cudnn
     plain = functools.partial(_attention_by, "xla")
     return _chosen(kernel, plain)(query, key, value, masked_scores == 0)
 
@@ -261,7 +278,7 @@ def _gains(x: Array, name: str = "gelu", **_: Any) -> bool:
         name == "gelu"
         and math.prod(x.shape) >= _WORTH_A_KERNEL
         and x.shape[-1] & -x.shape[-1] >= _LEAST_PIECE
-        and accelerator() == "cuda"
+        and accelerator("elementwise") == "cuda"
         # XLA can't divide a kernel among devices. The scripts' steps are programs of one device.
         and keras.distribution.distribution() is None
     )
@@ -454,6 +471,8 @@ def _compiled_with(warps: int) -> dict[str, Any]:
         return {"interpret": True}
     from jax.experimental.pallas import triton
 
+    # JAX 0.11 says so at each kernel. Where Triton is gone, `why_not` finds the import failing.
+    warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
     return {"compiler_params": triton.CompilerParams(num_warps=warps, num_stages=1)}
 
 

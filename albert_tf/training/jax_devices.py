@@ -430,13 +430,15 @@ def connect(
     if use_tpu:
         _check_tpu(platform, num_tpu_cores)
     devices = JaxDevices(shard_optimizer=shard_optimizer)
-    # Nobody may have run the kernels on such a device or with such libraries: try them. If they
-    # fail in one process, all do without them, since all must run the same program.
-    cause = jax_ops.why_not()
-    if devices.any_process(cause is not None or jax_ops.accelerator() is None):
-        os.environ["ALBERT_KERNELS"] = "off"
-    if cause:
-        logging.warning("attention and kernels for this device don't run (%s): plain code", cause)
+    # Nobody may have run the kernels on such a device or with such libraries: try them. What fails
+    # in one process is turned off in all, since all must run the same program.
+    for kind in jax_ops.KINDS:
+        cause = jax_ops.why_not(kind)
+        if devices.any_process(cause is not None or jax_ops.accelerator(kind) is None):
+            jax_ops.turn_off(kind)
+        if cause:
+            text = "JAX's own code replaces the %s kernels, which don't run on this device (%s)"
+            logging.warning(text, kind, cause)
     return devices
 
 

@@ -52,7 +52,8 @@ SIZES = {
 }
 # Peak dense bfloat16 TFLOP/s from the vendor's data sheets, by device name.
 PEAKS = {"H100": 989.0, "H200": 989.0, "A100": 312.0}
-OURS, PLAIN = "albert_tf", "albert_tf, by XLA alone"
+OURS, ATTENDS, PLAIN = "albert_tf", "albert_tf, without Triton", "albert_tf, by XLA alone"
+KERNELS = {OURS: "attention,elementwise", ATTENDS: "attention", PLAIN: "off"}
 COMPILED, EAGER = "Hugging Face, torch.compile", "Hugging Face, eager"
 BESIDE_CPU = {dtype: f"albert_tf, {dtype}, beside the CPU" for dtype in ("bfloat16", "float32")}
 # Facts that decide: do they run, forward and backward, and with whose numbers?
@@ -69,7 +70,7 @@ SCRIPTS = {
 # begins, on an H100 with 16 CPU cores: from its process's start to its end, most of it compiling.
 FACTS_TAKE, FACT_TAKES = 75.0, 10.0
 EXPECTED = {PLAIN: 60.0, WHERE_TIME_GOES: 75.0, COMPILED: 75.0, EAGER: 45.0, "run_": 90.0}
-EXPECTED |= dict.fromkeys(BESIDE_CPU.values(), 75.0) | {OURS: 60.0}
+EXPECTED |= dict.fromkeys(BESIDE_CPU.values(), 75.0) | {OURS: 60.0, ATTENDS: 60.0}
 # Limits of differences, relative to the largest value or to losses of about 10: rounding is less.
 NEAR = {"float32": 1e-4, "bfloat16": 2**-5}
 NEAR_LOSS = {"float32": 1e-3, "bfloat16": 0.05}
@@ -86,11 +87,10 @@ KERNELS = {
 def steps_of(name: str, model: str, shape: Shape) -> tuple[Callable[[int], Any], str]:
     """Returns what makes so many steps, and the device's name."""
     config_file = CONFIGS / f"albert_{model}.json"
-    if name in (OURS, PLAIN):
+    if name in KERNELS:
         import jax
 
-        if name == PLAIN:
-            os.environ["ALBERT_KERNELS"] = "off"
+        os.environ["ALBERT_KERNELS"] = KERNELS[name]
         run = contestants.albert_tf_on_jax(shape, "bfloat16", config_file)
         return run, jax.devices()[0].device_kind
     import torch
@@ -118,7 +118,7 @@ def measure(name: str, model: str, size: str, steps: int) -> dict[str, Any]:
 
 
 def _peak_bytes(name: str) -> int:
-    if name in (OURS, PLAIN):
+    if name in KERNELS:
         import jax
 
         return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)
@@ -305,7 +305,7 @@ def lines(models: Sequence[str], shapes: Sequence[str] | None) -> Iterator[Line]
     first, *others = ([(model, size) for size in sizes] for model, sizes in of_model.items())
     # Whether it is right; the first model beside Hugging Face's, and what its step and a run spend.
     yield Line(BESIDE_CPU["float32"], *_small(first[0]))
-    yield from (Line(name, *at) for at in first for name in (OURS, COMPILED))
+    yield from (Line(name, *at) for at in first for name in (OURS, COMPILED, ATTENDS))
     yield Line(BESIDE_CPU["bfloat16"], *_small(first[0]))
     yield Line(WHERE_TIME_GOES, *first[0])
     yield Line(SCRIPTS["dynamic"], *first[0])

@@ -27,7 +27,7 @@ def pretend() -> set[str]:
     cudnn.check_cudnn_version = lambda: 91200
     cudnn.check_compute_capability = lambda capability: float(capability) <= 9
     cudnn.is_cuda_compute_capability_equal = lambda capability: capability == "9.0"
-    jax_ops._found, jax_ops.why_not = (lambda: "cuda"), (lambda: None)
+    jax_ops._found, jax_ops.why_not = (lambda: "cuda"), (lambda kind: None)
     with contextlib.suppress(ImportError):  # Triton's, of newer versions of JAX.
         from jax._src.pallas.triton import gpu_info
 
