@@ -26,11 +26,11 @@ LIBRARY = {
     "storage": 1794,
     "tasks": 5312,
     "text": 1995,
-    "training": 2908,
+    "training": 2915,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_545, 10_418, 3_124
-TRACKED_FILES = 867
+TESTS, RESEARCH, DOCS = 32_568, 10_418, 3_125
+TRACKED_FILES = 868
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

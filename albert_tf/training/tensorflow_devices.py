@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import re
 import signal
@@ -72,8 +73,14 @@ def create_strategy(
     # 3. The GPUs of this machine, or its CPUs.
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     if len(devices) > 1:
-        return tf.distribute.MirroredStrategy([device.name for device in devices])
+        return _mirrored(*(device.name for device in devices))
     return tf.distribute.OneDeviceStrategy(devices[0].name)
+
+
+@functools.cache
+def _mirrored(*devices: str) -> tf.distribute.MirroredStrategy:
+    """Returns one strategy for a whole process: two would number their collectives alike."""
+    return tf.distribute.MirroredStrategy(devices)
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:

@@ -4,6 +4,7 @@ Can't see: GPUs, TPUs. Two workers, two replicas and the lack of a TPU are in
 test_run_pretraining_processes.py.
 """
 
+import concurrent.futures
 import importlib.metadata
 import json
 import signal
@@ -14,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.training import tensorflow_devices
+from tests.kit import pretraining_runs as runs
 from tests.training.toys import one_device
 
 PLACE = {"type": "worker", "index": 0}
@@ -44,6 +46,27 @@ def test_without_a_tf_config_of_several_there_is_one_device(tf_config, value):
     assert tensorflow_devices.is_chief(strategy)
     devices = tensorflow_devices.TensorFlowDevices(strategy)
     assert devices.num_replicas == 1 and devices.mean_over_processes(3.5, 0.0) == [3.5, 0.0]
+
+
+def _sums(width: int) -> list[float]:
+    """Returns what the first of two replicas has of their sum."""
+    strategy = tensorflow_devices.create_strategy()
+
+    def add() -> tf.Tensor:
+        return tf.distribute.get_replica_context().all_reduce("SUM", tf.ones([width]))
+
+    found = tf.function(lambda: strategy.run(add), autograph=False)()
+    return strategy.experimental_local_results(found)[0].numpy().tolist()
+
+
+@pytest.mark.slow
+def test_a_second_run_in_a_process_can_have_another_model():
+    """A model's gradients are summed in its shapes."""
+    with concurrent.futures.ProcessPoolExecutor(1, runs.FORK_SERVER) as executor:
+        executor.submit(runs.split_cpu, 2)
+        for width in (2, 3):
+            found = executor.submit(_sums, width).result(runs.TIMEOUT_SECONDS)
+            assert found == [2.0] * width
 
 
 @pytest.mark.parametrize(
