@@ -2,9 +2,11 @@
 # One SentencePiece model gives other pieces from version 0.2.2 on.
 #
 # "nnn" is "nn n" or "n nn", which have the same score but for the rounding of a float32 sum. 0.1.99
-# to 0.2.1 add the scores in one order, 0.2.2 and 0.2.3 in another, so that a tie goes the other way.
-# A model that was trained with one version reads some texts otherwise with the next; the format and
-# the major version don't tell. Seen with sentencepiece 0.2.1 and 0.2.2 on Python 3.11, x86-64:
+# to 0.2.1 compare the next sum in float64 with the best one so far, which is rounded; 0.2.2 and
+# 0.2.3 round both (the score of a user-defined piece, which made the sum a double, became a float),
+# so that a tie goes the other way. A model that was trained with one version reads some texts
+# otherwise with the next; the format and the major version don't tell. Seen with sentencepiece
+# 0.2.1 and 0.2.2 on Python 3.11, x86-64:
 #
 #   0.2.1: ▁ nn n | ▁ nn nn n
 #   0.2.2: ▁ n nn | ▁ nn nn n

@@ -129,6 +129,8 @@ def test_ids_of_english_texts(golden):
     sotu = pytest.importorskip("research.experiments.sotu")
     sentences = [line for address in sotu.load_addresses() for line in address["text"]]
     texts = random.Random(0).sample(sentences, 5000)
+    ties = (golden / "tokenization" / "ties_en_small.jsonl").read_text(encoding="utf-8")
+    texts += [json.loads(line)["text"] for line in ties.splitlines()]
     assert_same_ids(golden / "spm" / "en_small.model", [*texts, *ODD])
 
 
