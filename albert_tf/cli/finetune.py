@@ -393,15 +393,9 @@ def check_exportable(
     """Checks before training that an export will succeed, and that its directory is free."""
     if not settings.export_dir:
         return
-    # Imported only here: training also runs without tensorflow_text.
-    try:
-        from albert_tf.serving.graphs import tokenizer as graph_tokenizer
-    except ImportError as error:
-        raise ImportError(
-            f"`export_dir` needs the package {error.name!r}, which is not installed: install its "
-            "version that matches TensorFlow's, or leave `export_dir` out and export on another "
-            "machine"
-        ) from error
+    # Here, since training needs none of it.
+    from albert_tf.serving.graphs import tokenizer as graph_tokenizer
+
     # Some vocabularies can't be tokenised in a graph: find out now, not after the training.
     graph_tokenizer.build(vocabulary)
     task.kind.with_threshold(settings.threshold)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import itertools
 import math
 import os
@@ -328,7 +327,9 @@ def load_exported(path: str | os.PathLike[str]) -> Predictor:
 def _load_saved_model(path: str) -> Predictor:
     import tensorflow as tf
 
-    importlib.import_module("tensorflow_text")  # Registers its text operations.
+    from albert_tf.serving.graphs.text import text_operations
+
+    text_operations()  # Registers them.
     files.check_literal(path)
     try:
         exported = tf.saved_model.load(path)

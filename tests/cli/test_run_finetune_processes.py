@@ -104,6 +104,6 @@ def test_only_an_export_needs_tensorflow_text(tmp_path):
     with concurrent.futures.ProcessPoolExecutor(1, pretraining_runs.FORK_SERVER) as executor:
         found = executor.submit(errors_without_tensorflow_text, with_export, without).result()
     export_error, file_error = found
-    assert export_error.startswith("error: --export_dir needs the package 'tensorflow_text', whi")
+    assert export_error.startswith("error: a SavedModel takes raw texts by tensorflow-text, which")
     assert "MRPC/train.tsv does not exist" in file_error
     assert not (tmp_path / "out").exists()

@@ -6,11 +6,13 @@ import dataclasses
 import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.answers.rows import FEATURES, LENGTH_MULTIPLE
+from albert_tf.storage import files
 from albert_tf.text.characters import is_mark
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.word_splitting import APOSTROPHES, CharacterClass, runs_of_classes
@@ -28,6 +30,20 @@ _OTHER, _CASED, _IGNORED = range(3)
 _APART = "\ue000"
 # Without surrogates, unassigned planes and _APART.
 _CODES = (range(0xD800), range(0xE001, 0x40000), range(0xE0000, 0xF0000))
+
+
+def text_operations() -> Any:
+    """Returns tensorflow_text, whose operations split raw texts; other exports do without."""
+    try:
+        import tensorflow_text
+    # Beside another TensorFlow than its own it lacks symbols.
+    except (ImportError, tf.errors.OpError) as error:
+        raise ImportError(
+            f"a SavedModel takes raw texts by tensorflow-text, which can't be imported beside "
+            f"TensorFlow {tf.__version__} ({files.reason(error)}): install its release for that "
+            "TensorFlow, or export with `format=onnx`, which needs none"
+        ) from error
+    return tensorflow_text
 
 
 class RowTable:

@@ -10,7 +10,6 @@ import unicodedata
 import numpy as np
 import sentencepiece
 import tensorflow as tf
-import tensorflow_text as tf_text
 
 from albert_tf.serving.graphs.text import (
     SIGMA,
@@ -20,6 +19,7 @@ from albert_tf.serving.graphs.text import (
     first,
     of_rows,
     ragged_rows,
+    text_operations,
     with_origins,
 )
 from albert_tf.text.characters import CLEANED, SPLIT_PUNCTUATION, WITHOUT_MARKS
@@ -78,7 +78,7 @@ class WithAddedTokens(tf.Module):
     def __call__(self, texts: tf.Tensor) -> Pieces:
         """Splits `<string>[N]`."""
         raw = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
-        parts, *_ = tf_text.regex_split_with_offsets(raw, self._pattern, self._pattern)
+        parts, *_ = text_operations().regex_split_with_offsets(raw, self._pattern, self._pattern)
         # A part is a token, which may have spaces before it, or has pieces of its own.
         matches = tf.strings.strip(parts.values)[:, None] == self._tokens
         is_token = tf.reduce_any(matches, axis=1)
@@ -169,7 +169,7 @@ class SentencePieceGraph(_Graph):
         super().__init__(vocabulary)
         content = vocabulary.tokenizer.content
         self.normalize = _preprocessing(*vocabulary.form)
-        self._model = tf_text.SentencepieceTokenizer(content, out_type=tf.int32)
+        self._model = text_operations().SentencepieceTokenizer(content, out_type=tf.int32)
         splits = _comma_splits(vocabulary, content)
         self._ids = RowTable([[i for i, _ in row] for row in splits])
         self._lengths = RowTable([[length for _, length in row] for row in splits])
@@ -206,7 +206,8 @@ class FolderPieceGraph(SentencePieceGraph):
     def __init__(self, vocabulary: Vocabulary) -> None:
         tf.Module.__init__(self)
         content = vocabulary.tokenizer.content
-        self.normalize, self._model = _unchanged(), tf_text.SentencepieceTokenizer(content)
+        self._model = text_operations().SentencepieceTokenizer(content)
+        self.normalize = _unchanged()
         self._end = END if rules_of(read_model(content)) == RULES[0] else ""
         (self._space,) = vocabulary.tokenizer.convert_tokens_to_ids([SPACE_MARK])
 
@@ -253,11 +254,11 @@ class WordPieceGraph(_Graph):
         super().__init__(vocabulary)
         tokenizer = vocabulary.tokenizer
         self._cleaning, self._splitting = _cleaning(*vocabulary.form), _splitting()
-        self._words = tf_text.WhitespaceTokenizer()
+        self._words = text_operations().WhitespaceTokenizer()
         pieces = tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))
         initializer = tf.lookup.KeyValueTensorInitializer(pieces, np.arange(len(pieces)))
         self._table = tf.lookup.StaticVocabularyTable(initializer, num_oov_buckets=1)
-        self._model = tf_text.WordpieceTokenizer(
+        self._model = text_operations().WordpieceTokenizer(
             self._table, max_bytes_per_word=_MAX_WORD_BYTES, token_out_type=tf.int64
         )
 
