@@ -29,8 +29,8 @@ LIBRARY = {
     "training": 2915,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_593, 10_418, 3_127
-TRACKED_FILES = 870
+TESTS, RESEARCH, DOCS = 32_595, 10_418, 3_127
+TRACKED_FILES = 871
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

@@ -1,6 +1,7 @@
 """run_finetune.py in processes of its own. Can't see: several machines."""
 
 import concurrent.futures
+import importlib
 import pathlib
 import sys
 
@@ -87,6 +88,7 @@ def errors_without_tensorflow_text(*commands: list[str]) -> list[str]:
     # The script is imported by now, with this file.
     assert "tensorflow_text" not in sys.modules
     sys.modules["tensorflow_text"] = None
+    importlib.import_module("albert_tf.serving.other_formats")
     errors = []
     for command in commands:
         try:
