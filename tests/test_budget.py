@@ -18,7 +18,7 @@ LIBRARY = {
     "cli": 2937,
     "console": 822,
     "conversion": 2919,
-    "generator": 2656,
+    "generator": 2684,
     "inspection": 836,
     "model": 3099,
     "records": 1382,
@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2915,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_595, 10_418, 3_127
+TESTS, RESEARCH, DOCS = 32_620, 10_418, 3_128
 TRACKED_FILES = 871
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

@@ -58,6 +58,9 @@ def draw_pairs(
     document, and label 1, though nothing is out of order. With "split" it is split at the start of
     one of its words, into a pair like any other; a single word is dropped.
 
+    A chunk of whole sentences may be longer than a row. It is truncated, or, with `overflow`
+    "carry", ends before a word that doesn't fit, which begins the next chunk.
+
     Args:
       documents: For each document, where its sentences begin, ascending, then where the last ends.
       index: The document to cut; the others serve as random documents.
@@ -75,17 +78,22 @@ def draw_pairs(
         target = rng.randint(SHORTEST_TARGET, max_tokens)
 
     pairs = []
-    first, num_sentences = 0, len(bounds) - 1
+    # A chunk begins at a token in the sentence `first`.
+    begin, first, num_sentences = bounds[0], 0, len(bounds) - 1
     while first < num_sentences:
         # A chunk: sentences up to the target length, cut at a random border between two of them.
-        end = _end_of_run(bounds, first, target)
+        end = _end_of_run(bounds, begin, first, target)
+        stop = bounds[end]
+        if settings.overflow == "carry" and stop - begin > max_tokens:
+            stop = _last_word_start(word_starts, begin, begin + max_tokens)
+            end = bisect.bisect_left(bounds, stop, first + 1)
         single = end - first == 1
         middle = end if single else rng.randint(first + 1, end - 1)
-        border = bounds[middle]
+        border = stop if single else bounds[middle]
         if single and settings.single_segment == "split":
-            border = _draw_word_start(word_starts, bounds[first], bounds[end], rng)
-        a, b = (bounds[first], border), (border, bounds[end])
-        first = end
+            border = _draw_word_start(word_starts, begin, stop, rng)
+        a, b = (begin, border), (border, stop)
+        begin, first = stop, end if stop == bounds[end] else end - 1
         if a[0] == border:
             continue
         # Half of the pairs are swapped or, for next-sentence prediction, get another B.
@@ -94,22 +102,21 @@ def draw_pairs(
             b = _draw_random_run(documents, index, target - (a[1] - a[0]), rng)
             label = 1
             # The rest, which would have been B, begins the next chunk.
-            first = middle
+            begin, first = border, middle
         elif not settings.random_next_sentence and rng.random() < 0.5:
             a, b = b, a
             label = 1
-        # A chunk is made of whole sentences, so that it may be longer than a row.
         dropped = max(0, a[1] - a[0] + b[1] - b[0] - max_tokens)
         pairs.append(SegmentPair(*_truncate(a, b, max_tokens, rng), label, int(single), dropped))
     return pairs
 
 
-def _end_of_run(bounds: Sequence[int], first: int, target: int) -> int:
-    """Returns the end of the shortest run of sentences from `first` with `target` tokens.
+def _end_of_run(bounds: Sequence[int], begin: int, first: int, target: int) -> int:
+    """Returns the end of the shortest run with `target` tokens from `begin`, in sentence `first`.
 
-    The run has at least one sentence, and ends with its document if that is shorter.
+    The run ends with a sentence, at the latest with the document.
     """
-    end = bisect.bisect_left(bounds, bounds[first] + target, first + 1)
+    end = bisect.bisect_left(bounds, begin + target, first + 1)
     return min(end, len(bounds) - 1)
 
 
@@ -117,6 +124,12 @@ def _draw_word_start(word_starts: np.ndarray, begin: int, end: int, rng: random.
     """Draws a word's first token after `begin` and before `end`; `begin` if there is none."""
     inner = np.flatnonzero(word_starts[begin + 1 : end])
     return begin + 1 + int(rng.choice(inner)) if len(inner) else begin
+
+
+def _last_word_start(word_starts: np.ndarray, begin: int, end: int) -> int:
+    """Returns a word's first token after `begin`, the last one up to `end`; `end` without any."""
+    inner = np.flatnonzero(word_starts[begin + 1 : end + 1])
+    return begin + 1 + int(inner[-1]) if len(inner) else end
 
 
 def _draw_random_run(
@@ -129,7 +142,7 @@ def _draw_random_run(
             break
     bounds = documents[other]
     first = rng.randrange(len(bounds) - 1)
-    return bounds[first], bounds[_end_of_run(bounds, first, target)]
+    return bounds[first], bounds[_end_of_run(bounds, bounds[first], first, target)]
 
 
 def _truncate(

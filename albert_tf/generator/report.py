@@ -198,6 +198,7 @@ class Report:
 
         `frequency_loss` is the mean loss, in nats, of guessing each piece by its frequency.
         """
+        in_pairs = self.output_tokens - NUM_SPECIALS * self.instances
         return {
             "unknown_share": _share(self.unknown_tokens, self.input_tokens),
             "false_starts_share": _share(self.false_starts, self.input_tokens),
@@ -206,6 +207,7 @@ class Report:
             "label_1_share": _share(self.label_1, self.instances),
             "single_segments_share": _share(self.single_segments, self.instances),
             "truncated_share": _share(self.truncated, self.instances),
+            "dropped_share": _share(self.dropped_tokens, self.dropped_tokens + in_pairs),
             "limited_masks_share": _share(self.limited_masks, self.instances),
             "frequency_loss": frequencies.loss(np.array([*self.piece_histogram.values()], int)),
             "output_tokens_per_second": _share(self.output_tokens, self.seconds),
@@ -249,7 +251,8 @@ class Report:
             f"{shares['padding_share']:.2%} of the rows",
             f"label 1 (swapped, or B from a random document): {shares['label_1_share']:.2%}; "
             f"chunks of one sentence: {shares['single_segments_share']:.2%}; truncated: "
-            f"{shares['truncated_share']:.2%}, by {self.dropped_tokens:,} tokens in total",
+            f"{shares['truncated_share']:.2%}, which lost {self.dropped_tokens:,} tokens, "
+            f"{shares['dropped_share']:.2%} of their text",
         ]
         if self.limited_masks:
             lines.append(

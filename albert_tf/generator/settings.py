@@ -170,6 +170,13 @@ class GeneratorSettings(MaskSettings, TextSettings):
         "sentence is cut between two words, and the pair is treated like any other.",
         choices=["random", "split"],
     )
+    overflow: str = _examples(
+        "cut",
+        "What becomes of the tokens that a pair has no room for. cut, as in the release: they are "
+        "lost, of long sentences and short rows a third of the text; carry: they begin the next "
+        "example, which needs single_segment=split.",
+        choices=["cut", "carry"],
+    )
     max_examples_per_row: int = _examples(
         1,
         "Maximum number of short examples packed into one record, which saves padding; set "
@@ -249,6 +256,11 @@ class GeneratorSettings(MaskSettings, TextSettings):
             raise ValueError(
                 "`single_segment=split` applies only to sentence order: leave out "
                 "`random_next_sentence`"
+            )
+        if self.overflow == "carry" and self.single_segment != "split":
+            raise ValueError(
+                "`overflow=carry` keeps the text in its order, but random documents join it: add "
+                "`single_segment=split`"
             )
         if self.max_examples_per_row > 1 and self.masking == "dynamic":
             raise ValueError(

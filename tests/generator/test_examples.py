@@ -47,6 +47,28 @@ def test_tokens_without_room_are_counted():
         assert kept == [20, 20, 8]
 
 
+@pytest.mark.parametrize("short_seq_prob", [0.0, 1.0])
+def test_what_has_no_room_begins_the_next_example(short_seq_prob):
+    """No token is lost, but those of sentences of one word; segments begin with a word."""
+    rng = np.random.default_rng(8)
+    for _ in range(307):
+        document = _document(*rng.integers(1, 70, rng.integers(1, 30)).tolist())
+        word_starts = rng.random(document[-1]) < 0.5
+        word_starts[document[:-1]] = True
+        how = {"single_segment": "split", "overflow": "carry", "short_seq_prob": short_seq_prob}
+        (pairs,) = _draw([document], [int(rng.integers(1000))], word_starts, **how)
+        seen = np.zeros(document[-1], int)
+        for pair in pairs:
+            assert pair.dropped == 0 and pair.label == (pair.b_end == pair.a_begin)
+            for begin, end in (pair[0:2], pair[2:4]):
+                seen[begin:end] += 1
+                assert word_starts[begin]
+        assert seen.max() < 2
+        left_out = np.flatnonzero(seen == 0)
+        for run in np.split(left_out, np.flatnonzero(np.diff(left_out) > 1) + 1):
+            assert {*run[1:][word_starts[run[1:]]]} <= {*document}
+
+
 def test_segments_part_at_every_sentence_and_swap_with_the_same_probability():
     drawn = _draw([_document(3, 5, 7, 2, 3)], seeds=range(5003))
     assert_distribution(np.bincount([pair.label for pairs in drawn for pair in pairs]), [1, 1])

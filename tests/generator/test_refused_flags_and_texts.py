@@ -78,6 +78,7 @@ JSON, WIKI, WORDS = read(input_format="jsonl"), read(input_format="wikipedia"), 
 REFUSED = [
     # Flags.
     ({}, settings(single_segment="split", random_next_sentence=True), "`random_next_sentence`"),
+    ({}, settings(overflow="carry"), "`overflow=carry` `single_segment=split`"),
     ({}, settings(masking="dynamic", max_examples_per_row=2), "`max_examples_per_row`"),
     ({}, create(input_file="gone/*.txt"), "error: gone/*.txt exist"),
     ({}, create(input_file="s3://b/x"), "error: 's3' not implemented"),

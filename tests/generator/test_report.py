@@ -164,7 +164,9 @@ def test_a_report_has_words():
     batch, report = examples.Instances(np.array(pairs, np.int32), np.zeros(3, np.uint64)), Report()
     report.count_output(batch, {}, None)
     assert (report.truncated, report.dropped_tokens) == (2, 9)
-    assert "truncated: 66.67%, by 9 tokens in total" in "\n".join(report.lines())
+    assert "truncated: 66.67%, which lost 9 tokens, 14.75% of their text" in "\n".join(
+        report.lines()
+    )
     report = Report(documents=9, instances=8, output_tokens=4000, label_1=3, limited_masks=1)
     report.seconds, report.peak_memory_bytes = 2.5, 10**8
     said = "\n".join(report.lines())
