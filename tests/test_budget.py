@@ -29,8 +29,8 @@ LIBRARY = {
     "training": 2915,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_620, 10_418, 3_128
-TRACKED_FILES = 871
+TESTS, RESEARCH, DOCS = 32_620, 10_418, 3_130
+TRACKED_FILES = 876
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

@@ -358,7 +358,7 @@ def test_committed_verdicts_are_those_of_the_committed_cells(tmp_path, monkeypat
 
     monkeypatch.setattr(report.figures, "draw", lambda *_: b"")  # It takes seconds.
     scale, kept = study.read_scale("cpu"), kept_in(RESULTS)
-    for name in ("depth", "dropout", "objective", "schedule", "sharing"):
+    for name in ("depth", "dropout", "objective", "schedule", "sharing", "tokens"):
         asked = tuning.reported(study.read_study(name), scale, kept)
         report.write(asked, scale, Plan(asked, scale), kept, tmp_path / name)
         for file in ("claims.json", "cells.csv", "report.md"):
