@@ -119,7 +119,7 @@ def compare_attention(platform: str, length) -> None:
         return jax_ops.attention(query, key, value, masked_scores)
 
     rng = np.random.default_rng(7)
-    jax_ops.interpreted, jax_ops.accelerator = True, lambda: platform
+    jax_ops.interpreted, jax_ops._found = True, lambda: platform
     heads, size = (3, 24) if platform == "cuda" else (1, 128)  # Which JAX 0.6 takes, too.
     length = int(length)
     # Holes, none, all keys, padding.
@@ -197,7 +197,7 @@ def compare_kernels() -> None:
 def check_where_they_are() -> None:
     """Kernels take no lengths, heads and dtypes but theirs, and not what needs the scores."""
     asked, attention = [], jax_ops.attention
-    jax_ops.accelerator = lambda: "cuda"
+    jax_ops._found = lambda: "cuda"
     jax_ops.attention = lambda *tensors: asked.append(1) or attention(*tensors)
     config = albert_tf.AlbertConfig(31, embedding_size=5, hidden_size=48, num_attention_heads=3)
     drops = dataclasses.replace(config, attention_probs_dropout_prob=0.1)
@@ -226,9 +226,9 @@ def check_where_they_are() -> None:
     x = jax.ShapeDtypeStruct((2, 256, 128), "bfloat16")
     for divided in (False, True):
         with keras.distribution.DataParallel().scope() if divided else contextlib.nullcontext():
-            jax_ops.accelerator = lambda: "tpu"
+            jax_ops._found = lambda: "tpu"
             assert jax_ops.attends(x, 1) != divided
-            jax_ops.accelerator = lambda: "cuda"
+            jax_ops._found = lambda: "cuda"
             assert jax_ops._gains(x) != divided and jax_ops.attends(x, 1)
 
 

@@ -31,7 +31,7 @@ from albert_tf.training.jax_devices import JaxDevices
 from tools.tpu_check.reports import Chip, Compiled, Step
 from tools.tpu_check.steps import TASKS, features, make_parts
 
-jax_ops.accelerator = lambda: "tpu"  # The step is not for this process's own devices.
+jax_ops._found = lambda: "tpu"  # The step is not for this process's own devices.
 
 # Devices as JAX counts them: a v7x chip has two.
 # Source: docs.cloud.google.com/tpu/docs, the page of each version; for a v7x half of the chip's.
