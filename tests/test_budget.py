@@ -18,9 +18,9 @@ LIBRARY = {
     "cli": 2937,
     "console": 822,
     "conversion": 2919,
-    "generator": 2684,
+    "generator": 2685,
     "inspection": 836,
-    "model": 3099,
+    "model": 3101,
     "records": 1382,
     "serving": 4942,
     "storage": 1794,
@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2915,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_620, 10_418, 3_130
+TESTS, RESEARCH, DOCS = 32_632, 10_418, 3_130
 TRACKED_FILES = 876
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

@@ -393,7 +393,7 @@ def check_exportable(
     """Checks before training that an export will succeed, and that its directory is free."""
     if not settings.export_dir:
         return
-    # Here, since training needs none of it.
+    # Imported here: training needs no tokenizer in the graph.
     from albert_tf.serving.graphs import tokenizer as graph_tokenizer
 
     # Some vocabularies can't be tokenised in a graph: find out now, not after the training.

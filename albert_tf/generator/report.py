@@ -198,6 +198,7 @@ class Report:
 
         `frequency_loss` is the mean loss, in nats, of guessing each piece by its frequency.
         """
+        # [CLS] and [SEP] are no text.
         in_pairs = self.output_tokens - NUM_SPECIALS * self.instances
         return {
             "unknown_share": _share(self.unknown_tokens, self.input_tokens),

@@ -172,9 +172,9 @@ class GeneratorSettings(MaskSettings, TextSettings):
     )
     overflow: str = _examples(
         "cut",
-        "What becomes of the tokens that a pair has no room for. cut, as in the release: they are "
-        "lost, of long sentences and short rows a third of the text; carry: they begin the next "
-        "example, which needs single_segment=split.",
+        "What becomes of the tokens that an example has no room for. cut, as in the release: they "
+        "are lost, of rows of 64 tokens up to a third of the text; carry: they begin the next "
+        "example. carry needs --single_segment=split.",
         choices=["cut", "carry"],
     )
     max_examples_per_row: int = _examples(

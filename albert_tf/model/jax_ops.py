@@ -39,8 +39,10 @@ KINDS = ("attention", "elementwise")
 
 def used() -> tuple[str, ...]:
     """Returns the kinds of kernels that are not turned off."""
-    names = os.environ.get("ALBERT_KERNELS", ",".join(KINDS)).split(",")
-    return tuple(kind for kind in KINDS if kind in names)
+    names = os.environ.get("ALBERT_KERNELS", ",".join(KINDS))
+    if not {*names.split(",")} <= {*KINDS, "off"}:
+        raise ValueError(f"ALBERT_KERNELS must be off, attention or elementwise, not {names!r}")
+    return tuple(kind for kind in KINDS if kind in names.split(","))
 
 
 def turn_off(kind: str) -> None:

@@ -55,6 +55,18 @@ def test_kernels_are_for_ampere_tpu_v4_and_what_came_later(kind, capability, pla
     assert jax_ops._found.__wrapped__() == platform
 
 
+@pytest.mark.parametrize(
+    ("named", "used"),
+    [("off", ()), ("attention", ("attention",)), ("elementwise,attention", jax_ops.KINDS)],
+)
+def test_kinds_of_kernels_are_turned_off_by_name(named, used, monkeypatch):
+    monkeypatch.setenv("ALBERT_KERNELS", named)
+    assert jax_ops.used() == used
+    monkeypatch.setenv("ALBERT_KERNELS", f"{named},on")
+    with pytest.raises(ValueError, match="ALBERT_KERNELS must be .*,on'"):
+        jax_ops.used()
+
+
 def check_all() -> None:
     for platform, length in {"cuda": 40, "tpu": 128}.items():
         compare_attention(platform, length)
