@@ -89,7 +89,7 @@ def draw_pairs(
             end = bisect.bisect_left(bounds, stop, first + 1)
         single = end - first == 1
         middle = end if single else rng.randint(first + 1, end - 1)
-        border = stop if single else bounds[middle]
+        border = bounds[middle]
         if single and settings.single_segment == "split":
             border = _draw_word_start(word_starts, begin, stop, rng)
         a, b = (begin, border), (border, stop)

@@ -47,6 +47,16 @@ def test_tokens_without_room_are_counted():
         assert kept == [20, 20, 8]
 
 
+def test_an_example_that_ends_before_a_word_is_as_long_as_it_can_be():
+    """Words of 1 token, and one of 4: there is room for 20 tokens."""
+    word_starts = np.ones(50, bool)
+    word_starts[[38, 39, 40]] = False
+    how = {"single_segment": "split", "overflow": "carry"}
+    for pairs in _draw([_document(50)], word_starts=word_starts, **how):
+        found = [(min(p.a_begin, p.b_begin), max(p.a_end, p.b_end)) for p in pairs]
+        assert found == [(0, 20), (20, 37), (37, 50)]
+
+
 @pytest.mark.parametrize("short_seq_prob", [0.0, 1.0])
 def test_what_has_no_room_begins_the_next_example(short_seq_prob):
     """No token is lost, but those of sentences of one word; segments begin with a word."""
