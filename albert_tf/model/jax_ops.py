@@ -32,9 +32,9 @@ _HEADS_ON_TPU = (64, 128) if jax.__version_info__ >= (0, 10) else (128,)
 
 # Whether kernels are interpreted on any device; only tests set it.
 interpreted = False
-# Kinds of kernels; elementwise ones are for NVIDIA GPUs alone. ALBERT_KERNELS names those that may
-# run: by default all, and "off" is none.
-KINDS = ("attention", "elementwise")
+# Kinds of kernels, and the platforms that have them. ALBERT_KERNELS names those that may run: by
+# default all, and "off" is none.
+KINDS = {"attention": ("cuda", "tpu"), "elementwise": ("cuda",)}
 
 
 def used() -> tuple[str, ...]:
@@ -51,8 +51,9 @@ def turn_off(kind: str) -> None:
 
 
 def accelerator(kind: str) -> Literal["cuda", "tpu"] | None:
-    """Returns the platform of JAX's devices, if a kind of kernels may run there."""
-    return _found() if kind in used() else None
+    """Returns the platform of JAX's devices, if it has a kind of kernels that may run."""
+    platform = _found() if kind in used() else None
+    return platform if platform in KINDS[kind] else None
 
 
 @functools.cache
@@ -78,17 +79,16 @@ def _chosen(kernel: Callable[..., Any], otherwise: Callable[..., Any]) -> Callab
 
 
 def why_not(kind: str) -> str | None:
-    """Returns why a kind of kernels fails on this device; None if it runs or has none there."""
+    """Returns why a kind of kernels fails on this device; None if it runs, or is not used there."""
     # A small loss through the platform's kernels, and its gradient.
     platform = accelerator(kind)
     x = jnp.ones((2, 256 if platform == "tpu" else 64, 1, 128), jnp.bfloat16)
     vector = jnp.ones(128, jnp.float32)
 
     def loss(x: Array, vector: Array) -> Array:
-        y = x
         if kind == "attention":
             y = attention(x, x, x, jnp.zeros((2, 1, 1, x.shape[1])))
-        elif platform == "cuda":
+        else:
             seed = jnp.zeros(2, jnp.int32)
             y = add_and_norm(x, x, vector.astype(x.dtype), vector, vector, rate=0.1, seed=seed)
             y = biased_activation(y, vector.astype(x.dtype), "gelu")
@@ -280,7 +280,7 @@ def _gains(x: Array, name: str = "gelu", **_: Any) -> bool:
         name == "gelu"
         and math.prod(x.shape) >= _WORTH_A_KERNEL
         and x.shape[-1] & -x.shape[-1] >= _LEAST_PIECE
-        and accelerator("elementwise") == "cuda"
+        and accelerator("elementwise") is not None
         # XLA can't divide a kernel among devices. The scripts' steps are programs of one device.
         and keras.distribution.distribution() is None
     )

@@ -155,8 +155,7 @@ def lower_steps(steps: dict[str, list[Case]]) -> None:
         for case in cases:
             name, length, dtype, changes, how = case
             of_config = config(**changes)
-            # JAX warns of what it is going to remove. (Raised as errors, its warnings make Python
-            # end with a segmentation fault.)
+            # JAX warns of what it is going to remove.
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
                 texts = lowered(platform, name, length, dtype, of_config, **how)
