@@ -18,7 +18,7 @@ LIBRARY = {
     "cli": 2937,
     "console": 822,
     "conversion": 2919,
-    "generator": 2685,
+    "generator": 2690,
     "inspection": 836,
     "model": 3101,
     "records": 1382,
@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2915,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_645, 10_420, 3_130
+TESTS, RESEARCH, DOCS = 32_646, 10_420, 3_130
 TRACKED_FILES = 876
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

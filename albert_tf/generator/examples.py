@@ -38,7 +38,7 @@ class SegmentPair(NamedTuple):
     b_end: int
     label: int  # 1 if B is not what follows A: swapped, or from a random document.
     single: int  # 1 if the chunk was one sentence, paired as `single_segment` says.
-    dropped: int  # Tokens cut from the two segments for lack of room.
+    dropped: int  # Tokens cut from the two for lack of room, and of single words beside them.
 
 
 def draw_pairs(
@@ -77,7 +77,8 @@ def draw_pairs(
     if rng.random() < settings.short_seq_prob:
         target = rng.randint(SHORTEST_TARGET, max_tokens)
 
-    pairs = []
+    pairs: list[SegmentPair] = []
+    left_out = 0
     # A chunk begins at a token in the sentence `first`.
     begin, first, num_sentences = bounds[0], 0, len(bounds) - 1
     while first < num_sentences:
@@ -95,6 +96,7 @@ def draw_pairs(
         a, b = (begin, border), (border, stop)
         begin, first = stop, end if stop == bounds[end] else end - 1
         if a[0] == border:
+            left_out += stop - border
             continue
         # Half of the pairs are swapped or, for next-sentence prediction, get another B.
         label = 0
@@ -106,8 +108,11 @@ def draw_pairs(
         elif not settings.random_next_sentence and rng.random() < 0.5:
             a, b = b, a
             label = 1
-        dropped = max(0, a[1] - a[0] + b[1] - b[0] - max_tokens)
+        dropped = max(0, a[1] - a[0] + b[1] - b[0] - max_tokens) + left_out
         pairs.append(SegmentPair(*_truncate(a, b, max_tokens, rng), label, int(single), dropped))
+        left_out = 0
+    if pairs and left_out:
+        pairs[-1] = pairs[-1]._replace(dropped=pairs[-1].dropped + left_out)
     return pairs
 
 

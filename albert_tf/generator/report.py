@@ -53,8 +53,8 @@ class Report:
       masked_tokens: See above.
       label_1: Instances that are swapped, or have B from a random document.
       single_segments: Instances of a one-sentence chunk; B is a random document's by default.
-      truncated: Instances whose segments lost tokens for lack of room.
-      dropped_tokens: The tokens they lost.
+      truncated: Instances whose segments, or single words beside them, lost tokens.
+      dropped_tokens: The tokens they lost; not those of documents without an instance.
       limited_masks: Instances to which masked_lm_prob would give more than
         max_predictions_per_seq masked tokens.
       length_histogram: Output tokens of an instance -> instances.
