@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2915,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_646, 10_420, 3_130
+TESTS, RESEARCH, DOCS = 32_646, 10_421, 3_130
 TRACKED_FILES = 876
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
