@@ -15,22 +15,22 @@ ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = {
     ".": 584,
     "answers": 1678,
-    "cli": 2937,
+    "cli": 2968,
     "console": 822,
-    "conversion": 2919,
+    "conversion": 2931,
     "generator": 2690,
     "inspection": 836,
-    "model": 3101,
+    "model": 3150,
     "records": 1382,
-    "serving": 4942,
+    "serving": 4948,
     "storage": 1794,
-    "tasks": 5312,
+    "tasks": 5445,
     "text": 1995,
-    "training": 2915,
+    "training": 2947,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_646, 10_421, 3_130
-TRACKED_FILES = 876
+TESTS, RESEARCH, DOCS = 32_897, 10_421, 3_141
+TRACKED_FILES = 880
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

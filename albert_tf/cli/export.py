@@ -7,6 +7,7 @@ In a clone `python -m albert_tf.export` is the same.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from collections.abc import Mapping
 
@@ -48,7 +49,10 @@ def main(settings: ExportSettings) -> None:
                 for package in ("onnxruntime", "tf2onnx"):
                     importlib.import_module(package)
         # The model, together with its tokenizer and its kind of answers.
-        served = served_tasks.load_served(task, settings.stored(settings.model), settings.options())
+        stored = dataclasses.replace(
+            settings.stored(settings.model), num_hidden_layers=settings.num_hidden_layers
+        )
+        served = served_tasks.load_served(task, stored, settings.options())
         # Score the model before and after: formats may change answers, int8 most of all.
         scored = scores.Evaluation.read(served.kind, settings) if settings.eval_file else None
         before = scored(predict.from_model(served).outputs) if scored else {}

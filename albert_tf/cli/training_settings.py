@@ -118,6 +118,16 @@ class TrainingSettings(Settings):
     adam_beta1: float = _adam(0.9, "Decay of the first moment. 0.9 is the release's.")
     adam_beta2: float = _adam(0.999, "Decay of the second moment. 0.999 is the release's.")
     adam_epsilon: float = _adam(1e-6, "Added to the second moment's root. 1e-6 is the release's.")
+    elastic_depths: tuple[str, ...] = _training(
+        (),
+        "Numbers of layers for which the model is trained as well as for all its layers: each step "
+        "draws one of them, and adds its losses. The model may then be used with so many layers. "
+        "By default it is trained for one depth.",
+        rare=True,
+    )
+    elastic_weight: float = _training(
+        1.0, "Weight of the losses of elastic_depths.", interval="(0, inf)", rare=True
+    )
     train_batch_size: int = _training(
         32,
         "Number of examples per training step, over all devices. The default is the release's.",
@@ -231,8 +241,14 @@ class TrainingSettings(Settings):
             "keep_max": self.keep_checkpoint_max,
         }
 
+    @property
+    def elastic(self) -> dict[str, Any]:
+        """Arguments of ElasticTask."""
+        return {"depths": self.elastic_depths, "weight": self.elastic_weight}
+
     def make_trainer(self, task: Task, devices: Devices) -> Trainer:
         """Returns the Trainer of a run, whose weights are still random."""
+        from albert_tf.tasks.elastic import ElasticTask
         from albert_tf.training import optimizers, trainer
         from albert_tf.training.interfaces import StepSettings
 
@@ -253,6 +269,8 @@ class TrainingSettings(Settings):
         jit_compile = False if self.use_tpu else self.jit_compile  # A TPU always compiles.
         step = StepSettings(self.random_seed, jit_compile, self.gradient_accumulation_steps)
         made = make_optimizer if self.do_train else None
+        if self.elastic_depths:
+            task = ElasticTask(task, **self.elastic, trains=self.do_train)
         return trainer.Trainer(task, devices, self.output_dir, made, step)
 
     def create_devices(self) -> Devices:

@@ -86,7 +86,8 @@ def load_weights(
       path: A directory, a checkpoint's prefix, a file, or hf://OWNER/NAME; see hub.download.
       expand_group0: Whether groups that the checkpoint lacks are filled from its group_0.
       any_depth: Whether the model may apply its blocks more or fewer times than the one that was
-        stored: a start for further training, not a model that has been trained.
+        stored: a start for further training or, of a model that was trained with
+        `elastic_depths`, one that is less deep.
       replace_heads: Whether a head of another shape (another task's) is skipped: unused in the
         checkpoint, missing in the model.
       replace_config: Whether the model's config replaces an invalid one beside the weights;

@@ -51,6 +51,7 @@ class ModelLocation:
       do_lower_case: Whether the model is uncased; see vocabulary.find.
       keep_accents: Whether its text keeps accents; see there.
       ids: Whose ids it reads, "release" or "folder"; see there.
+      num_hidden_layers: Number of layers to use; None for the config's.
     """
 
     path: str
@@ -60,11 +61,16 @@ class ModelLocation:
     do_lower_case: bool | None = None
     keep_accents: bool | None = None
     ids: str | None = None
+    num_hidden_layers: int | None = None
 
     def config(self) -> AlbertConfig:
         if self.albert_config_file:
-            return AlbertConfig.from_json_file(self.albert_config_file)
-        return layouts.read_config(self.path)
+            config = AlbertConfig.from_json_file(self.albert_config_file)
+        else:
+            config = layouts.read_config(self.path)
+        if self.num_hidden_layers is None:
+            return config
+        return dataclasses.replace(config, num_hidden_layers=self.num_hidden_layers)
 
     def vocabulary(self) -> vocabulary.Vocabulary:
         return vocabulary.need(hub.download(self.path), *self.of_vocabulary)
@@ -80,8 +86,13 @@ class ModelLocation:
 
         Returns the release's names of what is not stored and the model's outputs depend on.
         """
-        replace = bool(self.albert_config_file)
-        report = conversion.load_weights(model, self.path, replace_config=replace, classes=classes)
+        report = conversion.load_weights(
+            model,
+            self.path,
+            any_depth=self.num_hidden_layers is not None,
+            replace_config=bool(self.albert_config_file),
+            classes=classes,
+        )
         return conversion.lacking(model, report)
 
 

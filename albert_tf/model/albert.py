@@ -36,6 +36,10 @@ class AlbertModel(ConfiguredModel):
     itself, and its positions count from its [CLS]. `pooled_output` is `<float>[B, K, H]`, with a
     copy of the first example's vector in empty slots.
 
+    If the inputs have `depths` `<int32>[B, D]`, rows are also read after fewer layers, from 1 to
+    all but one: `sequence_output`, `pooled_output` and `gathered_output` have D times B more rows,
+    those of the first column of `depths` first.
+
     Args: see ConfiguredModel.
 
     Source: albert/modeling.py, AlbertModel.
@@ -122,11 +126,17 @@ class AlbertModel(ConfiguredModel):
         outputs, gathered = self.encoder(
             embedding_output, input_mask, wanted, starts, seed=dropout_seed
         )
+        sequence_output = outputs[-1]
+        if (depths := inputs.get("depths")) is not None:
+            by_layer = outputs[self.config.inner_group_num - 1 :: self.config.inner_group_num]
+            sequence_output = with_depths(sequence_output, by_layer, depths)
+            by_layer = [layers.gather_positions(each, wanted) for each in by_layer[:-1]]
+            gathered = with_depths(gathered, [*by_layer, gathered], depths)
         # The first of the gathered vectors are those at [CLS], one per example or slot.
         slots = ops.shape(firsts)[1]
         pooled_output = self.pooler(gathered[:, :slots])
         result = {
-            "sequence_output": outputs[-1],
+            "sequence_output": sequence_output,
             "pooled_output": pooled_output if is_packed else pooled_output[:, 0],
             "all_encoder_layers": outputs,
             "embedding_output": embedding_output,
@@ -173,6 +183,33 @@ def read_inputs(inputs: Mapping[str, Array]) -> tuple[Array, Array, Array]:
     if segment_ids is None:
         segment_ids = ops.zeros_like(input_ids)
     return input_ids, input_mask, ops.cast(segment_ids, "int32")
+
+
+def with_depths(full: Array, by_layer: list[Array], depths: Array) -> Array:
+    """Appends to rows those after fewer layers.
+
+    Args:
+      full: The rows after all layers, `<float>[B, ...]`.
+      by_layer: The rows after each layer, the last of which is not read.
+      depths: How many layers, `<int32>[B, D]`.
+
+    Returns:
+      `<float>[B + D * B, ...]`.
+
+    Example:
+      >>> first, last = ops.zeros([2, 3]), ops.ones([2, 3])
+      >>> rows = with_depths(last, [first, last], ops.ones([2, 1], "int32"))
+      >>> [float(x) for x in rows[:, 0]]
+      [1.0, 1.0, 0.0, 0.0]
+    """
+    parts = [full]
+    for column in ops.unstack(depths, axis=1):
+        of_row = ops.reshape(column, (-1, *[1] * (len(full.shape) - 1)))
+        chosen = by_layer[0]
+        for number, output in enumerate(by_layer[1:-1], 2):
+            chosen = ops.where(of_row == number, output, chosen)
+        parts.append(chosen)
+    return ops.concatenate(parts, axis=0)
 
 
 def packed_axis(inputs: Mapping[str, Any]) -> tuple[int | None, ...]:

@@ -96,6 +96,7 @@ class ConfiguredModel(keras.Model):
         "input_mask": "B, S",
         "segment_ids": "B, S",
         "cls_positions": "B, K",
+        "depths": "B, D",
     }
     # The first axes of labels.
     label_axes = "B"
@@ -207,7 +208,7 @@ class ConfiguredModel(keras.Model):
         """Yields limits, beyond which values would be cut, or select another row, or none."""
         config, shape = self.config, shape_of(inputs.get("input_ids"))
         counts = {"input_ids": config.vocab_size, "segment_ids": config.type_vocab_size}
-        counts |= {"input_mask": 2, "p_mask": 2}
+        counts |= {"input_mask": 2, "p_mask": 2, "depths": config.num_hidden_layers}
         far_below = f": give 1 and 0, or 0 and {_FAR_BELOW} or less"
         for name in self.input_axes:
             if inputs.get(name) is None:
@@ -215,7 +216,8 @@ class ConfiguredModel(keras.Model):
             # Positions have no count of their own. A mask may be one that is added to scores.
             count = counts.get(name, shape[-1] if shape else None)
             more = (_is_far_below, far_below) if name == "input_mask" else ()
-            yield Limit(name, inputs[name], 0, count and count - 1, True, *more)
+            least = 1 if name == "depths" else 0
+            yield Limit(name, inputs[name], least, count and count - 1, True, *more)
 
     def _limits(self, inputs: Any, *_: Any) -> Iterator[Limit | Sizes]:
         """Yields the limits of a batch's inputs."""

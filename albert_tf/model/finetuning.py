@@ -203,7 +203,10 @@ class AlbertForMultipleChoice(FineTunedModel):
       (1, 3)
     """
 
-    input_axes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), "B, C, S")
+    input_axes = {
+        **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), "B, C, S"),
+        "depths": "B, D",
+    }
 
     def __init__(
         self,
@@ -225,9 +228,11 @@ class AlbertForMultipleChoice(FineTunedModel):
         _, choices, length = ops.shape(inputs["input_ids"])
         rows = {
             name: ops.reshape(inputs[name], (-1, length))
-            for name in self.input_axes
-            if inputs.get(name) is not None
+            for name, axes in self.input_axes.items()
+            if inputs.get(name) is not None and "S" in axes
         }
+        if inputs.get("depths") is not None:
+            rows["depths"] = ops.repeat(inputs["depths"], choices, axis=0)
         outputs, seed = self.encode(rows, training, dropout_seed)
         return ops.reshape(self.classifier(outputs["pooled_output"], seed=seed), (-1, choices))
 
@@ -356,17 +361,22 @@ class AlbertForQuestionAnsweringV2(FineTunedModel):
         self.check_inputs(inputs)
         outputs, seed = self.encode(inputs, training, dropout_seed)
         sequence, p_mask = outputs["sequence_output"], inputs["p_mask"]
+        starts = inputs.get("start_positions")
+        if inputs.get("depths") is not None:  # The same texts, read after fewer layers.
+            copies = 1 + inputs["depths"].shape[1]
+            p_mask = ops.concatenate([p_mask] * copies)
+            starts = None if starts is None else ops.concatenate([starts] * copies)
         beam = (self.start_n_top, self.end_n_top)
         # A short sequence is padded, since the beam may be wider than it.
-        if inputs.get("start_positions") is None:
+        if starts is None:
             sequence, p_mask = with_positions(sequence, p_mask, max(beam))
         # Starts, and whether there is an answer.
         start_logits = self.span(sequence, p_mask)
         start_log_probs = ops.log_softmax(start_logits, axis=-1)
         result = {"cls_logits": self.answerability(sequence, start_logits, seed=seed)}
         # Ends, given the true start.
-        if inputs.get("start_positions") is not None:
-            end_logits = self.span.end_logits(sequence, inputs["start_positions"][:, None], p_mask)
+        if starts is not None:
+            end_logits = self.span.end_logits(sequence, starts[:, None], p_mask)
             end_log_probs = ops.log_softmax(end_logits[:, 0], axis=-1)
             return {**result, "start_log_probs": start_log_probs, "end_log_probs": end_log_probs}
         # The beam: the best ends of each of the best starts.

@@ -63,6 +63,12 @@ class ExportSettings(StoredSettings, TableSettings):
         "from text. web is onnx_int8 with a page that answers in the browser.",
         choices=["saved_model", *FORMATS, WEB],
     )
+    num_hidden_layers: int | None = _model(
+        None,
+        "Number of layers, by default the config's. A model that was trained with elastic_depths "
+        "may have one of those.",
+        interval=POSITIVE,
+    )
     eval_file: str | None = _scores(
         None,
         "Labelled .csv, .tsv, .jsonl or .parquet table; for answers SQuAD's .json, .jsonl or "

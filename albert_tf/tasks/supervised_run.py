@@ -12,6 +12,7 @@ from absl import logging
 
 from albert_tf import conversion
 from albert_tf.storage import checkpoint, eval_results
+from albert_tf.tasks.elastic import ElasticTask
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.training import evaluation, length_buckets
@@ -47,6 +48,9 @@ class SupervisedRun:
         self.splits: dict[str, Split] = {}
         self.initial_weights = initial_weights
         self._outputs = RowOutputs(trainer.devices, trainer.model)
+        # The outputs of shallower depths, if the run trains any.
+        depths = trainer.task.depths if isinstance(trainer.task, ElasticTask) else ()
+        self._shallower = {n: RowOutputs(trainer.devices, trainer.model, n) for n in depths}
         # The scores on "dev" of the weights to predict with, once evaluate_best has made them, and
         # the step of these weights, if they come from one of the run's checkpoints.
         self._dev_scores: dict[str, float] = {}
@@ -123,7 +127,12 @@ class SupervisedRun:
         def evaluate(source: str) -> dict[str, float]:
             nonlocal predictions
             predictions = self.predict("dev", source)
-            return self.task.scores(examples, predictions)
+            scores = self.task.scores(examples, predictions)
+            for depth, outputs in self._shallower.items():
+                shallow = predict(self.task, outputs, self.splits["dev"], source)
+                found = self.task.scores(examples, shallow)
+                scores |= {f"{name}_after_{depth}": score for name, score in found.items()}
+            return scores
 
         # Only the chief calls it, and only for the best checkpoint so far.
         def write() -> None:

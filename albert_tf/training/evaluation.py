@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
+from keras import ops
 
 from albert_tf.storage import checkpoint, eval_results, files
 from albert_tf.storage.eval_results import Evaluation, Trial
@@ -208,11 +209,18 @@ def _remind(what: str, waiting_since: float | None) -> float:
 
 
 class RowOutputs:
-    """Runs a model, which maps features to tensors `[B, ...]`, on rows that devices share."""
+    """Runs a model, which maps features to tensors `[B, ...]`, on rows that devices share.
 
-    def __init__(self, devices: Devices, model: keras.Model) -> None:
+    Args:
+      devices: The devices.
+      model: The model.
+      depth: After how many layers its outputs are read; None for all.
+    """
+
+    def __init__(self, devices: Devices, model: keras.Model, depth: int | None = None) -> None:
         self._devices = devices
         self._model = model
+        self._depth = depth
         self._outputs = devices.gathered(model, self._replica_outputs)
 
     def __call__(
@@ -238,7 +246,13 @@ class RowOutputs:
     def _replica_outputs(self, batch: Features) -> tuple[Any, Any, Any]:
         features = dict(batch)
         rows, weights = features.pop("example_rows"), features.pop("example_weights")
-        return self._model(features, training=False), rows, weights
+        if self._depth is None:
+            return self._model(features, training=False), rows, weights
+        # The rows after fewer layers follow those after all.
+        count = ops.shape(rows)[0]
+        features["depths"] = ops.full((count, 1), self._depth, "int32")
+        outputs = self._model(features, training=False)
+        return keras.tree.map_structure(lambda x: x[count:], outputs), rows, weights
 
 
 def in_row_order(parts: Iterable[tuple[np.ndarray, Any]], num_rows: int) -> Any:

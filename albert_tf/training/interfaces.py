@@ -44,6 +44,16 @@ class Task(abc.ABC):
     def build_model(self) -> keras.Model:
         """Returns a new, randomly initialised model."""
 
+    def with_drawn(self, features: Features, seed: int, step: Array) -> Features:
+        """Returns a training batch's features and what is drawn for it, alike on all replicas.
+
+        Args:
+          features: Those of a replica's share of the batch.
+          seed: The run's seed.
+          step: The training step, `<int>[]`; None in an evaluation.
+        """
+        return features
+
     @abc.abstractmethod
     def loss_weights(self, features: Features) -> dict[str, Array]:
         """Returns the weight of each loss, `<float32>[]` by name, from a batch's features."""
@@ -51,6 +61,10 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def loss_sums(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns the weighted sum of each loss, `<float32>[]` by name: loss = sum / weight."""
+
+    def consistency_sums(self, outputs: Any, teacher: Any, features: Features) -> dict[str, Array]:
+        """Returns `loss_sums` with a teacher's probabilities for labels; only pre-training can."""
+        raise NotImplementedError
 
     def losses(self, sums: Mapping[str, Array], weights: Mapping[str, Array]) -> list[Array]:
         """Returns the losses `<float32>[]`, in the order of `loss_names`, from sums and weights."""

@@ -96,6 +96,7 @@ class Gradients:
 
     def __call__(self, weights: list[Array], step: Array, features: Features) -> Any:
         """Returns the losses and gradients; a weight that no loss depends on has None."""
+        features = self._task.with_drawn(features, self._seed, step)
         totals = lax.psum(self._task.loss_weights(features), _AXIS)
         count = self._accumulation_steps
         first_pass = lax.axis_index(_AXIS) * count

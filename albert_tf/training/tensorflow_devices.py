@@ -194,6 +194,7 @@ class TrainStep:
 
         Returns `<float32>[len(stat_names)]`, the same on all replicas.
         """
+        features = self._task.with_drawn(features, self._seed, self._optimizer.iterations)
         # The weights of the whole batch: each replica's losses are shares of its means.
         context = tf.distribute.get_replica_context()
         weights = context.all_reduce(tf.distribute.ReduceOp.SUM, self._task.loss_weights(features))

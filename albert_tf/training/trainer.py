@@ -78,6 +78,7 @@ class Trainer:
         self._writer = CheckpointWriter(output_dir)
         self._seconds = 0.0  # Training time so far, according to the restored checkpoint.
         settings = settings or StepSettings()
+        self._seed = settings.seed
         keras.utils.set_random_seed(settings.seed)
         with devices.scope():
             self.model = task.build_model()
@@ -348,6 +349,7 @@ class Trainer:
 
     def _metric_pairs(self, features: Features) -> dict[str, Array]:
         """Returns sum and weight of each metric, `<float32>[2]`."""
+        features = self.task.with_drawn(features, self._seed, None)
         metrics = self.task.metrics(self.model(features, training=False), features)
         return {name: ops.stack(pair) for name, pair in metrics.items()}
 

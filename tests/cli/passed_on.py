@@ -5,6 +5,7 @@ ELSEWHERE = ("recipe", "do_train", "do_eval", "backend", "shard_optimizer_state"
 ELSEWHERE += ("tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores")
 ELSEWHERE += ("accept_other_records",)
 OF_MUON = ("adam_share",)  # In test_muon.py.
+OF_DEPTHS = ("elastic_depths", "elastic_weight")  # In test_elastic_runs.py.
 BOTH = {
     "learning_rate": (0.5, {"optimizer.init_lr": 0.5}),
     "schedule": ("wsd", {"optimizer.schedule": "wsd"}),

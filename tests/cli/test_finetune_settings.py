@@ -121,7 +121,12 @@ def test_every_flag_of_training_is_in_the_table():
         *("albert_config_file", "init_checkpoint", "albert_hub_module_handle", "from_scratch"),
         *("spm_model_file", "vocab_file", "do_lower_case", "keep_accents", "num_hidden_layers"),
         *("do_predict", "ensemble_dirs", "export_dir", "use_einsum", "class_weights", "ids"),
-        *(*passed_on.ELSEWHERE, *passed_on.OF_MUON, "predict_feature_left_file"),
+        *(
+            *passed_on.ELSEWHERE,
+            *passed_on.OF_MUON,
+            *passed_on.OF_DEPTHS,
+            "predict_feature_left_file",
+        ),
     }
     of_tasks = {*finetune.FinetuningSettings.__mro__[2].names()} - {"max_seq_length"}
     assert {*PASSED_ON, *elsewhere, *of_tasks} == set(FinetuningSettings.names())

@@ -122,7 +122,8 @@ def test_every_flag_of_training_is_in_the_table():
     """Or is what decides where weights, records and devices come from."""
     elsewhere = {"albert_config_file", "init_checkpoint", "init_from_group0", "input_file"}
     elsewhere |= {"num_hidden_layers", "decay_from", "decay_from_any", "train_minutes", "masking"}
-    elsewhere |= {"max_examples_per_row", *passed_on.ELSEWHERE, *passed_on.OF_MUON}
+    elsewhere |= {"max_examples_per_row", "elastic_consistency", *passed_on.ELSEWHERE}
+    elsewhere |= {*passed_on.OF_MUON, *passed_on.OF_DEPTHS}
     assert {*PASSED_ON, *elsewhere} == set(PretrainingSettings.names())
 
 

@@ -38,7 +38,7 @@ SAME = {
     | {"max_seq_length": packed.WIDTH, "max_predictions_per_seq": packed.PREDICTIONS}
     | {"max_examples_per_row": packed.SLOTS, "gradient_accumulation_steps": 3}
     | {"train_batch_size": 6, "num_train_steps": 4, "recompute": True}
-    | {"optimizer": "adamw", "sentence_order_weight": 0},
+    | {"optimizer": "adamw", "sentence_order_weight": 0, "elastic_depths": "1"},
     "dynamic": {"input_file": "compact_rows", "masking": "dynamic"}
     | {"precision": "bfloat16", "num_train_steps": 4},
 }

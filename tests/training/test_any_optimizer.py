@@ -1,6 +1,7 @@
 """A checkpoint holds what the optimizer has, whatever that is: here Keras' SGD with momentum, Muon.
 
 Its rate is stable and then decays, as does that of a branch off its checkpoint, and of a timed run.
+Each step draws another depth, too.
 
 State of no weight is in test_trainer_weights.py, kills in tests/cli. Can't see: several replicas of
 a whole run (one step of two: test_optimizers.py).
@@ -19,6 +20,7 @@ from albert_tf.conversion import bundles
 from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.spec import pretraining_spec
 from albert_tf.storage import checkpoint
+from albert_tf.tasks.elastic import ElasticTask
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training.deadline import Deadline
 from albert_tf.training.interfaces import StepSettings
@@ -30,7 +32,7 @@ from tests.kit import pretraining_runs as runs
 from tests.training.toys import eagerly, one_device
 
 STEPS, STOPPED_AT = 5, 2
-CONFIG = tiny.config(num_hidden_layers=1)
+CONFIG = tiny.config(num_hidden_layers=3)
 
 
 def momentum(schedule, global_clipnorm):
@@ -44,7 +46,7 @@ def train(
     rate = (0.1, STEPS, 1)
     decay = {"schedule": schedule, "decay_steps": STEPS - STOPPED_AT}
     make_optimizer = functools.partial(create_optimizer, *rate, name, **decay)
-    task, settings = PretrainingTask(CONFIG), StepSettings(seed=3)
+    task, settings = ElasticTask(PretrainingTask(CONFIG), (1, 2)), StepSettings(seed=3)
     with mock.patch.dict(OPTIMIZERS, momentum=momentum):  # The one place that knows it.
         trainer = Trainer(task, devices, directory, make_optimizer, settings)
     assert trainer.initialise() == (checkpoint.latest(directory) is not None)

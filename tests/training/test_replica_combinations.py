@@ -14,6 +14,7 @@ import pytest
 
 from albert_tf.records import input_files, input_pipeline
 from albert_tf.records.spec import pretraining_spec
+from albert_tf.tasks.elastic import ElasticTask
 from albert_tf.tasks.pretraining import PretrainingTask
 from albert_tf.training import tensorflow_devices
 from albert_tf.training.interfaces import StepSettings
@@ -35,7 +36,7 @@ def train(folder: pathlib.Path, parts: int, recompute: bool) -> tuple[str, list[
     devices = TensorFlowDevices(tensorflow_devices.create_strategy())
     path, spec = str(folder / "packed"), pretraining_spec(LENGTH, 2 * runs.PREDICTIONS, SLOTS)
     data = [path], input_files.index_records([path]), spec, BATCH, 7, 0
-    task = PretrainingTask(tiny.config(num_hidden_layers=1), "float32", recompute)
+    task = ElasticTask(PretrainingTask(tiny.config(), "float32", recompute), (1,))
     make_optimizer = functools.partial(create_optimizer, 0.01, STEPS, 0, "muon")
     settings = StepSettings(accumulation_steps=parts)
     trainer, progress = Trainer(task, devices, str(folder), make_optimizer, settings), Progress()
@@ -43,7 +44,7 @@ def train(folder: pathlib.Path, parts: int, recompute: bool) -> tuple[str, list[
     trainer.save = lambda *_: None
     source = functools.partial(input_pipeline.training_dataset, *data)
     trainer.train(source, progress, STEPS, steps_per_loop=1, save_steps=STEPS, keep_max=0)
-    names = ("loss", "masked_lm_loss", "sentence_order_loss")
+    names = ("loss", "masked_lm_loss", "sentence_order_loss", "shallow_masked_lm_loss")
     losses = [[stats[name] for name in names] for stats in progress.stats.values()]
     return devices.name, losses
 
@@ -79,7 +80,7 @@ def test_splits_change_nothing(folder):
     with eagerly():
         strategy, expected = train(folder, *PLAIN)
     assert strategy == "OneDeviceStrategy"
-    assert np.shape(expected) == (STEPS, 3) and np.min(expected) > 0.01
+    assert np.shape(expected) == (STEPS, 4) and np.min(expected) > 0.01
     assert np.ptp(np.array(expected)[:, 0]) > 1e-3
     for process in processes:
         process.join(runs.TIMEOUT_SECONDS)

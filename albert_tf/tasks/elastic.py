@@ -1,0 +1,113 @@
+"""Training one model for several depths: each step also trains a shallower one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from albert_tf.training.interfaces import Task
+from albert_tf.types import Array, Features
+
+# The depths of so many steps are drawn; then they repeat.
+_DRAWS = 4096
+
+
+class ElasticTask(Task):
+    """A task whose loss is that of all layers plus that of one smaller number of them.
+
+    The layers share their weights, so that a forward pass has the outputs of every depth: a
+    shallower one takes only another head. Evaluations have the metrics of each depth, as
+    `masked_lm_loss_after_2`.
+
+    Args:
+      task: The task of the full depth.
+      depths: The shallower depths, in layers; each step draws one, by seed and step.
+      weight: Factor of the shallower depth's losses.
+      consistency: Whether the shallower depth learns the full one's probabilities in place of
+        labels.
+      trains: Whether the task is trained. If not, the model may have lost layers since, and depths
+        that it lacks are left out.
+
+    Source: depths that are drawn, and consistency: LoopFormer (arXiv 2602.11451).
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        depths: Sequence[int | str],
+        weight: float = 1.0,
+        consistency: bool = False,
+        trains: bool = True,
+    ) -> None:
+        self.task = task
+        self.depths = tuple(int(each) if str(each).isdecimal() else 0 for each in depths)
+        self.given = tuple(depths)
+        self.weight = weight
+        self.consistency = consistency
+        self.trains = trains
+        self.key_metric, self.classes = task.key_metric, task.classes
+        self.loss_names = (*task.loss_names, *(f"shallow_{name}" for name in task.loss_names))
+        self.loss_epsilon = {**task.loss_epsilon, **_shallow(task.loss_epsilon)}
+
+    def build_model(self) -> keras.Model:
+        model = self.task.build_model()
+        if "depths" not in model.input_axes:
+            raise ValueError("`elastic_depths` does not apply to this task: leave it out")
+        layers = model.config.num_hidden_layers
+        if not self.trains:
+            self.depths = tuple(each for each in self.depths if each < layers)
+            return model
+        wrong = [each for each in self.depths if not 0 < each < layers]
+        if wrong or len({*self.depths}) < len(self.depths):
+            raise ValueError(
+                f"`elastic_depths` must be different numbers from 1 to {layers - 1}, one less than "
+                f"the model's layers, got {','.join(map(str, self.given))}"
+            )
+        return model
+
+    def with_drawn(self, features: Features, seed: int, step: Array) -> Features:
+        depths = ops.convert_to_tensor(np.array(self.depths, "int32"))
+        if step is not None:
+            drawn = np.random.default_rng(seed).choice(np.array(self.depths, "int32"), _DRAWS)
+            depths = ops.take(ops.convert_to_tensor(drawn), [ops.cast(step, "int32") % _DRAWS])
+        # Each row has them, so that a batch may be split.
+        rows = ops.shape(features["input_ids"])[0]
+        return {**features, "depths": ops.broadcast_to(depths, (rows, *ops.shape(depths)))}
+
+    def loss_weights(self, features: Features) -> dict[str, Array]:
+        weights = self.task.loss_weights(features)
+        return {**weights, **_shallow(weights)}
+
+    def loss_sums(self, outputs: Any, features: Features) -> dict[str, Array]:
+        full, shallow = self._by_depth(outputs, features)
+        sums = self.task.loss_sums(full, features)
+        if self.consistency:
+            shallow = self.task.consistency_sums(shallow, full, features)
+        else:
+            shallow = self.task.loss_sums(shallow, features)
+        return {**sums, **_shallow({name: self.weight * x for name, x in shallow.items()})}
+
+    def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Array, Array]]:
+        full, *others = self._by_depth(outputs, features)
+        metrics = self.task.metrics(full, features)
+        for depth, of_depth in zip(self.depths, others, strict=True):
+            found = self.task.metrics(of_depth, features)
+            metrics |= {f"{name}_after_{depth}": pair for name, pair in found.items()}
+        return metrics
+
+    def _by_depth(self, outputs: Any, features: Features) -> list[Any]:
+        """Splits outputs `<float>[B + D * B, ...]` by depth, the full one first."""
+        # Outputs without further rows are cut to nothing; no task reads them.
+        rows, count = ops.shape(features["depths"])
+        return [
+            keras.tree.map_structure(lambda x, i=i: x[i * rows : (i + 1) * rows], outputs)
+            for i in range(1 + count)
+        ]
+
+
+def _shallow(of_losses: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"shallow_{name}": value for name, value in of_losses.items()}
