@@ -15,11 +15,11 @@ ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = {
     ".": 584,
     "answers": 1678,
-    "cli": 2968,
+    "cli": 2990,
     "console": 822,
     "conversion": 2931,
     "generator": 2690,
-    "inspection": 836,
+    "inspection": 963,
     "model": 3150,
     "records": 1382,
     "serving": 4948,
@@ -29,8 +29,8 @@ LIBRARY = {
     "training": 2947,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_897, 10_421, 3_148
-TRACKED_FILES = 880
+TESTS, RESEARCH, DOCS = 32_967, 10_421, 3_158
+TRACKED_FILES = 882
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

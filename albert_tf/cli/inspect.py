@@ -1,4 +1,4 @@
-"""albert-inspect: the cost of models, and layers, attention and knowledge of trained ones.
+"""albert-inspect: what models cost, how runs went, what trained models' layers do and know.
 
 Each command checks its settings and files before it loads a model.
 """
@@ -130,6 +130,16 @@ class ProbeSettings(InspectionSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CurveSettings(Settings):
+    """The settings of albert-inspect curve."""
+
+    runs: tuple[str, ...] = _models(
+        REQUIRED, "Output directories of training runs, separated by commas; they may go on."
+    )
+    output_dir: str = _models(REQUIRED, "Output directory, new or empty.")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SizesSettings(Settings):
     """The settings of albert-inspect sizes."""
 
@@ -249,6 +259,15 @@ def probes(settings: ProbeSettings) -> None:
         print(table, end="")
 
 
+def curve(settings: CurveSettings) -> None:
+    """Draws losses, learning rate and speed of training runs, and writes them as a table."""
+    with _running(settings):
+        from albert_tf.inspection import curves
+
+        found = {path: curves.read(path) for path in dict.fromkeys(settings.runs)}
+        _write(settings, {"curve.csv": curves.table(found), "curve.png": curves.draw(found)})
+
+
 def _labelled(settings: ProbeSettings, stored: ModelLocation) -> Labelled:
     from albert_tf.inspection import models, probes
     from albert_tf.tasks.table import TableSettings
@@ -272,7 +291,7 @@ def _labelled(settings: ProbeSettings, stored: ModelLocation) -> Labelled:
 
 
 @contextlib.contextmanager
-def _running(settings: InspectionSettings, draws: bool = True) -> Iterator[None]:
+def _running(settings: InspectionSettings | CurveSettings, draws: bool = True) -> Iterator[None]:
     """Imports TensorFlow; a user error in the body ends the process with one line."""
     log.begin()
     tensorflow_logs.import_tensorflow()
@@ -303,7 +322,9 @@ def _tokenizer(stored: ModelLocation) -> Tokenizer:
     return vocabulary.tokenizer
 
 
-def _write(settings: InspectionSettings, contents: Mapping[str, str | bytes]) -> None:
+def _write(
+    settings: InspectionSettings | CurveSettings, contents: Mapping[str, str | bytes]
+) -> None:
     # The directory appears under its name once all files are in it.
     with files.whole_directory(settings.output_dir) as temporary:
         for name, content in contents.items():
@@ -370,5 +391,6 @@ COMMANDS: dict[str, tuple[Callable[[Any], None], type[Any]]] = {
     "attention": (attention, AttentionSettings),
     "probes": (probes, ProbeSettings),
     "agreement": (agreement, InspectionSettings),
+    "curve": (curve, CurveSettings),
     "sizes": (sizes, SizesSettings),
 }
