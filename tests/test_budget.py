@@ -22,15 +22,15 @@ LIBRARY = {
     "inspection": 963,
     "model": 3150,
     "records": 1382,
-    "serving": 4948,
+    "serving": 5030,
     "storage": 1794,
     "tasks": 5445,
     "text": 1995,
     "training": 2947,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 32_967, 10_421, 3_158
-TRACKED_FILES = 882
+TESTS, RESEARCH, DOCS = 33_079, 10_421, 3_161
+TRACKED_FILES = 884
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

@@ -17,11 +17,13 @@ from typing import Any
 import prometheus_client as prometheus
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from albert_tf.serving import (
+    rest_access,
     rest_one_model,
     rest_open_inference,
     rest_openai,
@@ -65,9 +67,7 @@ def create_app(
         message = error.detail
         if message == http.HTTPStatus(error.status_code).phrase:  # Starlette's own error.
             message = f"Malformed request: {request.method} {request.url.path[:200]}"
-        status, form = error.status_code, _REFUSALS.get(request.url.path)
-        answer, status = form(message, status) if form else ({"error": message}, status)
-        return json_response(answer, status, error.headers)
+        return _refusal(request.url.path, message, error.status_code, error.headers)
 
     async def left(request: Request, error: ClientDisconnect) -> Response:
         return Response(status_code=499)
@@ -89,8 +89,22 @@ def create_app(
     app.router.redirect_slashes = False
     app.state.is_ending = False
     # The observer also sees requests that no route answers.
-    app.add_middleware(_Observer, state=app.state, models=models, metrics=metrics)
+    keys = rest_access.Keys(settings.api_key_file)
+    app.add_middleware(_Observer, state=app.state, models=models, metrics=metrics, keys=keys)
+    if settings.allowed_origins:  # Browsers ask first, without a key.
+        shown = {"allow_headers": ["*"], "expose_headers": ["X-Request-Id"]}
+        origins = settings.allowed_origins
+        app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], **shown)
     return app
+
+
+def _refusal(
+    path: str, message: str, status: int, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Returns an error in the form that clients of a path read."""
+    form = _REFUSALS.get(path)
+    answer, status = form(message, status) if form else ({"error": message}, status)
+    return json_response(answer, status, headers)
 
 
 def _page() -> list[Route]:
@@ -126,10 +140,13 @@ async def _read_body(receive: Any, most: int) -> bytes | None:
 
 
 class _Observer:
-    """Counts, times and logs requests; refuses other hosts, and requests when time is up."""
+    """Counts, times and logs requests; refuses other hosts and keys, and all when time is up."""
 
-    def __init__(self, app: Any, state: Any, models: Models, metrics: Metrics) -> None:
+    def __init__(
+        self, app: Any, state: Any, models: Models, metrics: Metrics, keys: rest_access.Keys
+    ) -> None:
         self._app, self._state, self._models, self._metrics = app, state, models, metrics
+        self._keys = keys
         self._settings = settings = models.settings
         # A server for this machine alone answers to its own name; other servers to any name,
         # unless `allowed_hosts` lists some.
@@ -141,6 +158,8 @@ class _Observer:
             return await self._app(scope, receive, send)
         # Counted as status 500 until an answer begins: a handler may fail before that.
         start, status, size = time.perf_counter(), 500, 0
+        headers = dict(scope["headers"])
+        ids = rest_access.ids(headers)
         # The body is read here, and handed on as one message.
         unread: list[dict[str, Any]] = []
 
@@ -151,17 +170,22 @@ class _Observer:
             nonlocal status, size
             if "status" in message:
                 status = message["status"]
+                added = [(b"x-request-id", ids["request_id"].encode())]
                 # The client's next request then opens a connection, to a server that goes on.
                 if self._state.is_ending:
-                    message["headers"] = [*message["headers"], (b"connection", b"close")]
+                    added.append((b"connection", b"close"))
+                message["headers"] = [*message["headers"], *added]
             size += len(message.get("body", b""))
             await send(message)
 
         # Only the server's own names may be asked: a page elsewhere could rebind its name to us.
-        app, host = self._app, dict(scope["headers"]).get(b"host", b"").decode("latin-1").lower()
+        app, host = self._app, headers.get(b"host", b"").decode("latin-1").lower()
         if not {"*", host.partition(":")[0]} & self._hosts and not _OWN_HOST.fullmatch(host):
             message = f"no host {host[:80]!r} here: add it to `allowed_hosts`"
             app = json_response({"error": message}, 400)
+        elif not self._keys.allow(scope["method"], headers):
+            message = "expected a key of this server, as `Authorization: Bearer KEY`"
+            app = _refusal(scope["path"], message, 401, {"WWW-Authenticate": "Bearer"})
         try:
             body = await _read_body(receive, self._settings.max_body_bytes)
             if body is None:
@@ -178,7 +202,8 @@ class _Observer:
             name = scope.get("model", scope.get("path_params", {}).get("name"))
             model = name if name in self._models else ""
             self._metrics.requests.labels(model, status).inc()
-            self._metrics.errors.labels(model, status).inc(status >= 400)
+            if status >= 400:
+                self._metrics.errors.labels(model, status).inc()
             self._metrics.durations.labels(model).observe(seconds)
             if self._settings.access_log:
                 line = {
@@ -191,6 +216,7 @@ class _Observer:
                     "bytes": size,
                     "model": model,
                     "instances": scope.get("instances", 0),
+                    **ids,
                 }
                 # A full disk or a closed pipe must not cost the client its answer.
                 with contextlib.suppress(OSError):

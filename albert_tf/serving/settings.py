@@ -154,6 +154,16 @@ class ServerSettings(Settings):
         "the default where other machines can ask. At 127.0.0.1 it is none, so that no page in a "
         "browser can give its own name to this machine and ask.",
     )
+    allowed_origins: tuple[str, ...] = _server(
+        (),
+        "Web pages that may ask from browsers (CORS), as https://example.org; * is any. By default "
+        "none but the server's own.",
+    )
+    api_key_file: str | None = _server(
+        None,
+        "Text file with a key in each line, one of which a request for answers has to bring, as "
+        "`Authorization: Bearer KEY` or `X-Api-Key: KEY`. By default everybody may ask.",
+    )
     access_log: bool = _server(True, "Print a line of JSON for each request.")
     max_batch_size: int = _bounds(32, "Texts that a model reads at once.")
     max_wait_ms: float = _bounds(
