@@ -36,9 +36,9 @@ class AlbertModel(ConfiguredModel):
     itself, and its positions count from its [CLS]. `pooled_output` is `<float>[B, K, H]`, with a
     copy of the first example's vector in empty slots.
 
-    If the inputs have `depths` `<int32>[B, D]`, rows are also read after fewer layers, from 1 to
-    all but one: `sequence_output`, `pooled_output` and `gathered_output` have D times B more rows,
-    those of the first column of `depths` first.
+    If the inputs have `depths` `<int32>[B, D]`, rows are also read after fewer layers, each number
+    one of the attribute `readable_depths`: `sequence_output`, `pooled_output` and `gathered_output`
+    have D times B more rows, those of the first column of `depths` first.
 
     Args: see ConfiguredModel.
 
@@ -64,6 +64,7 @@ class AlbertModel(ConfiguredModel):
         self.encoder = Encoder(self.config, recompute, name="encoder", dtype=policy)
         self.pooler = layers.Pooler(self.config, name="pooler", dtype=policy)
         config = self.config
+        self.readable_depths = tuple(range(1, config.num_hidden_layers))
         # Without dropout nothing is random, so no generator's state is stored with the model.
         if config.hidden_dropout_prob or config.attention_probs_dropout_prob:
             self.seed_generator = keras.random.SeedGenerator()
@@ -128,10 +129,12 @@ class AlbertModel(ConfiguredModel):
         )
         sequence_output = outputs[-1]
         if (depths := inputs.get("depths")) is not None:
-            by_layer = outputs[self.config.inner_group_num - 1 :: self.config.inner_group_num]
-            sequence_output = with_depths(sequence_output, by_layer, depths)
-            by_layer = [layers.gather_positions(each, wanted) for each in by_layer[:-1]]
-            gathered = with_depths(gathered, [*by_layer, gathered], depths)
+            by_depth = {
+                n: outputs[n * self.config.inner_group_num - 1] for n in self.readable_depths
+            }
+            sequence_output = with_depths(sequence_output, by_depth, depths)
+            by_depth = {n: layers.gather_positions(x, wanted) for n, x in by_depth.items()}
+            gathered = with_depths(gathered, by_depth, depths)
         # The first of the gathered vectors are those at [CLS], one per example or slot.
         slots = ops.shape(firsts)[1]
         pooled_output = self.pooler(gathered[:, :slots])
@@ -185,29 +188,28 @@ def read_inputs(inputs: Mapping[str, Array]) -> tuple[Array, Array, Array]:
     return input_ids, input_mask, ops.cast(segment_ids, "int32")
 
 
-def with_depths(full: Array, by_layer: list[Array], depths: Array) -> Array:
+def with_depths(full: Array, by_depth: Mapping[int, Array], depths: Array) -> Array:
     """Appends to rows those after fewer layers.
 
     Args:
       full: The rows after all layers, `<float>[B, ...]`.
-      by_layer: The rows after each layer, the last of which is not read.
-      depths: How many layers, `<int32>[B, D]`.
+      by_depth: The rows after fewer layers, by their number.
+      depths: Which of them, `<int32>[B, D]`.
 
     Returns:
       `<float>[B + D * B, ...]`.
 
     Example:
-      >>> first, last = ops.zeros([2, 3]), ops.ones([2, 3])
-      >>> rows = with_depths(last, [first, last], ops.ones([2, 1], "int32"))
+      >>> rows = with_depths(ops.ones([2, 3]), {1: ops.zeros([2, 3])}, ops.ones([2, 1], "int32"))
       >>> [float(x) for x in rows[:, 0]]
       [1.0, 1.0, 0.0, 0.0]
     """
     parts = [full]
     for column in ops.unstack(depths, axis=1):
         of_row = ops.reshape(column, (-1, *[1] * (len(full.shape) - 1)))
-        chosen = by_layer[0]
-        for number, output in enumerate(by_layer[1:-1], 2):
-            chosen = ops.where(of_row == number, output, chosen)
+        (_, chosen), *others = by_depth.items()
+        for depth, rows in others:
+            chosen = ops.where(of_row == depth, rows, chosen)
         parts.append(chosen)
     return ops.concatenate(parts, axis=0)
 

@@ -60,13 +60,14 @@ class ElasticTask(Task):
         layers = model.config.num_hidden_layers
         if not self.trains:
             self.depths = tuple(each for each in self.depths if each < layers)
-            return model
         wrong = [each for each in self.depths if not 0 < each < layers]
         if wrong or len({*self.depths}) < len(self.depths):
             raise ValueError(
                 f"`elastic_depths` must be different numbers from 1 to {layers - 1}, one less than "
                 f"the model's layers, got {','.join(map(str, self.given))}"
             )
+        # Other depths need no gradient.
+        model.albert.readable_depths = self.depths
         return model
 
     def with_drawn(self, features: Features, seed: int, step: Array) -> Features:
