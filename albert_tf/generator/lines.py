@@ -7,6 +7,7 @@ import codecs
 import functools
 import gzip
 import io
+import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
@@ -18,7 +19,6 @@ from albert_tf.storage.parquet_files import ParquetFile
 # Longer lines are cut at white space: text without line breaks can't exhaust memory.
 MAX_LINE_BYTES = 2**20
 
-_BUFFER_BYTES = 2**16
 _MEND = "convert the file to UTF-8, or drop such bytes with `input_file_mode=rb`"
 
 
@@ -107,8 +107,11 @@ class TextFile(TextSource):
         super().__init__(path, errors)
         # A missing package is reported before the file is opened.
         if path.endswith(".zst"):
-            with of_extra("data", path):
-                from backports import zstd
+            if sys.version_info >= (3, 14):
+                from compression import zstd
+            else:
+                with of_extra("data", path):
+                    from backports import zstd
         self._stored = files.open_bytes(path)
         self._failures: tuple[type[Exception], ...] = files.errors(EOFError, zlib.error)
         raw: Any = self._stored
@@ -122,7 +125,7 @@ class TextFile(TextSource):
             widest = zstd.DecompressionParameter.window_log_max
             raw = zstd.ZstdFile(self._stored, options={widest: widest.bounds()[1]})
         # Decompressors are slow to read from line by line, so a buffer stands between.
-        self._text = raw if raw is self._stored else io.BufferedReader(raw, _BUFFER_BYTES)
+        self._text = raw if raw is self._stored else io.BufferedReader(raw, 2**16)
 
     def __exit__(self, *exception: object) -> None:
         self._stored.close()
@@ -141,9 +144,7 @@ class TextFile(TextSource):
         lines = iter(functools.partial(self._text.readline, max_bytes + 1), b"")
         for line in self._read(enumerate(lines, 1)):
             if len(line) > max_bytes:
-                raise ValueError(
-                    f"{self.here} has more than {max_bytes:,} bytes: split the document"
-                )
+                raise ValueError(f"{self.here} has more than {max_bytes:,} bytes: split it")
             yield self._decode(line)
 
     def _read(self, numbered_lines: Iterable[tuple[int, bytes]]) -> Iterator[bytes]:
@@ -180,8 +181,7 @@ def _split_lines(file: BinaryIO, max_bytes: int) -> Iterator[tuple[int, bytes]]:
 
 def _find_cut(line: bytes) -> int:
     """Returns where to cut a line: at its last space, or else between characters."""
-    middle = len(line) // 2
-    cut = max(line.rfind(b" ", middle), line.rfind(b"\t", middle))
+    cut = max(line.rfind(space, len(line) // 2) for space in (b" ", b"\t"))
     if cut > 0:
         return cut
     # A UTF-8 character has up to four bytes; those after its first are 0b10......
