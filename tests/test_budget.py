@@ -22,14 +22,14 @@ LIBRARY = {
     "inspection": 963,
     "model": 3152,
     "records": 1382,
-    "serving": 5030,
+    "serving": 5032,
     "storage": 1794,
     "tasks": 5446,
     "text": 1995,
     "training": 2947,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 33_084, 10_421, 3_179
+TESTS, RESEARCH, DOCS = 33_089, 10_421, 3_179
 TRACKED_FILES = 884
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

@@ -266,6 +266,8 @@ def load(settings: PredictionSettings) -> Predictor:
     """Loads the model that the settings name."""
     if not settings.task:
         return load_exported(settings.model)
+    if exported_files.find(settings.model):
+        raise ValueError(f"{settings.model} is an export, which knows its task: leave `task` out")
     from albert_tf.serving import served_tasks
 
     return from_model(served_tasks.load_served(settings.task, settings.stored(settings.model), {}))

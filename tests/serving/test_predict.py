@@ -332,6 +332,11 @@ def test_an_export_that_was_not_copied_whole_is_one_line(tmp_path):
         run_main(predict_command.main, [f"--model={damaged}"])
 
 
+def test_an_export_takes_no_task():
+    with refused("web is an export, which knows its task"):
+        run_main(predict_command.main, ["--model=examples/web", "--task=classify"])
+
+
 def test_a_taken_export_dir_is_refused_first(tmp_path):
     given = ["--model=nowhere", "--task=fill_mask", f"--export_dir={tmp_path.parent}"]
     with refused("already exists"):
