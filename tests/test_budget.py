@@ -15,13 +15,13 @@ ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = {
     ".": 584,
     "answers": 1678,
-    "cli": 2990,
+    "cli": 2966,
     "console": 822,
     "conversion": 2931,
     "generator": 2690,
     "inspection": 963,
     "model": 3152,
-    "records": 1382,
+    "records": 1365,
     "serving": 5032,
     "storage": 1794,
     "tasks": 5446,
@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2947,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 33_089, 10_421, 3_179
+TESTS, RESEARCH, DOCS = 33_067, 10_421, 3_178
 TRACKED_FILES = 884
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

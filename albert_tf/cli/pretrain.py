@@ -250,15 +250,10 @@ class Records:
         remote = sum(map(files.is_remote, self.files))  # Remote files are read in another order.
         return digest([[(each.records, each.digest) for each in self.indexes], remote])
 
-    def masking(
-        self,
-        masks: Callable[..., MaskingSettings],
-        seed: int,
-        final: tuple[float, int] | None = None,
-    ) -> DynamicMasking | None:
+    def masking(self, masks: Callable[..., MaskingSettings], seed: int) -> DynamicMasking | None:
         """Returns the drawing of masks; None if the records hold masks."""
         rows = self.row_format
-        return DynamicMasking(rows, masks(rows), seed, final) if rows else None
+        return DynamicMasking(rows, masks(rows), seed) if rows else None
 
 
 def check_records(
@@ -296,8 +291,7 @@ def check_records(
             f"{config.vocab_size} and {config.type_vocab_size}: use the config (vocab_size...) "
             "that the records were generated for"
         )
-    largest = settings.mask_settings(row_format, masked_lm_prob=max(settings.mask_shares))
-    if shortfall := largest.shortfall(settings.max_seq_length):
+    if shortfall := settings.mask_settings(row_format).shortfall(settings.max_seq_length):
         logging.warning("%s", shortfall)
     # Only now, with the sizes known, are all records checked against them.
     spec = compact_spec(settings.max_seq_length, config.vocab_size)
@@ -323,9 +317,6 @@ def make_trainer(settings: PretrainingSettings, config: AlbertConfig, devices: D
 def train(settings: PretrainingSettings, trainer: Trainer, records: Records) -> bool:
     """Trains up to the last step; returns whether it got there."""
     # The order of records depends on seed and step alone, so that a resumed run reads on exactly.
-    examples = settings.num_train_steps * settings.train_batch_size
-    first, last = settings.mask_shares
-    final = (last, examples) if last != first else None
     input_fn = functools.partial(
         input_pipeline.training_dataset,
         records.files,
@@ -334,7 +325,7 @@ def train(settings: PretrainingSettings, trainer: Trainer, records: Records) -> 
         settings.train_batch_size,
         settings.random_seed,
         trainer.step,
-        finish=records.masking(settings.mask_settings, settings.random_seed, final),
+        finish=records.masking(settings.mask_settings, settings.random_seed),
     )
     # Only the chief writes curves; the other workers' numbers would be the same.
     directory = settings.output_dir if trainer.devices.is_chief else None

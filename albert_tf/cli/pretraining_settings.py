@@ -12,7 +12,7 @@ from albert_tf.cli.training_settings import MODEL, SPEED, TPU, TRAINING, Trainin
 from albert_tf.console import tf_config
 from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, setting, with_default
 from albert_tf.generator.settings import MASKING, MaskSettings
-from albert_tf.records.masking import MaskingSettings, count_full_row
+from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.spec import RowFormat
 from albert_tf.storage import checkpoint
 
@@ -38,7 +38,6 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
     exclusive = (
         *(("decay_from", name) for name in ("init_checkpoint", "num_train_steps", "train_minutes")),
         ("train_minutes", "num_train_steps"),
-        ("train_minutes", "final_masked_lm_prob"),
     )
 
     albert_config_file: str | None = _inherited(
@@ -184,13 +183,6 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
         "Above 0 it implies --masking=dynamic, for only those masks are drawn here. 0 means 0.15.",
         alias="masked_lm_budget",
     )
-    final_masked_lm_prob: float | None = _masking(
-        None,
-        "Share of the tokens that dynamic masking masks at the last step, to which it goes from "
-        "masked_lm_prob in a straight line. By default it stays.",
-        interval="(0, 1]",
-        rare=True,
-    )
     eval_masked_lm_prob: float = _masking(
         MaskingSettings.masked_lm_prob,
         "Share of the tokens that dynamic masking masks in an evaluation, with the paper's shares "
@@ -244,18 +236,11 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
         """Whether masks are drawn during training."""
         return self.masking == "dynamic" or (self.masking is None and self.masked_lm_prob > 0)
 
-    @property
-    def mask_shares(self) -> tuple[float, float]:
-        """Shares of the tokens that dynamic masking masks at the first and at the last step."""
-        first = self.masked_lm_prob or MaskingSettings.masked_lm_prob
-        return first, self.final_masked_lm_prob or first
-
     def mask_settings(self, row_format: RowFormat, **changes: float) -> MaskingSettings:
         """Returns dynamic masking's settings in training, with `changes`."""
-        first, length = self.mask_shares[0], row_format.max_seq_length
-        share = changes.get("masked_lm_prob", max(self.mask_shares))
-        most = self.max_predictions_per_seq or count_full_row(share, length)
-        return self.masks(row_format, most, length, **{"masked_lm_prob": first, **changes})
+        share = self.masked_lm_prob or MaskingSettings.masked_lm_prob
+        most, length = self.max_predictions_per_seq, row_format.max_seq_length
+        return self.masks(row_format, most, length, **{"masked_lm_prob": share, **changes})
 
     def eval_mask_settings(self, row_format: RowFormat) -> MaskingSettings:
         """Returns dynamic masking's settings in an evaluation, with the paper's shares."""

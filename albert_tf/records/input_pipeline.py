@@ -203,9 +203,6 @@ class DynamicMasking:
     row_format: spec.RowFormat  # Format of the records' rows.
     settings: masking.MaskingSettings  # How much is masked, and with what.
     seed: int  # Determines all masks, together with the places.
-    # A second share of masked tokens, and a number of examples: over so many of them the share goes
-    # from the settings' `masked_lm_prob` to the second one. None: it stays.
-    final: tuple[float, int] | None = None
 
     def __call__(self, examples: Features, places: tf.Tensor) -> Features:
         """Lays out and masks a batch of compact_spec's features; eagerly and inside Dataset.map.
@@ -226,8 +223,7 @@ class DynamicMasking:
             laid_out = masking.Rows.lay_out(
                 token_ids, segment_lengths, word_starts, self.row_format
             )
-            seeds = masking.derive_seeds(self.seed, places)
-            masked = laid_out.mask(seeds, self.settings, self._shares(places))
+            masked = laid_out.mask(masking.derive_seeds(self.seed, places), self.settings)
             return [masked[name] for name in drawn]
 
         # Shapes get lost in numpy_function, but the spec knows them.
@@ -241,9 +237,3 @@ class DynamicMasking:
         for (name, feature), tensor in zip(drawn.items(), tensors, strict=True):
             features[name] = tf.ensure_shape(tensor, (*places.shape, *feature.shape))
         return features
-
-    def _shares(self, places: np.ndarray) -> np.ndarray | None:
-        if self.final is None:
-            return None
-        first, (last, examples) = self.settings.masked_lm_prob, self.final
-        return first + (last - first) * np.minimum(places / examples, 1.0)

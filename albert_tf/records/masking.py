@@ -60,17 +60,14 @@ def count_full_row(masked_lm_prob: float, max_seq_length: int) -> int:
     return max(1, math.ceil(masked_lm_prob * max_seq_length))
 
 
-def count_predictions(
-    lengths: np.ndarray, settings: MaskingSettings, shares: np.ndarray | None = None
-) -> np.ndarray:
+def count_predictions(lengths: np.ndarray, settings: MaskingSettings) -> np.ndarray:
     """Returns how many of `lengths` <int>[B] tokens to mask, <int64>[B]; specials are counted.
 
-    The product is rounded half to even. `shares` <float64>[B] stand for `masked_lm_prob`.
+    The product is rounded half to even.
     """
     if settings.masked_lm_prob == 0:
         return np.zeros(len(lengths), np.int64)
-    of_all = settings.masked_lm_prob if shares is None else shares
-    wanted = np.rint(np.asarray(lengths) * of_all).astype(np.int64)
+    wanted = np.rint(np.asarray(lengths) * settings.masked_lm_prob).astype(np.int64)
     return np.clip(wanted, 1, settings.max_predictions_per_seq)
 
 
@@ -177,12 +174,8 @@ class Rows:
             word_starts=starts,
         )
 
-    def mask(
-        self, seeds: np.ndarray, settings: MaskingSettings, shares: np.ndarray | None = None
-    ) -> dict[str, np.ndarray]:
+    def mask(self, seeds: np.ndarray, settings: MaskingSettings) -> dict[str, np.ndarray]:
         """Masks n-grams of whole words in every row, by its seed in <uint64>[B].
-
-        If rows have `shares` <float64>[B] of their own, they stand for `masked_lm_prob`.
 
         The words of a row are visited in random order. Each draws a length n; the n-gram that
         begins there (cut at the last word) is masked unless it overlaps an earlier one, and is
@@ -198,7 +191,7 @@ class Rows:
         create_masked_lm_predictions.
         """
         words = _Words.find(self, settings)
-        budget = count_predictions(self.lengths, settings, shares)
+        budget = count_predictions(self.lengths, settings)
 
         # Choose the words to mask, and replace their tokens.
         chosen = np.zeros(words.begins.shape, bool)

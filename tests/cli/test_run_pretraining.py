@@ -61,7 +61,6 @@ PASSED_ON = {
     "eval_batch_size": (6, {"evaluation.global_batch_size": 6}),
     "max_eval_steps": (1, {"evaluation.max_steps": 1}),
     "masked_lm_prob": (0.3, {"training.finish.settings.masked_lm_prob": 0.3}),
-    "final_masked_lm_prob": (0.3, {"training.finish.final": (0.3, 120)}),
     "eval_masked_lm_prob": (0.2, {"evaluation.finish.settings.masked_lm_prob": 0.2}),
     "mask_replace_prob": (0.7, {"training.finish.settings.mask_replace_prob": 0.7}),
     "random_replace_prob": (0.2, {"training.finish.settings.random_replace_prob": 0.2}),

@@ -57,11 +57,9 @@ def test_the_budget_of_the_release_is_a_share_of_the_tokens(folder, changes, dyn
     assert evaluation == MaskingSettings(53, 4, 0.15, 5, **others)
 
 
-@pytest.mark.parametrize(
-    ("share", "last", "most"), [(None, None, 4), (0.3, None, 7), (0.3, 0.5, 12)]
-)
-def test_no_limit_of_predictions_is_what_a_full_row_needs(folder, share, last, most):
-    changes = {"masking": "dynamic", "max_predictions_per_seq": 0, "final_masked_lm_prob": last}
+@pytest.mark.parametrize(("share", "most"), [(None, 4), (0.3, 7)])
+def test_no_limit_of_predictions_is_what_a_full_row_needs(folder, share, most):
+    changes = {"masking": "dynamic", "max_predictions_per_seq": 0}
     settings = runs.parse(runs.command(folder, **changes, masked_lm_budget=share or 0))
     masks = settings.mask_settings(RowFormat(23, 53, 0, 2, 3, 4))
     # 0.15 and 0.3 of 23 tokens are 3.45 and 6.9.
@@ -90,7 +88,6 @@ def test_resumed_and_shared_runs_see_the_same_masks(folder, tmp_path):
 
     def flags(name: str, **changes) -> list[str]:
         own = {"masking": "dynamic", "save_checkpoints_steps": 4, "do_eval": True}
-        own |= {"final_masked_lm_prob": 0.3}
         return runs.command(folder, output_dir=tmp_path / name, **{**own, **changes})
 
     one, again, two = (tmp_path / name for name in ("one", "again", "two"))

@@ -5,7 +5,6 @@ tests/generator/test_release_statistics.py. Can't see: files in a bucket, anothe
 """
 
 import collections
-import dataclasses
 import functools
 
 import numpy as np
@@ -197,23 +196,6 @@ def test_masks_are_those_of_the_rows_eagerly_and_in_a_dataset(examples):
             for name, values in expected.items():
                 assert features[name].dtype == values.dtype
                 np.testing.assert_array_equal(features[name][row], values[0], err_msg=name)
-
-
-def test_the_share_of_masks_goes_to_its_last_one_by_place(compact_files):
-    """From 0.4 to 0.1 over 60 examples, whichever step a run is started at."""
-    pieces = {"ngram": 1, "do_whole_word_mask": False, "max_predictions_per_seq": 20}
-    settings = dataclasses.replace(SETTINGS, masked_lm_prob=0.4, **pieces)
-    finish = input_pipeline.DynamicMasking(FORMAT, settings, 7, (0.1, 60))
-    some = functools.partial(draw, compact_files, spec=COMPACT_SPEC, finish=finish)
-    whole = some(12)
-    assert_same(some(3, first=7), whole[7:10])
-    place = 0
-    for batch in whole:
-        for mask, weights in zip(batch["input_mask"], batch["masked_lm_weights"], strict=True):
-            share = 0.4 - 0.3 * min(place / 60, 1)
-            assert weights.sum() == max(1, np.rint(mask.sum() * share))
-            place += 1
-    assert place == 72
 
 
 def test_static_shapes_are_known_before_a_batch_is_drawn(compact_files):
