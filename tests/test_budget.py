@@ -19,7 +19,7 @@ LIBRARY = {
     "console": 822,
     "conversion": 2931,
     "generator": 2690,
-    "inspection": 963,
+    "inspection": 965,
     "model": 3152,
     "records": 1365,
     "serving": 5032,
@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2947,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 33_067, 10_421, 3_178
+TESTS, RESEARCH, DOCS = 33_075, 10_421, 3_178
 TRACKED_FILES = 884
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

@@ -38,9 +38,11 @@ class Run:
     tokens_per_step: int | None
 
     @property
-    def loss(self) -> str:
-        """The name of the loss to draw, in training and held out."""
-        return "masked_lm_loss" if "masked_lm_loss" in self.series else "loss"
+    def losses(self) -> tuple[str, str]:
+        """The names of the losses to draw, in training and held out."""
+        if "masked_lm_loss" in self.series:
+            return "masked_lm_loss", f"{HELD_OUT}masked_lm_loss"
+        return "loss", f"{HELD_OUT}eval_loss"
 
 
 def read(directory: str) -> Run:
@@ -109,8 +111,8 @@ def draw(runs: Mapping[str, Run]) -> bytes:
         # Held-out losses are dots, since they are few.
         thin: dict[str, Any] = {"linewidth": 1.0, "alpha": 0.6}
         dots: dict[str, Any] = {"linewidth": 1.6, "marker": "o"}
-        drawn = ((run.loss, name, thin), (HELD_OUT + run.loss, f"{name}, held out", dots))
-        for series, label, style in drawn:
+        labels = (name, thin), (f"{name}, held out", dots)
+        for series, (label, style) in zip(run.losses, labels, strict=True):
             if (points := run.series.get(series)) is not None:
                 x = points[:, 0] * factor
                 panels[0].plot(x, points[:, 1], label=label, color=color, **style)

@@ -52,6 +52,14 @@ def test_a_runs_losses_rates_and_held_out_losses(museum, tmp_path):
             assert float(by_name[f"held-out {name}"][-1]["value"]) == pytest.approx(value, rel=1e-6)
 
 
+def test_fine_tuning_is_drawn_over_steps(museum, tmp_path):
+    given = {"runs": str(museum("mrpc") / "out"), "output_dir": str(tmp_path / "curve")}
+    commands.curve(parse(commands.CurveSettings, **given))
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "curve/curve.csv").read_text())))
+    assert {row["tokens"] for row in rows} == {""}
+    assert [row["step"] for row in rows if row["series"] == "held-out eval_loss"] == ["2", "4"]
+
+
 def test_what_a_resume_has_repeated_counts_once(tmp_path):
     write(tmp_path, 1, {1: 9.0, 2: 8.0, 3: 7.0, 4: 6.0})
     write(tmp_path, 2, {3: 7.5, 5: 5.0})  # From the checkpoint of step 2 on.
@@ -60,7 +68,7 @@ def test_what_a_resume_has_repeated_counts_once(tmp_path):
         os.path.getsize(tmp_path / "events.out.tfevents.02") - 3,
     )
     run = curves.read(str(tmp_path))
-    assert run.tokens_per_step is None and run.loss == "loss"
+    assert run.tokens_per_step is None and run.losses == ("loss", "held-out eval_loss")
     np.testing.assert_array_equal(run.series["loss"], [[1, 9], [2, 8], [3, 7.5]])
 
 
