@@ -237,6 +237,11 @@ class AlbertConfig:
         """Number of distinct feed-forward groups, each of `inner_group_num` sublayers."""
         return self.num_hidden_groups if self._shares("ffn") else self.num_hidden_layers
 
+    @property
+    def fits_any_depth(self) -> bool:
+        """Whether all layers are one group, so that a model of fewer layers begins as this one."""
+        return self.num_attention_groups == self.num_ffn_groups == 1
+
 
 # A config, its file, the name of a shipped model, or its dictionary, as stored in .keras files.
 ConfigSource = AlbertConfig | str | os.PathLike[str] | dict[str, Any]

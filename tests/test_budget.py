@@ -13,23 +13,23 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # Lines of Python in the library's folders ("." has the files beside them) ...
 LIBRARY = {
-    ".": 584,
+    ".": 589,
     "answers": 1678,
     "cli": 2966,
     "console": 822,
-    "conversion": 2931,
+    "conversion": 2936,
     "generator": 2690,
     "inspection": 965,
     "model": 3152,
     "records": 1365,
     "serving": 5032,
     "storage": 1794,
-    "tasks": 5446,
+    "tasks": 5449,
     "text": 1995,
-    "training": 2947,
+    "training": 2949,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 33_075, 10_421, 3_178
+TESTS, RESEARCH, DOCS = 33_112, 10_421, 3_178
 TRACKED_FILES = 884
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

@@ -70,6 +70,11 @@ class ModelLocation:
             config = layouts.read_config(self.path)
         if self.num_hidden_layers is None:
             return config
+        if not config.fits_any_depth:
+            raise ValueError(
+                f"{self.path} has layers of several groups, and `num_hidden_layers` would change "
+                "which are whose: leave it out"
+            )
         return dataclasses.replace(config, num_hidden_layers=self.num_hidden_layers)
 
     def vocabulary(self) -> vocabulary.Vocabulary:

@@ -57,6 +57,8 @@ class ElasticTask(Task):
         model = self.task.build_model()
         if "depths" not in model.input_axes:
             raise ValueError("`elastic_depths` does not apply to this task: leave it out")
+        if not model.config.fits_any_depth:
+            raise ValueError("`elastic_depths` needs layers that share all weights: leave it out")
         layers = model.config.num_hidden_layers
         if not self.trains:
             self.depths = tuple(each for each in self.depths if each < layers)

@@ -12,7 +12,6 @@ from absl import logging
 
 from albert_tf import conversion
 from albert_tf.storage import checkpoint, eval_results
-from albert_tf.tasks.elastic import ElasticTask
 from albert_tf.tasks.feature_table import FeatureTable
 from albert_tf.tasks.supervised import SupervisedTask
 from albert_tf.training import evaluation, length_buckets
@@ -49,8 +48,10 @@ class SupervisedRun:
         self.initial_weights = initial_weights
         self._outputs = RowOutputs(trainer.devices, trainer.model)
         # The outputs of shallower depths, if the run trains any.
-        depths = trainer.task.depths if isinstance(trainer.task, ElasticTask) else ()
-        self._shallower = {n: RowOutputs(trainer.devices, trainer.model, n) for n in depths}
+        self._shallower = {
+            depth: RowOutputs(trainer.devices, trainer.model, depth)
+            for depth in trainer.task.depths
+        }
         # The scores on "dev" of the weights to predict with, once evaluate_best has made them, and
         # the step of these weights, if they come from one of the run's checkpoints.
         self._dev_scores: dict[str, float] = {}

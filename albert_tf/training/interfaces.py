@@ -29,6 +29,7 @@ class Task(abc.ABC):
       loss_epsilon: By loss name, a number added to the weight before dividing by it.
       key_metric: The metric that ranks checkpoints; larger is better, unless it is a loss.
       classes: Names of the classes, by id; () for a task without classes.
+      depths: Numbers of layers after which the task reads the model, besides all of them.
       compares_examples: Whether losses compare the examples of a batch with each other. If so,
         `loss_sums` gets the outputs of the whole batch, a tensor `<float32>[B, ...]`, and the
         features of a part of it.
@@ -38,6 +39,7 @@ class Task(abc.ABC):
     loss_epsilon: Mapping[str, float] = {}
     key_metric: str
     classes: tuple[str, ...] = ()
+    depths: tuple[int, ...] = ()
     compares_examples: bool = False
 
     @abc.abstractmethod

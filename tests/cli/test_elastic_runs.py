@@ -47,7 +47,8 @@ def test_pre_training_evaluates_each_depth(folder, tmp_path):
     for depth in (1, 2):
         copy = shallower(out, depth)
         given = {"albert_config_file": None, "output_dir": copy, "do_train": False}
-        given |= {"init_checkpoint": copy / "model.ckpt-2", "elastic_depths": None}
+        # Depths that the copy lacks, as in its former run's settings, are left out.
+        given |= {"init_checkpoint": copy / "model.ckpt-2", "elastic_depths": "1,2"}
         runs.main(runs.command(folder, **given, do_eval=True))
         for name in ("masked_lm_loss", "sentence_order_accuracy"):
             assert found[f"{name}_after_{depth}"] == pytest.approx(float(scores(copy)[name]))
@@ -85,6 +86,19 @@ def test_depths_that_the_model_lacks_are_refused(folder, tmp_path, given):
     flags = {"albert_config_file": config, "output_dir": tmp_path / "out", "elastic_depths": given}
     with refused(r"--elastic_depths must be different numbers from 1 to 2.*got " + given):
         runs.main(runs.command(folder, **flags))
+
+
+def test_layers_of_several_groups_have_one_depth(folder, tmp_path):
+    """A model of fewer layers would apply the groups elsewhere."""
+    config = {"num_hidden_layers": 4, "num_hidden_groups": 2}
+    given = {"albert_config_file": runs.write_config(tmp_path / "deep.json", **config)}
+    given |= {"output_dir": tmp_path / "out", "num_train_steps": 1}
+    with refused("--elastic_depths needs layers that share all weights"):
+        runs.main(runs.command(folder, **given, elastic_depths="2"))
+    runs.main(runs.command(folder, **{**given, "output_dir": tmp_path / "two"}))
+    exported = {"model": str(tmp_path / "two"), "task": "fill_mask", "num_hidden_layers": 2}
+    with refused("two has layers of several groups"):
+        export.main(tiny.parse(ExportSettings, **exported, export_dir=str(tmp_path / "exported")))
 
 
 def test_vectors_are_trained_for_one_depth(tmp_path):

@@ -4,6 +4,7 @@ Can't see: whether the figure is drawn well.
 """
 
 import csv
+import functools
 import io
 import os
 
@@ -60,7 +61,9 @@ def test_fine_tuning_is_drawn_over_steps(museum, tmp_path):
     assert [row["step"] for row in rows if row["series"] == "held-out eval_loss"] == ["2", "4"]
 
 
-def test_what_a_resume_has_repeated_counts_once(tmp_path):
+def test_what_a_resume_has_repeated_counts_once(tmp_path, monkeypatch):
+    backwards = functools.partial(sorted, reverse=True)  # Folders are listed in any order.
+    monkeypatch.setattr(tf.io.gfile, "listdir", lambda folder: backwards(os.listdir(folder)))
     write(tmp_path, 1, {1: 9.0, 2: 8.0, 3: 7.0, 4: 6.0})
     write(tmp_path, 2, {3: 7.5, 5: 5.0})  # From the checkpoint of step 2 on.
     os.truncate(

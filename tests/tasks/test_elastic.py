@@ -15,6 +15,7 @@ from albert_tf.tasks.elastic import ElasticTask
 from albert_tf.tasks.pretraining import PretrainingTask
 from tests.kit import pretraining_runs as runs
 from tests.kit import tiny, tolerances
+from tests.kit.files import refused
 from tests.kit.tolerances import assert_close
 
 LAYERS, ROWS = 4, 3
@@ -69,6 +70,8 @@ def test_rows_after_fewer_layers_are_those_of_a_model_with_so_many(name):
 
     def outputs_of(layers: int, **more: np.ndarray) -> dict[str, np.ndarray]:
         model = cls(tiny.config(num_hidden_layers=layers, **sizes), **arguments)
+        if more:
+            model.albert.readable_depths = (3, 1, 2)
         outputs = tiny.randomise(model)({**inputs, **more})
         outputs = outputs if isinstance(outputs, dict) else {"logits": outputs}
         others = ("all_encoder_layers", "embedding_output")
@@ -81,6 +84,14 @@ def test_rows_after_fewer_layers_are_those_of_a_model_with_so_many(name):
         for column in DEPTHS.T:
             expected.append(np.stack([by_layers[n][output][i] for i, n in enumerate(column)]))
         assert_close(values, np.concatenate(expected), tolerances.LOSS, output)
+
+
+@pytest.mark.parametrize("depth", [0, LAYERS])
+def test_a_depth_that_the_model_lacks_is_refused(depth):
+    model = albert_tf.AlbertModel(tiny.config(num_hidden_layers=LAYERS))
+    inputs = {"input_ids": np.ones((1, 12), "int32"), "depths": np.array([[depth]])}
+    with refused("depths", exception=ValueError):
+        model(inputs)
 
 
 def losses_and_gradients(task, layers: int, step: int | None = None):
@@ -119,6 +130,9 @@ def test_by_consistency_the_full_depth_teaches_and_does_not_learn():
     soft = -(probs * tf.nn.log_softmax(ours["masked_lm_logits"]).numpy()).sum(-1)
     expected = (soft * batch["masked_lm_weights"]).sum()
     assert_close(sums["shallow_masked_lm_loss"], expected, tolerances.LOSS)
+    probs = tf.nn.softmax(theirs["sentence_order_logits"]).numpy()
+    soft = -(probs * tf.nn.log_softmax(ours["sentence_order_logits"]).numpy()).sum()
+    assert_close(sums["shallow_sentence_order_loss"], soft, tolerances.LOSS)
     assert_close(sums["masked_lm_loss"], full["masked_lm_loss"], tolerances.LOSS)
 
     class Taught(PretrainingTask):
@@ -128,6 +142,12 @@ def test_by_consistency_the_full_depth_teaches_and_does_not_learn():
     _, of_shallow, _ = losses_and_gradients(Taught(tiny.config()), 2)
     for grad, one, other in zip(grads, full_grads, of_shallow, strict=True):
         assert_close(grad, one + other, tolerances.GRADIENT)
+
+
+def test_without_any_masked_piece_the_losses_are_zero():
+    task = ElasticTask(PretrainingTask(tiny.config()), (1,))
+    weights = {name: 0.0 if "masked" in name else 1.0 for name in task.loss_names}
+    assert task.losses(dict.fromkeys(task.loss_names, 0.0), weights) == [0, 0, 0, 0]
 
 
 def test_depths_are_drawn_by_seed_and_step():
