@@ -85,6 +85,12 @@ def test_a_request_has_an_id_in_the_answer_and_in_the_log(capsys, given):
         assert re.fullmatch("[0-9a-f]{32}", shown) and shown != other.headers["X-Request-Id"]
 
 
+@pytest.mark.parametrize("trace", [f"{TRACE}-more", TRACE.upper(), f" {TRACE}", "", "00-0-0-0"])
+def test_what_is_no_id_or_trace_is_not_repeated(trace):
+    found = rest_access.ids({b"x-request-id": b"\xe9", b"traceparent": trace.encode()})
+    assert found.keys() == {"request_id"} and re.fullmatch("[0-9a-f]{32}", found["request_id"])
+
+
 def test_pages_of_listed_origins_may_ask(tmp_path):
     (tmp_path / "keys").write_text("key")
     asking = client(allowed_origins=(PAGE,), api_key_file=str(tmp_path / "keys"))
