@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2949,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 33_118, 10_421, 3_178
+TESTS, RESEARCH, DOCS = 33_123, 10_421, 3_178
 TRACKED_FILES = 884
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

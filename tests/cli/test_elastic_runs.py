@@ -78,6 +78,11 @@ def test_fine_tuning_scores_each_depth_and_any_can_be_exported(tmp_path, saved):
         cut, whole = (predict.from_model(served) for served in saved[-2:])
         texts = ["A dog sleeps.\tA cat is awake.", "Rain.\tIt rains."]
         assert cut(texts) == whole(texts)
+        # A config of another depth is still a mistake.
+        given = {**exported, "model": f"{tmp_path}/out/model.ckpt-4"}
+        given["albert_config_file"] = str(copy / "albert_config.json")
+        with refused("num_hidden_layers 3 there, "):
+            export.main(tiny.parse(ExportSettings, **given))
 
 
 @pytest.mark.parametrize("given", ["0", "3", "1,1", "x", "1.5", "-1"])
