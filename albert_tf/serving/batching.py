@@ -18,20 +18,26 @@ class Batcher:
     Args:
       predictor: The model.
       settings: The limits of batches, waiting and the queue.
-      observe: Called with the size of each batch.
+      observe_size: Called with the size of each batch.
+      observe_wait: Called with the seconds that each row has waited for its batch.
 
     Attributes:
-      queue: Waiting rows by the futures of their outputs.
+      queue: When each waiting row came, and the row, by the futures of their outputs.
     """
 
     def __init__(
-        self, predictor: Predictor, settings: ServerSettings, observe: Callable[[int], Any]
+        self,
+        predictor: Predictor,
+        settings: ServerSettings,
+        observe_size: Callable[[int], Any],
+        observe_wait: Callable[[float], Any],
     ) -> None:
-        self._predictor, self._settings, self._observe = predictor, settings, observe
-        self.queue: collections.OrderedDict[asyncio.Future, Sequence[str]]
+        self._predictor, self._settings = predictor, settings
+        self._observe_size, self._observe_wait = observe_size, observe_wait
+        self.queue: collections.OrderedDict[asyncio.Future, tuple[float, Sequence[str]]]
         self.queue = collections.OrderedDict()
         self._arrived = asyncio.Event()
-        self._workers: list[asyncio.Task] = []
+        self._workers: set[asyncio.Task] = set()
 
     async def __call__(self, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]] | None:
         """Returns the results for rows of equally many texts; None if too many rows wait."""
@@ -39,12 +45,12 @@ class Batcher:
         if len(self.queue) + len(rows) > self._settings.max_queue:
             return None
         loop = asyncio.get_running_loop()
-        # Tasks need the event loop, which runs once the first request is here.
-        if not self._workers:
-            self._workers = [loop.create_task(self._work()) for _ in range(self._settings.threads)]
-        answers = [loop.create_future() for _ in rows]
-        self.queue.update(zip(answers, rows, strict=True))
+        answers, now = [loop.create_future() for _ in rows], loop.time()
+        self.queue.update((answer, (now, row)) for answer, row in zip(answers, rows, strict=True))
         self._arrived.set()
+        # They end when nothing waits: then nothing holds a model any more that was taken out.
+        if len(self._workers) < self._settings.threads:
+            self._workers.add(loop.create_task(self._work()))
         try:
             return await asyncio.gather(*answers)
         finally:  # If the request was cancelled or one row failed, drop its other rows.
@@ -52,12 +58,9 @@ class Batcher:
                 self.queue.pop(answer, None)
 
     async def _work(self) -> None:
-        """Answers waiting rows, batch by batch."""
+        """Answers waiting rows, batch by batch, until there are none."""
         loop, most = asyncio.get_running_loop(), self._settings.max_batch_size
-        while True:
-            while not self.queue:
-                self._arrived.clear()
-                await self._arrived.wait()
+        while self.queue:
             # Wait for more rows until the batch is full or its time is up.
             end = loop.time() + self._settings.max_wait_ms / 1000
             while len(self.queue) < most and (left := end - loop.time()) > 0:
@@ -67,14 +70,18 @@ class Batcher:
             batch = [self.queue.popitem(last=False) for _ in range(min(most, len(self.queue)))]
             if not batch:  # All clients left during the wait.
                 continue
+            for _, (came, _) in batch:
+                self._observe_wait(loop.time() - came)
             # The model runs in a thread, while the loop goes on reading requests.
-            found = await loop.run_in_executor(None, self._answer, [row for _, row in batch])
+            rows = [row for _, (_, row) in batch]
+            found = await loop.run_in_executor(None, self._answer, rows)
             # A row that failed fails its own request, and no other of the batch.
             for (answer, _), outputs in zip(batch, found, strict=True):
                 if isinstance(outputs, Exception) and not answer.done():
                     answer.set_exception(outputs)
                 elif not answer.done():  # A future that is done has lost its client.
                     answer.set_result(outputs)
+        self._workers.remove(asyncio.current_task())
 
     def _answer(self, rows: Sequence[Sequence[str]]) -> list[Any]:
         """Returns the outputs for each row, or the exception it raised; runs in a thread."""
@@ -88,7 +95,7 @@ class Batcher:
         return [found[i] for i in range(len(rows))]
 
     def _call(self, rows: Sequence[Sequence[str]]) -> Iterable[Any]:
-        self._observe(len(rows))
+        self._observe_size(len(rows))
         try:
             return self._predictor.outputs(rows)
         except Exception as error:

@@ -201,7 +201,8 @@ class _Observer:
             seconds = time.perf_counter() - start
             name = scope.get("model", scope.get("path_params", {}).get("name"))
             model = name if name in self._models else ""
-            self._metrics.requests.labels(model, status).inc()
+            version = scope.get("version", "")
+            self._metrics.requests.labels(model, status, version).inc()
             if status >= 400:
                 self._metrics.errors.labels(model, status).inc()
             self._metrics.durations.labels(model).observe(seconds)
@@ -215,6 +216,7 @@ class _Observer:
                     "milliseconds": round(1000 * seconds, 3),
                     "bytes": size,
                     "model": model,
+                    "version": version,
                     "instances": scope.get("instances", 0),
                     **ids,
                 }

@@ -50,13 +50,17 @@ class Metrics:
         prometheus.ProcessCollector(registry=self.registry)
         more: dict[str, Any] = {"namespace": "albert", "registry": self.registry}
         of_answer = ["model", "status"]
-        self.requests = prometheus.Counter("requests", "Requests.", of_answer, **more)
+        of_version = [*of_answer, "version"]
+        self.requests = prometheus.Counter("requests", "Requests.", of_version, **more)
         self.errors = prometheus.Counter("errors", "Requests with an error.", of_answer, **more)
         self.durations = prometheus.Histogram(
             "request_seconds", "From request to answer.", ["model"], buckets=_SECONDS, **more
         )
         self.sizes = prometheus.Histogram(
             "batch_size", "Rows in a batch.", ["model"], buckets=_SIZES, **more
+        )
+        self.waits = prometheus.Histogram(
+            "queue_seconds", "From a row to its batch.", ["model"], buckets=_SECONDS, **more
         )
         self.queue = prometheus.Gauge("queue", "Rows that wait.", ["model", "version"], **more)
 
@@ -109,7 +113,8 @@ class Models(dict[str, dict[str, Model]]):
         for name, versions in predictors.items():
             self[name] = {}
             for version, predictor in versions.items():
-                batcher = Batcher(predictor, settings, metrics.sizes.labels(name).observe)
+                sizes, waits = metrics.sizes.labels(name), metrics.waits.labels(name)
+                batcher = Batcher(predictor, settings, sizes.observe, waits.observe)
                 # The length is read whenever somebody asks for the metrics.
                 waiting = functools.partial(len, batcher.queue)
                 metrics.queue.labels(name, version).set_function(waiting)
@@ -151,7 +156,7 @@ class Models(dict[str, dict[str, Model]]):
                 raise HTTPException(400, str(error)) from None
             model, rows, write = found
             # For the log and the metrics.
-            request.scope.update(model=model.name, instances=len(rows))
+            request.scope.update(model=model.name, version=model.version, instances=len(rows))
             # Rows wait in the model's queue, beside those of other clients.
             outputs = await _in_time(request, self._ask(model, rows), self.settings.timeout_seconds)
             size = sum(getattr(each, "size", 1) for row in outputs for each in row.values())

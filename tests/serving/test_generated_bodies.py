@@ -215,9 +215,9 @@ def ask():
     # As asyncio.Runner, which Python 3.10 lacks.
     with contextlib.closing(asyncio.new_event_loop()) as loop:
         yield lambda *request: loop.run_until_complete(answer(*request))
-        for task in (tasks := asyncio.all_tasks(loop)):
+        for task in asyncio.all_tasks(loop):
             task.cancel()
-        loop.run_until_complete(asyncio.wait(tasks))
+        loop.run_until_complete(asyncio.sleep(0))
     threading.settrace(None)
 
 

@@ -268,7 +268,7 @@ def test_one_model_answers_in_the_type_that_is_accepted(accept, kind):
 def test_requests_are_counted_for_the_model_that_answers(client):
     def counted():
         lines = client.get("/metrics").text.splitlines()
-        name = 'albert_requests_total{model="capitals",status="200"}'
+        name = 'albert_requests_total{model="capitals",status="200",version="11"}'
         return sum(float(line.split()[1]) for line in lines if line.startswith(name))
 
     before = counted()

@@ -115,23 +115,27 @@ def test_metrics(client, capsys):
     ask(client, "score", b"")
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(each["status"], each["instances"]) for each in lines] == [(200, 1), (400, 0)]
+    assert [each["version"] for each in lines] == ["1", ""]
     assert lines[0]["path"] == "/v1/models/score:predict" and lines[0]["milliseconds"] > 0
     text = client.get("/metrics").text
     samples = [s for f in prometheus.text_string_to_metric_families(text) for s in f.samples]
     found = {(s.name, *sorted(s.labels.items())): s.value for s in samples}
     score, bad = ("model", "score"), ("status", "400")
     assert found["albert_errors_total", score, bad] >= 1
-    assert found["albert_requests_total", score, bad] >= 1
+    good, of_one = ("status", "200"), ("version", "1")
+    assert found["albert_requests_total", score, bad, ("version", "")] >= 1
+    assert found["albert_requests_total", score, good, of_one] >= 1
+    assert found["albert_queue_seconds_count", score] == found["albert_batch_size_sum", score]
     assert found["albert_request_seconds_count", score] >= 2
     assert found["albert_batch_size_sum", score] >= 1
-    assert found["albert_queue", score, ("version", "1")] == 0
+    assert found["albert_queue", score, of_one] == 0
 
 
 def answers(rows, depends_on_batch=False, model=CAPITALS, **bounds):
     """Returns the answers to requests of rows that come at the same time, and batches' sizes."""
-    sizes = []
+    sizes, waits = [], []
     predictor = Predictor(*model[:2], depends_on_batch)
-    batcher = Batcher(predictor, settings_of(**bounds), sizes.append)
+    batcher = Batcher(predictor, settings_of(**bounds), sizes.append, waits.append)
 
     async def ask_all():
         return await asyncio.gather(*map(batcher, rows), return_exceptions=True)
@@ -159,9 +163,9 @@ def test_ids_and_texts_are_read_apart():
 
 def test_texts_wait_for_others():
     for wait, expected in ((0.0, [1, 3]), (60_000.0, [2, 2])):
-        sizes = []
+        sizes, waits = [], []
         bounds = settings_of(max_wait_ms=wait, max_batch_size=2 + (not wait))
-        batcher = Batcher(Predictor(*CAPITALS), bounds, sizes.append)
+        batcher = Batcher(Predictor(*CAPITALS), bounds, sizes.append, waits.append)
 
         async def ask_later(batcher=batcher):
             first = asyncio.ensure_future(batcher([["a"]]))
@@ -170,6 +174,8 @@ def test_texts_wait_for_others():
 
         asyncio.run(ask_later())
         assert sizes == expected
+        # The first one of two waits for the second.
+        assert [seconds >= 0.05 for seconds in waits] == [wait > 0, False, False, False]
 
 
 def test_one_bad_text_harms_no_other():
