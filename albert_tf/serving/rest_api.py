@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import datetime
 import http
 import importlib.resources
-import json
 import os
 import re
 import time
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +22,7 @@ from starlette.routing import Route
 
 from albert_tf.serving import (
     rest_access,
+    rest_log,
     rest_one_model,
     rest_open_inference,
     rest_openai,
@@ -72,14 +71,11 @@ def create_app(
     async def left(request: Request, error: ClientDisconnect) -> Response:
         return Response(status_code=499)
 
-    async def failed(request: Request, error: Exception) -> Response:
-        return json_response({"error": str(error)}, 500)  # The server logs the traceback.
-
     async def show_metrics(request: Request) -> Response:
         text = prometheus.generate_latest(metrics.registry)
         return Response(text, media_type=prometheus.CONTENT_TYPE_LATEST)
 
-    handlers: Any = {HTTPException: refused, ClientDisconnect: left, Exception: failed}
+    handlers: Any = {HTTPException: refused, ClientDisconnect: left}
     # All protocols share the models, and so their queues and batches. The first has paths that are
     # asked for, which may be others' paths as well.
     routes = [route for protocol in _PROTOCOLS for route in protocol.routes(models)]
@@ -156,8 +152,8 @@ class _Observer:
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        # Counted as status 500 until an answer begins: a handler may fail before that.
-        start, status, size = time.perf_counter(), 500, 0
+        # The status is that of the answer once it begins: a handler may fail before that.
+        start, status, size = time.perf_counter(), 0, 0
         headers = dict(scope["headers"])
         ids = rest_access.ids(headers)
         # The body is read here, and handed on as one message.
@@ -196,6 +192,11 @@ class _Observer:
         except asyncio.CancelledError:  # The server's time to shut down is over.
             ending = json_response({"error": "the server ends: ask again later"}, 503)
             await ending(scope, take, observe)
+        except Exception as error:
+            rest_log.write("error", traceback=traceback.format_exc(), **ids)
+            # uvicorn ends the connection if an answer has begun.
+            if not status:
+                await json_response({"error": str(error)}, 500)(scope, take, observe)
         finally:
             # Count under the model that answered. Names that clients make up are no labels.
             seconds = time.perf_counter() - start
@@ -207,19 +208,16 @@ class _Observer:
                 self._metrics.errors.labels(model, status).inc()
             self._metrics.durations.labels(model).observe(seconds)
             if self._settings.access_log:
-                line = {
-                    "time": datetime.datetime.now(datetime.timezone.utc).isoformat(),
-                    "client": scope["client"][0] if scope.get("client") else "",
-                    "method": scope["method"],
-                    "path": scope["path"][:200],
-                    "status": status,
-                    "milliseconds": round(1000 * seconds, 3),
-                    "bytes": size,
-                    "model": model,
-                    "version": version,
-                    "instances": scope.get("instances", 0),
+                rest_log.write(
+                    "request",
+                    client=scope["client"][0] if scope.get("client") else "",
+                    method=scope["method"],
+                    path=scope["path"][:200],
+                    status=status,
+                    milliseconds=round(1000 * seconds, 3),
+                    bytes=size,
+                    model=model,
+                    version=version,
+                    instances=scope.get("instances", 0),
                     **ids,
-                }
-                # A full disk or a closed pipe must not cost the client its answer.
-                with contextlib.suppress(OSError):
-                    print(json.dumps(line), flush=True)
+                )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from albert_tf.console import errors, tensorflow_logs
-from albert_tf.serving import predict
+from albert_tf.serving import predict, rest_log
 from albert_tf.serving.settings import ServerSettings
 from albert_tf.storage import files
 
@@ -90,16 +90,19 @@ def run(settings: ServerSettings) -> None:
                     raise ValueError(f"{path} needs TensorFlow: export to ONNX, or install it")
                 tensorflow_logs.import_tensorflow()
             predictors.setdefault(name, {})[version] = predict.load_exported(path)
+            rest_log.write("loaded", model=name, version=version)
     app = rest_api.create_app(predictors, settings)
     # Loaded models live until exit. Freeze them: a collection would pause clients for 0.2 s.
     gc.collect()
     gc.freeze()
     host, port = listener.getsockname()[:2]
-    ready = f"albert-serve: http://{host}:{port} has {', '.join(predictors)}"
-    _serve(app, listener, settings.shutdown_seconds, ready)
+    models = {name: [*versions] for name, versions in predictors.items()}
+    _serve(app, listener, settings.shutdown_seconds, f"http://{host}:{port}", models)
 
 
-def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) -> None:
+def _serve(
+    app: Starlette, listener: socket.socket, seconds: int, address: str, models: dict
+) -> None:
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -109,13 +112,16 @@ def _serve(app: Starlette, listener: socket.socket, seconds: int, ready: str) ->
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            print(ready, file=sys.stderr, flush=True)
+            rest_log.write("start", address=address, models=models)
+            # For a person at a terminal, who may send the log elsewhere.
+            print(f"albert-serve: {address} has {', '.join(models)}", file=sys.stderr, flush=True)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             """Sends clients elsewhere before it closes, so that no request is on its way then."""
             app.state.is_ending = True
             await asyncio.sleep(drain_seconds)
             await super().shutdown(sockets)
+            rest_log.write("end")
 
     class Connection(H11Protocol):
         def connection_made(self, transport: Any) -> None:

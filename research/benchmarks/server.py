@@ -93,7 +93,9 @@ def serve(directory: str, port: int, *flags: str, python: str = sys.executable) 
     """Starts a server, and yields it once it is ready; ends it by SIGTERM if it still runs."""
     command = [python, "-m", "albert_tf.serving.server", f"--model={directory}", f"--port={port}"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_ENABLE_ONEDNN_OPTS": "1"}
-    with subprocess.Popen([*command, "--noaccess_log", *flags], env=environment) as process:
+    command += ["--noaccess_log", *flags]
+    # Its log would stand between the rows of a table.
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
         try:
             wait_until_ready(process, port)
             yield process

@@ -67,7 +67,8 @@ with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
 command = [sys.executable, "-m", "albert_tf.serving.server", "--model=m=" + folder]
-server = subprocess.Popen([*command, f"--port={port}", "--noaccess_log"])
+command += [f"--port={port}", "--noaccess_log"]
+server = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # Numbers stand in our output.
 atexit.register(server.terminate)
 measured, body = server.pid, json.dumps({"instances": [text]})
 connection = http.client.HTTPConnection("127.0.0.1", port)

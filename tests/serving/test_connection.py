@@ -82,7 +82,25 @@ def test_a_signal_ends_it_after_what_it_has_accepted():
             assert (answer.status, answer.read()) == (200, b'{"predictions":[%s]}' % score)
         out, err = process.communicate(timeout=20)
         assert process.returncode == 0, err
-    assert json.loads(out.splitlines()[-1])["path"] == PREDICT
+    last, end = map(json.loads, out.splitlines()[-2:])
+    assert (last["event"], last["path"], end["event"]) == ("request", PREDICT, "end")
+
+
+def test_the_log_has_events_and_errors():
+    with serving(access_log=False) as (process, port):
+        loaded, start = (json.loads(process.stdout.readline()) for _ in range(2))
+        assert (loaded["event"], loaded["model"], loaded["version"]) == ("loaded", "slow", "1")
+        address, models = f"http://127.0.0.1:{port}", {"slow": ["1"]}
+        assert (start["event"], start["address"], start["models"]) == ("start", address, models)
+        with contextlib.closing(connect(port)) as connection:
+            connection.request("POST", PREDICT, asked("no number"), {"X-Request-Id": "a-1"})
+            answer = connection.getresponse()
+            assert (answer.status, answer.headers["X-Request-Id"]) == (500, "a-1")
+            message = "could not convert string to float: 'no number'"
+            assert json.load(answer) == {"error": message}
+        error = json.loads(process.stdout.readline())
+        assert (error["event"], error["request_id"]) == ("error", "a-1")
+        assert error["time"] and error["traceback"].endswith(f"ValueError: {message}\n")
 
 
 @pytest.mark.slow

@@ -115,7 +115,10 @@ def test_metrics(client, capsys):
     ask(client, "score", b"")
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(each["status"], each["instances"]) for each in lines] == [(200, 1), (400, 0)]
-    assert [each["version"] for each in lines] == ["1", ""]
+    assert [(each["event"], each["version"]) for each in lines] == [
+        ("request", "1"),
+        ("request", ""),
+    ]
     assert lines[0]["path"] == "/v1/models/score:predict" and lines[0]["milliseconds"] > 0
     text = client.get("/metrics").text
     samples = [s for f in prometheus.text_string_to_metric_families(text) for s in f.samples]
