@@ -52,10 +52,12 @@ _REFUSED_BYTES = 64 << 20
 def create_app(
     predictors: Mapping[str, Mapping[str, Predictor]], settings: ServerSettings
 ) -> Starlette:
-    """Returns an application; while its `state.is_ending` is set, it closes connections.
+    """Returns an application that answers with the models in its `state.models`.
+
+    While its `state.is_ending` is set, it closes connections.
 
     Args:
-      predictors: Models by name and version; the last version is the default.
+      predictors: Models by name and version; the highest version is the default.
       settings: The server's.
     """
     metrics = Metrics()
@@ -83,7 +85,7 @@ def create_app(
     routes += [Route("/readyz", readiness), Route("/metrics", show_metrics)]
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
-    app.state.is_ending = False
+    app.state.models, app.state.is_ending = models, False
     # The observer also sees requests that no route answers.
     keys = rest_access.Keys(settings.api_key_file)
     app.add_middleware(_Observer, state=app.state, models=models, metrics=metrics, keys=keys)

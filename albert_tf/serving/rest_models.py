@@ -9,7 +9,7 @@ import functools
 import io
 import json
 import operator
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -91,12 +91,14 @@ class Lines:
 
 
 class Models(dict[str, dict[str, Model]]):
-    """Models by name and version. Each is asked once here, because first answers may be slow.
+    """Models by name and version, of which the highest is the default.
+
+    Versions come and go while others answer, in any thread: each change is one assignment.
 
     Args:
-      predictors: Predictors by name and version; the last version is the default.
+      predictors: Predictors by name and version.
       settings: The server's.
-      metrics: Where sizes of batches and numbers of waiting rows are counted.
+      metrics: Where sizes of batches and waiting rows are counted.
     """
 
     def __init__(
@@ -110,20 +112,41 @@ class Models(dict[str, dict[str, Model]]):
         self.most_embedded = max(_EMBEDDED, settings.max_instances)
         # One for all: two threads would keep the event loop waiting twice as long.
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "large_requests")
+        self._metrics = metrics
         for name, versions in predictors.items():
             self[name] = {}
             for version, predictor in versions.items():
-                sizes, waits = metrics.sizes.labels(name), metrics.waits.labels(name)
-                batcher = Batcher(predictor, settings, sizes.observe, waits.observe)
-                # The length is read whenever somebody asks for the metrics.
-                waiting = functools.partial(len, batcher.queue)
-                metrics.queue.labels(name, version).set_function(waiting)
-                # The first answer tells the outputs' names and types.
-                tensors = rest_parsing.tensors(predictor)
-                self[name][version] = Model(name, version, predictor, batcher, *tensors)
+                self.put(self.ask(name, version, predictor))
+
+    def ask(self, name: str, version: str, predictor: Predictor) -> Model:
+        """Returns a version that has answered once, because first answers may be slow."""
+        sizes, waits = self._metrics.sizes.labels(name), self._metrics.waits.labels(name)
+        batcher = Batcher(predictor, self.settings, sizes.observe, waits.observe)
+        # The first answer tells the outputs' names and types.
+        return Model(name, version, predictor, batcher, *rest_parsing.tensors(predictor))
+
+    def put(self, model: Model) -> None:
+        """Adds a version, or puts it in the place of the one with its number."""
+        # The length is read whenever somebody asks for the metrics.
+        waiting = functools.partial(len, model.batcher.queue)
+        self._metrics.queue.labels(model.name, model.version).set_function(waiting)
+        versions = {**self[model.name], model.version: model}
+        self[model.name] = {each: versions[each] for each in sorted(versions, key=int)}
+
+    def keep(self, name: str, versions: Collection[str]) -> list[str]:
+        """Takes out a model's other versions, but not all, and returns them.
+
+        Requests that have found one are answered, and then nothing holds it any more.
+        """
+        kept = {v: model for v, model in self[name].items() if v in versions} or self[name]
+        gone = [version for version in self[name] if version not in kept]
+        self[name] = kept
+        for version in gone:
+            self._metrics.queue.remove(name, version)
+        return gone
 
     def find(self, name: str, version: str | None = None) -> Model:
-        """Returns a version of a model, by default the last one."""
+        """Returns a version of a model, by default the highest one."""
         versions = self.get(name, {})
         # An unknown name has no versions: then this is "", which is never one.
         found = version or ["", *versions][-1]

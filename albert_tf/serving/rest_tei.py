@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from albert_tf.serving import rest_openai, rest_parsing
@@ -19,13 +19,22 @@ _ERRORS = {400: (422, "Tokenizer"), 413: (413, "Validation"), 503: (429, "Overlo
 
 
 def routes(models: Models) -> list[Route]:
-    """Returns the routes of the first model that has vectors, since requests name none."""
-    embedders = (each for each in map(models.find, models) if each.predictor.kind.vector)
-    if (model := next(embedders, None)) is None:
-        return []
-    embed, about = models.answering(functools.partial(_read, model)), _described(model, models)
+    """Returns the routes of vectors, which answer status 404 while no model has some."""
+
+    async def describe(request: Request) -> Response:
+        return json_response(_described(_embedder(models), models))
+
+    embed = models.answering(_read)
     found = [Route(path, embed, methods=["POST"]) for path in PATHS[:-1]]
-    return [*found, Route(PATHS[-1], json_response(about), methods=["GET"])]
+    return [*found, Route(PATHS[-1], describe, methods=["GET"])]
+
+
+def _embedder(models: Models) -> Model:
+    """Returns the first model that has vectors, since requests name none."""
+    for model in map(models.find, models):
+        if model.predictor.kind.vector:
+            return model
+    raise HTTPException(404)
 
 
 def refusal(message: str, status: int) -> tuple[Any, int]:
@@ -46,8 +55,9 @@ def _described(model: Model, models: Models) -> dict[str, Any]:
     return {**about, **lengths, **limits, "tokenization_workers": settings.threads}
 
 
-def _read(model: Model, body: bytes | bytearray, request: Request, models: Models) -> Asked:
+def _read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     """Reads `inputs`, texts or ids, answered by vectors; at /similarity a text and others."""
+    model = _embedder(models)
     values, _ = rest_parsing.read_object(body, models.settings, "inputs")
     kind, given, options = model.predictor.kind, values["inputs"], values
     if is_compared := request.url.path == "/similarity":

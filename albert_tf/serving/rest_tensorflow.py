@@ -23,7 +23,7 @@ def routes(models: Models) -> list[Route]:
     async def status(request: Request) -> Response:
         model = models.find(**request.path_params)
         one = request.path_params.get("version")
-        # All versions were loaded before the server took its first request.
+        # A version is among them once it has answered a first text.
         states = [{"version": v, **_AVAILABLE} for v in ([one] if one else models[model.name])]
         return json_response({"model_version_status": states, "name": model.name, "ready": True})
 

@@ -142,6 +142,12 @@ class ServerSettings(Settings):
         "Repeat the flag for several models.",
         repeated=True,
     )
+    poll_seconds: float = _server(
+        10.0,
+        "Time between looks into folders of versions, to load what is new or has changed there and "
+        "take out what is gone, without a restart; with 0 never. After SIGHUP it looks at once.",
+        interval="[0, 86400]",
+    )
     host: str = _server("127.0.0.1", "Address to listen at; 0.0.0.0 lets other machines ask.")
     port: int | None = _server(
         None,

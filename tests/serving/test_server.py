@@ -16,7 +16,7 @@ import pytest
 
 from albert_tf.cli import serve as serve_command
 from albert_tf.console import settings
-from albert_tf.serving import server
+from albert_tf.serving import predict, server, versions
 from albert_tf.serving.predict import Predictor
 from albert_tf.serving.settings import ServerSettings
 from tests.kit import tiny
@@ -204,16 +204,18 @@ def test_models_are_found(tmp_path):
         tiny.write(tmp_path / "mood" / number / "model.onnx", b"")
     tiny.write(tmp_path / "one" / "model.onnx", b"")
     mood, one = str(tmp_path / "mood"), str(tmp_path / "one")
-    found = server.find([mood, f"x={one}", one, f"y={mood}/9/"])
+    paths = versions.find([mood, f"x={one}", one, f"y={mood}/9/"])
+    found = {name: versions.versions(path) for name, path in paths.items()}
     numbers = {name: list(versions) for name, versions in found.items()}
     assert numbers == {"mood": ["2", "9", "10"], "x": ["1"], "one": ["1"], "y": ["9"]}
     assert found["mood"]["10"] == os.path.join(mood, "10") and found["x"]["1"] == one
     equals = str(tmp_path / "lr=3e-5" / "export")
     tiny.write(tmp_path / "lr=3e-5" / "export" / "model.onnx", b"")
-    assert server.find([f"x={equals}", equals]) == {"x": {"1": equals}, "export": {"1": equals}}
+    assert versions.find([f"x={equals}", equals]) == {"x": equals, "export": equals}
+    assert versions.versions(equals) == {"1": equals}
     for wrong in ([one, f"{one}/"], [f"a b={one}"], [f"..={one}"]):
         with pytest.raises(ValueError, match="give NAME=DIR"):
-            server.find(wrong)
+            versions.find(wrong)
 
 
 @pytest.fixture
@@ -233,7 +235,7 @@ def start(monkeypatch):
         return ports[-1]
 
     monkeypatch.setattr(server, "_serve", serve)
-    monkeypatch.setattr(server.predict, "load_exported", lambda path: Predictor(*SCORE))
+    monkeypatch.setattr(predict, "load_exported", lambda path: Predictor(*SCORE))
     return begin
 
 
