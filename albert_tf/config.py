@@ -8,7 +8,7 @@ import numbers
 import os
 import pathlib
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from albert_tf.storage import files, text_files
@@ -241,6 +241,19 @@ class AlbertConfig:
     def fits_any_depth(self) -> bool:
         """Whether all layers are one group, so that a model of fewer layers begins as this one."""
         return self.num_attention_groups == self.num_ffn_groups == 1
+
+    def smaller_depths(self, name: str, given: Sequence[int | str]) -> tuple[int, ...]:
+        """Returns a setting's numbers of layers, each less than the config's; checks them."""
+        if given and not self.fits_any_depth:
+            raise ValueError(f"`{name}` needs layers that share all weights: leave it out")
+        depths = [int(each) if str(each).isdecimal() else 0 for each in given]
+        are_smaller = all(0 < each < self.num_hidden_layers for each in depths)
+        if not are_smaller or len({*depths}) < len(depths):
+            raise ValueError(
+                f"`{name}` must be different numbers from 1 to {self.num_hidden_layers - 1}, one "
+                f"less than the model's layers, got {','.join(map(str, given))}"
+            )
+        return tuple(depths)
 
 
 # A config, its file, the name of a shipped model, or its dictionary, as stored in .keras files.

@@ -13,24 +13,24 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # Lines of Python in the library's folders ("." has the files beside them) ...
 LIBRARY = {
-    ".": 589,
+    ".": 602,
     "answers": 1678,
-    "cli": 2966,
+    "cli": 2967,
     "console": 822,
     "conversion": 2936,
     "generator": 2690,
     "inspection": 965,
-    "model": 3152,
+    "model": 3186,
     "records": 1365,
-    "serving": 5032,
+    "serving": 5156,
     "storage": 1794,
-    "tasks": 5449,
+    "tasks": 5442,
     "text": 1995,
     "training": 2949,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 33_123, 10_421, 3_178
-TRACKED_FILES = 884
+TESTS, RESEARCH, DOCS = 33_231, 10_421, 3_197
+TRACKED_FILES = 886
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

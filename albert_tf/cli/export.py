@@ -53,6 +53,7 @@ def main(settings: ExportSettings) -> None:
             settings.stored(settings.model), num_hidden_layers=settings.num_hidden_layers
         )
         served = served_tasks.load_served(task, stored, settings.options())
+        served.depths = served.config.smaller_depths("depths", settings.depths)
         # Score the model before and after: formats may change answers, int8 most of all.
         scored = scores.Evaluation.read(served.kind, settings) if settings.eval_file else None
         before = scored(predict.from_model(served).outputs) if scored else {}

@@ -40,6 +40,9 @@ class AlbertModel(ConfiguredModel):
     one of the attribute `readable_depths`: `sequence_output`, `pooled_output` and `gathered_output`
     have D times B more rows, those of the first column of `depths` first.
 
+    If the inputs have `depth` `<int32>[]`, so many layers are applied, in a loop of the graph, and
+    `all_encoder_layers` has the last one only. Not for training, nor for layers of several groups.
+
     Args: see ConfiguredModel.
 
     Source: albert/modeling.py, AlbertModel.
@@ -125,7 +128,7 @@ class AlbertModel(ConfiguredModel):
         # Pieces -> vectors of size E -> blocks of size H -> one vector per example.
         embedding_output = self.embeddings(input_ids, segment_ids, starts, seed=dropout_seed)
         outputs, gathered = self.encoder(
-            embedding_output, input_mask, wanted, starts, seed=dropout_seed
+            embedding_output, input_mask, wanted, starts, dropout_seed, inputs.get("depth")
         )
         sequence_output = outputs[-1]
         if (depths := inputs.get("depths")) is not None:
@@ -156,7 +159,7 @@ class AlbertModel(ConfiguredModel):
         dropout_seed: Any = None,
         positions: Any = None,
     ) -> dict[str, Any]:
-        config = self.config
+        config, depth = self.config, inputs.get("depth")
         batch, length = inputs["input_ids"].shape
 
         def spec(*shape: int | None) -> KerasTensor:
@@ -167,7 +170,8 @@ class AlbertModel(ConfiguredModel):
             "sequence_output": spec(batch, length, config.hidden_size),
             "pooled_output": spec(batch, *packed_axis(inputs), config.hidden_size),
             "all_encoder_layers": [
-                spec(batch, length, config.hidden_size) for _ in range(config.num_blocks)
+                spec(batch, length, config.hidden_size)
+                for _ in range(config.num_blocks if depth is None else config.inner_group_num)
             ],
             "embedding_output": spec(batch, length, config.embedding_size),
         }

@@ -97,6 +97,7 @@ class ConfiguredModel(keras.Model):
         "segment_ids": "B, S",
         "cls_positions": "B, K",
         "depths": "B, D",
+        "depth": "",
     }
     # The first axes of labels.
     label_axes = "B"
@@ -208,7 +209,8 @@ class ConfiguredModel(keras.Model):
         """Yields limits, beyond which values would be cut, or select another row, or none."""
         config, shape = self.config, shape_of(inputs.get("input_ids"))
         counts = {"input_ids": config.vocab_size, "segment_ids": config.type_vocab_size}
-        counts |= {"input_mask": 2, "p_mask": 2, "depths": config.num_hidden_layers}
+        layers = config.num_hidden_layers
+        counts |= {"input_mask": 2, "p_mask": 2, "depths": layers, "depth": layers + 1}
         far_below = f": give 1 and 0, or 0 and {_FAR_BELOW} or less"
         for name in self.input_axes:
             if inputs.get(name) is None:
@@ -216,7 +218,7 @@ class ConfiguredModel(keras.Model):
             # Positions have no count of their own. A mask may be one that is added to scores.
             count = counts.get(name, shape[-1] if shape else None)
             more = (_is_far_below, far_below) if name == "input_mask" else ()
-            least = 1 if name == "depths" else 0
+            least = 1 if name in ("depths", "depth") else 0
             yield Limit(name, inputs[name], least, count and count - 1, True, *more)
 
     def _limits(self, inputs: Any, *_: Any) -> Iterator[Limit | Sizes]:
@@ -412,7 +414,7 @@ def _is_far_below(values: Any) -> Any:
 
 
 def _rank(axes: str) -> int:
-    return axes.count(",") + 1
+    return len(axes.split(", ")) if axes else 0
 
 
 def _layers_in(layer: keras.layers.Layer, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -46,7 +46,7 @@ class AlbertForEmbedding(ConfiguredModel):
 
     reads_pooler = False
     has_classes = False
-    input_axes = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), "B, S")
+    input_axes = {**dict.fromkeys(("input_ids", "input_mask", "segment_ids"), "B, S"), "depth": ""}
 
     def __init__(
         self,
@@ -90,9 +90,12 @@ class AlbertForEmbedding(ConfiguredModel):
         if len(rows) == 1:
             return self._embed(inputs, training, dropout_seed)
         # Each text is a row of the encoder.
-        names = [name for name in self.input_axes if inputs.get(name) is not None]
-        inputs = {name: ops.reshape(inputs[name], (-1, length)) for name in names}
-        vectors = self._embed(inputs, training, dropout_seed)
+        flat = {
+            name: ops.reshape(inputs[name], (-1, length))
+            for name, axes in self.input_axes.items()
+            if axes and inputs.get(name) is not None
+        }
+        vectors = self._embed({**inputs, **flat}, training, dropout_seed)
         return ops.reshape(vectors, (-1, rows[1], self.width))
 
     def _embed(self, inputs: dict[str, Array], training: bool | None, dropout_seed: Array) -> Array:
@@ -109,7 +112,8 @@ class AlbertForEmbedding(ConfiguredModel):
 
     def axes_of(self, inputs: Mapping[str, Any]) -> Mapping[str, str]:
         is_of_rows = len(shape_of(inputs.get("input_ids")) or ()) == 3
-        return dict.fromkeys(self.input_axes, "B, C, S") if is_of_rows else self.input_axes
+        batch = "B, C" if is_of_rows else "B"
+        return {name: axes.replace("B", batch) for name, axes in self.input_axes.items()}
 
     def output_spec(self, inputs: Mapping[str, Any], *_: Any, **__: Any) -> KerasTensor:
         return KerasTensor((*inputs["input_ids"].shape[:-1], self.width))

@@ -86,6 +86,7 @@ class Encoder(layers.AlbertLayer):
         positions: Array,
         starts: Array = None,
         seed: Array = None,
+        depth: Array = None,
     ) -> tuple[list[Array], Array]:
         """Applies all blocks, and the last one once more at a few positions only.
 
@@ -99,11 +100,15 @@ class Encoder(layers.AlbertLayer):
           starts: `<int32>[B, S]`, for packed rows: the start of each position's example. Only
             positions of the same example attend to each other.
           seed: `<int>[2]` of the forward pass; None when not training.
+          depth: `<int32>[]`, the number of layers to apply, which the graph need not know; by
+            default the config's. Only for layers that share all weights, and not for training.
 
         Returns:
           num_hidden_layers * inner_group_num outputs `<float>[B, S, H]`, in order, and the last
-          of them at `positions`, `<float>[B, P, H]`.
+          of them at `positions`, `<float>[B, P, H]`. With `depth` only the last layer's outputs.
         """
+        if depth is not None and not (seed is None and self.config.fits_any_depth):
+            raise ValueError("`depth` needs layers that share all weights, and no dropout")
         # Outside a loop XLA would merge a recomputed block with its first computation.
         in_a_loop = self.recompute or self.config.num_hidden_layers > MOST_UNROLLED_LAYERS
         repeat = loop if in_a_loop else unroll
@@ -132,8 +137,14 @@ class Encoder(layers.AlbertLayer):
 
         # Cross-layer parameter sharing: apply the same layer, or one per group, again and again.
         outputs = [self.to_hidden_size(embeddings)]
-        for layer, times in self.schedule():
-            outputs += repeat(apply, layer, outputs[-1], len(outputs) - 1, times)
+        schedule = self.schedule()
+        layer, _ = schedule[-1]
+        if depth is None:
+            for each, times in schedule:
+                outputs += repeat(apply, each, outputs[-1], len(outputs) - 1, times)
+        else:
+            x = _repeat_unkept(apply, layer, outputs[0], depth - 1)
+            outputs = [x, *unroll(apply, layer, x, 0, 1)]
         # Apply the last block once more, at the few positions that most heads read.
         at_positions = apply(layer[-1], outputs[-2], len(outputs) - 2, only_at=positions)
         return outputs[1:], at_positions
@@ -212,6 +223,17 @@ def loop(
     results = [result for turn in zip(*by_block, strict=True) for result in turn]
     # results[-1] equals `last`, but its gradient would run through the outputs of all iterations.
     return [*results[:-1], last]
+
+
+def _repeat_unkept(
+    apply: Callable[[Any, Array, Array], Array], blocks: Sequence[Any], x: Array, times: Array
+) -> Array:
+    """Like `loop`, but `times` may be a tensor, and only the last output is returned."""
+
+    def turn(number: Array, x: Array) -> tuple[Array, Array]:
+        return number + 1, unroll(apply, blocks, x, number * len(blocks), 1)[-1]
+
+    return ops.while_loop(lambda number, _: number < times, turn, (0, x))[1]
 
 
 def _scan_tensorflow(

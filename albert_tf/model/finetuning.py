@@ -206,6 +206,7 @@ class AlbertForMultipleChoice(FineTunedModel):
     input_axes = {
         **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), "B, C, S"),
         "depths": "B, D",
+        "depth": "",
     }
 
     def __init__(
@@ -233,6 +234,7 @@ class AlbertForMultipleChoice(FineTunedModel):
         }
         if inputs.get("depths") is not None:
             rows["depths"] = ops.repeat(inputs["depths"], choices, axis=0)
+        rows["depth"] = inputs.get("depth")
         outputs, seed = self.encode(rows, training, dropout_seed)
         return ops.reshape(self.classifier(outputs["pooled_output"], seed=seed), (-1, choices))
 

@@ -9,8 +9,10 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from albert_tf.answers import kinds
 from albert_tf.answers.kind import Kind, Labelled
@@ -46,24 +48,48 @@ class Runner(NamedTuple):
 
 
 class ExportedFile(NamedTuple):
-    """A model that other_formats.save wrote, with its kind and vocabulary."""
+    """A model that other_formats.save wrote, with its kind and vocabulary.
+
+    If it can apply several numbers of layers, `depths` has them, the default first.
+    """
 
     kind: Kind
     vocabulary: Vocabulary
     runner: Runner
+    depths: tuple[int, ...] = ()
 
 
-def describe(directory: str, kind: Kind, config: AlbertConfig, is_quantized: bool) -> None:
+class Description(NamedTuple):
+    """What serving.json says: also whether numbers depend on the batch, and further depths."""
+
+    kind: Kind
+    config: AlbertConfig
+    is_quantized: bool
+    depths: tuple[int, ...]
+
+
+def describe(
+    directory: str,
+    kind: Kind,
+    config: AlbertConfig,
+    is_quantized: bool,
+    depths: Sequence[int] = (),
+) -> None:
     """Writes what `read_description` returns, and labels in a file for other programs."""
-    description = {"kind": kind.to_json(), "quantized": is_quantized, "config": config.to_dict()}
+    description = {
+        "kind": kind.to_json(),
+        "quantized": is_quantized,
+        "depths": list(depths),
+        "config": config.to_dict(),
+    }
     text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
     files.replace(os.path.join(directory, DESCRIPTION_FILE), text)
     if isinstance(kind, Labelled) and kind.labels:
         labels.write(directory, kind.labels)
 
 
-def read_description(directory: str) -> tuple[Kind, AlbertConfig, bool]:
-    """Returns an export's kind, its config, and whether its numbers depend on the batch."""
+def read_description(directory: str) -> Description:
+    """Returns what describes an export."""
     path = os.path.join(directory, DESCRIPTION_FILE)
     if not files.is_file(path):
         raise FileNotFoundError(
@@ -75,9 +101,10 @@ def read_description(directory: str) -> tuple[Kind, AlbertConfig, bool]:
     config = AlbertConfig.from_dict(json_member(values, "config", path, dict), path)
     try:
         kind.check(config)
+        depths = config.smaller_depths("depths", json_member(values, "depths", path, list))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return kind, config, json_member(values, "quantized", path, bool)
+    return Description(kind, config, json_member(values, "quantized", path, bool), depths)
 
 
 def runtime_loader(is_onnx: bool) -> Callable[[bytes], Runner]:
@@ -165,15 +192,20 @@ def find(path: str) -> str | None:
 
 def load(path: str) -> ExportedFile:
     """Loads a file, with the description and the vocabulary beside it."""
-    kind, config, is_quantized = read_description(os.path.dirname(path))
+    kind, config, is_quantized, depths = read_description(os.path.dirname(path))
     found = vocabulary.find(path)
     if found is None:
         raise FileNotFoundError(f"no vocabulary is beside {path}: copy the whole directory")
     found.check(config)
     runner = _runner(path)
     # A description copied from another export would give wrong names to the outputs.
-    _check_tensors(path, kind, runner)
-    return ExportedFile(kind, found, runner._replace(depends_on_batch=is_quantized))
+    _check_tensors(path, kind, runner, ("depth",) if depths else ())
+    runner = runner._replace(depends_on_batch=is_quantized)
+    if not depths:
+        return ExportedFile(kind, found, runner)
+    whole = {"depth": np.array(config.num_hidden_layers, np.int32)}
+    at_whole = runner._replace(run=lambda features: runner.run({**whole, **features}))
+    return ExportedFile(kind, found, at_whole, (config.num_hidden_layers, *depths))
 
 
 def _runner(path: str) -> Runner:
@@ -191,13 +223,13 @@ def _runner(path: str) -> Runner:
         ) from error
 
 
-def _check_tensors(path: str, kind: Kind, runner: Runner) -> None:
+def _check_tensors(path: str, kind: Kind, runner: Runner, further: Sequence[str]) -> None:
     outputs = runner.outputs
     are_there = (
         name in outputs and shape in (None, tuple(outputs[name]))
         for name, shape in kind.outputs.items()
     )
-    if {*runner.inputs} != {*FEATURES} or not all(are_there):
+    if {*runner.inputs} != {*FEATURES, *further} or not all(are_there):
         found = ", ".join(f"{name} {shape}" for name, shape in outputs.items())
         raise ValueError(
             f"{path} is of another task, or has other classes, than {DESCRIPTION_FILE} beside it "

@@ -68,14 +68,22 @@ def write(served: ServedModel, directory: str, file_format: str) -> Drift:
     """Writes the same files as `save`, but no test vectors, into an existing directory."""
     is_onnx = file_format.startswith("onnx")
     load = runtime_loader(is_onnx)
+    # Layers that share their weights are a loop where the number of its turns is an input, and in
+    # TFLite, which would hold a copy of the weights for each application.
+    specs, whole = served.feature_specs(), np.array(served.config.num_hidden_layers, np.int32)
+    if served.depths:
+        specs["depth"] = tf.TensorSpec([], tf.int32, "depth")
+    in_loop = {} if is_onnx or not served.config.fits_any_depth else {"depth": whole}
     # Only the model's numbers are converted; other programs make features and answers.
     function = tf.function(
-        lambda **features: served.numbers(features), autograph=False
-    ).get_concrete_function(**served.feature_specs())
+        lambda **features: served.numbers({**in_loop, **features}), autograph=False
+    ).get_concrete_function(**specs)
     content = (to_onnx if is_onnx else _tflite)(function, file_format.endswith("_int8"))
-    # Measure before anything is written.
-    sizes = (served.config, served.kind.max_seq_length, served.feature_rank)
-    drift = measure_drift(served.numbers, load(content).run, *sizes)
+    # Measure before anything is written, at each depth.
+    run, sizes = load(content).run, (served.config, served.kind.max_seq_length, served.feature_rank)
+    depths = [{"depth": np.array(each, np.int32)} for each in (whole, *served.depths)]
+    each_depth = depths if served.depths else [{}]
+    drift = max(measure_drift(served.numbers, run, *sizes, depth) for depth in each_depth)
     files.replace(os.path.join(directory, FORMATS[file_format]), content)
     # Int8 ONNX models scale activations per batch: an example's numbers depend on its batch.
     served.describe(directory, is_quantized=file_format == "onnx_int8")
@@ -345,6 +353,7 @@ def measure_drift(
     config: AlbertConfig,
     longest: int,
     rank: int,
+    further: Features | None = None,
 ) -> Drift:
     """Compares a converted model with the original on random sequences.
 
@@ -354,6 +363,7 @@ def measure_drift(
       config: The model's.
       longest: Maximum length of a sequence.
       rank: The features' rank.
+      further: Features that are not of sequences.
     """
     random = np.random.default_rng(0)
     largest, values = 0.0, []
@@ -369,6 +379,7 @@ def measure_drift(
             "segment_ids": np.broadcast_to(np.arange(shape[-1]) >= shape[-1] // 2, shape).astype(
                 np.int32
             ),
+            **(further or {}),
         }
         # Both get the same features, the original on its own runtime.
         expected = numbers({name: tf.constant(value) for name, value in features.items()})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
 import itertools
 import math
@@ -18,10 +20,13 @@ from albert_tf.serving.settings import PredictionSettings
 from albert_tf.storage import files
 from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer
+from albert_tf.types import Features
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.serving.graphs.base import ServedModel
 
+# Returns a model's results for some inputs; see Kind.find.
+Find = Callable[[Sequence[Sequence[Any]]], list[dict[str, Any]]]
 # Lines answered per batch.
 _BATCH = 32
 
@@ -50,19 +55,22 @@ class Signature:
       kind: The model's.
       exported: The loaded SavedModel.
       tokenizer: Its tokenizer, if a kind that takes ids gets some.
+      end: The end of its signatures' names, which has a depth.
     """
 
-    def __init__(self, kind: Kind, exported: Any, tokenizer: Tokenizer | None = None) -> None:
+    def __init__(
+        self, kind: Kind, exported: Any, tokenizer: Tokenizer | None = None, end: str = ""
+    ) -> None:
         # Keep the SavedModel: its signatures don't hold a reference to the weights.
-        self._kind, self._exported, self._tokenizer = kind, exported, tokenizer
+        self._kind, self._exported, self._tokenizer, self._end = kind, exported, tokenizer, end
 
     def __call__(self, inputs: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
         # Ids become features in Python, as for a model without its tokenizer.
         if self._tokenizer and not isinstance(inputs[0][0], str):
-            run = functools.partial(self._outputs, "features")
+            run = functools.partial(self._outputs, f"features{self._end}")
             return self._kind.find(self._tokenizer, run, inputs)
         columns = zip(self._kind.text_names, zip(*inputs, strict=True), strict=True)
-        arrays = self._outputs("serving_default", dict(columns))
+        arrays = self._outputs(f"serving_default{self._end}", dict(columns))
         return [{name: v[i] for name, v in arrays.items()} for i in range(len(inputs))]
 
     def _outputs(self, signature: str, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -82,21 +90,25 @@ class Predictor:
 
     Args:
       kind: The model's kind.
-      find: Returns the model's results for some inputs; see Kind.find.
+      find: Returns the model's results for some inputs.
       depends_on_batch: Whether an answer depends on the other texts of its batch, beyond rounding.
       path: The export that it was loaded from, if any. A pickle holds nothing else.
       tokenizer: The model's, if it takes ids.
+      by_depth: A function like `find` for each number of layers that may be applied.
     """
 
     def __init__(
         self,
         kind: Kind,
-        find: Callable[[Sequence[Sequence[Any]]], list[dict[str, Any]]],
+        find: Find,
         depends_on_batch: bool = False,
         path: str = "",
         tokenizer: Tokenizer | None = None,
+        by_depth: Mapping[int, Find] | None = None,
     ) -> None:
         self.kind, self._find, self.depends_on_batch = kind, find, depends_on_batch
+        self._by_depth = by_depth or {}
+        self._depth: int | None = None
         self.names, self.takes_many = kind.text_names, kind.takes_many
         self.tokenizer = tokenizer if kind.takes_ids else None
         # Absolute, because whoever unpickles it may work in another directory.
@@ -105,7 +117,21 @@ class Predictor:
     def __reduce__(self) -> Any:
         if not self._path:
             raise TypeError("only what load_exported loads can be pickled: export the model")
-        return load_exported, (self._path,)
+        return load_exported, (self._path, self._depth)
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """Numbers of layers that may be applied."""
+        return tuple(self._by_depth)
+
+    def at_depth(self, depth: int) -> Predictor:
+        """Returns the same loaded model, which answers after so many layers: one of `depths`."""
+        if depth not in self._by_depth:
+            known = " or ".join(map(str, self.depths)) or "left out"
+            raise ValueError(f"`depth` must be {known} for this model, got {depth}")
+        shallow = copy.copy(self)
+        shallow._find, shallow._depth = self._by_depth[depth], depth
+        return shallow
 
     def __call__(self, inputs: Any) -> list[Answer]:
         """Answers a list of inputs.
@@ -265,12 +291,13 @@ def answer_lines(
 def load(settings: PredictionSettings) -> Predictor:
     """Loads the model that the settings name."""
     if not settings.task:
-        return load_exported(settings.model)
+        return load_exported(settings.model, settings.depth)
     if exported_files.find(settings.model):
         raise ValueError(f"{settings.model} is an export, which knows its task: leave `task` out")
     from albert_tf.serving import served_tasks
 
-    return from_model(served_tasks.load_served(settings.task, settings.stored(settings.model), {}))
+    stored = dataclasses.replace(settings.stored(settings.model), num_hidden_layers=settings.depth)
+    return from_model(served_tasks.load_served(settings.task, stored, {}))
 
 
 def from_model(served: ServedModel) -> Predictor:
@@ -280,7 +307,7 @@ def from_model(served: ServedModel) -> Predictor:
     return Predictor(served.kind, find, tokenizer=tokenizer)
 
 
-def load_exported(path: str | os.PathLike[str]) -> Predictor:
+def load_exported(path: str | os.PathLike[str], depth: int | None = None) -> Predictor:
     r"""Loads what albert-export wrote, to answer texts with it in Python.
 
     An ONNX file needs onnxruntime, a TFLite file LiteRT (`ai-edge-litert`) or TensorFlow; only for
@@ -288,6 +315,7 @@ def load_exported(path: str | os.PathLike[str]) -> Predictor:
 
     Args:
       path: The directory of an export, or the .onnx or .tflite file in it.
+      depth: The number of layers to apply, by default all; an export has those of its `depths`.
 
     Returns:
       A function of a list of texts. An answer is a dictionary, as in albert-predict's JSON.
@@ -311,7 +339,13 @@ def load_exported(path: str | os.PathLike[str]) -> Predictor:
     # A SavedModel is a directory; a file of another format lies in one, or is named itself.
     path = os.fspath(path)
     if files.is_file(os.path.join(path, "saved_model.pb")):
-        return _load_saved_model(path)
+        found = _load_saved_model(path)
+    else:
+        found = _load_file(path)
+    return found if depth is None else found.at_depth(depth)
+
+
+def _load_file(path: str) -> Predictor:
     file = exported_files.find(path)
     # A checkpoint's path is only a prefix: its .index file shows that it exists.
     if file is None and not files.exists(path) and not files.exists(f"{path}.index"):
@@ -321,9 +355,19 @@ def load_exported(path: str | os.PathLike[str]) -> Predictor:
             f"{path} is not an exported model (it has no saved_model.pb, .onnx or .tflite file): "
             "if it is a trained model, export it, or give albert-predict its `task`"
         )
-    kind, found, runner = exported_files.load(file)
+    kind, found, runner, depths = exported_files.load(file)
     find = functools.partial(kind.find, found.tokenizer, runner.run)
-    return Predictor(kind, find, runner.depends_on_batch, path, found.tokenizer)
+    by_depth = {
+        depth: functools.partial(
+            kind.find, found.tokenizer, functools.partial(_run_at, runner.run, depth)
+        )
+        for depth in depths
+    }
+    return Predictor(kind, find, runner.depends_on_batch, path, found.tokenizer, by_depth)
+
+
+def _run_at(run: Callable[[Features], Features], depth: int, features: Features) -> Features:
+    return run({**features, "depth": np.array(depth, np.int32)})
 
 
 def _load_saved_model(path: str) -> Predictor:
@@ -341,7 +385,7 @@ def _load_saved_model(path: str) -> Predictor:
             f"{path} can't be loaded; a file may be damaged or incomplete ({files.reason(error)}): "
             "copy the directory again, or export again"
         ) from error
-    kind, *_ = exported_files.read_description(path)
+    kind, config, _, depths = exported_files.read_description(path)
     # Any SavedModel may lie beside a description: its inputs must be the kind's texts.
     signature = exported.signatures.get("serving_default")
     names = signature.structured_input_signature[1] if signature else {}
@@ -350,4 +394,8 @@ def _load_saved_model(path: str) -> Predictor:
     # The vocabulary is one of its assets; what it lower-cases doesn't matter for ids.
     found = vocabulary.find(path) if kind.takes_ids else None
     tokenizer = found.tokenizer if found else None
-    return Predictor(kind, Signature(kind, exported, tokenizer), path=path, tokenizer=tokenizer)
+    find = Signature(kind, exported, tokenizer)
+    by_depth: dict[int, Find] = {config.num_hidden_layers: find} if depths else {}
+    for depth in depths:
+        by_depth[depth] = Signature(kind, exported, tokenizer, f"_depth_{depth}")
+    return Predictor(kind, find, path=path, tokenizer=tokenizer, by_depth=by_depth)

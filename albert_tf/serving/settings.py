@@ -69,6 +69,11 @@ class ExportSettings(StoredSettings, TableSettings):
         "may have one of those.",
         interval=POSITIVE,
     )
+    depths: tuple[str, ...] = _model(
+        (),
+        "Smaller numbers of layers with which the export answers as well, for a model that was "
+        "trained with elastic_depths: albert-predict and albert-serve have `depth`.",
+    )
     eval_file: str | None = _scores(
         None,
         "Labelled .csv, .tsv, .jsonl or .parquet table; for answers SQuAD's .json, .jsonl or "
@@ -122,6 +127,11 @@ class PredictionSettings(StoredSettings):
     )
     task: str | None = _model(
         None, "Task of a trained model; an exported one knows its own.", choices=TASKS
+    )
+    depth: int | None = _model(
+        None,
+        "Number of layers to apply, one of the export's `depths`; by default all.",
+        interval=POSITIVE,
     )
     input_file: str | None = _model(None, "Text file to read; by default standard input.")
     json: bool = _model(False, "Print each answer as one line of JSON.")

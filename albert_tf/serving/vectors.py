@@ -36,7 +36,7 @@ _TEXTS = (
 
 def write(path: str) -> None:
     """Writes the vectors beside an exported file, which computes them."""
-    kind, vocabulary, runner = exported_files.load(path)
+    kind, vocabulary, runner, _ = exported_files.load(path)
     # Record what the model is fed while it answers.
     fed: list[tuple[Features, Features]] = []
 

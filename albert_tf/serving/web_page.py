@@ -52,6 +52,8 @@ def _check(served: ServedModel) -> None:
             f"`format=web` has no page for the task {served.kind.task}, only for "
             f"{', '.join(known)}: give another `format`"
         )
+    if served.depths:
+        raise ValueError("a page answers with all layers: leave `depths` out")
     vocabulary = served.vocabulary
     if not vocabulary.is_word_piece:
         stored = sentence_piece.read_model(vocabulary.tokenizer.content)

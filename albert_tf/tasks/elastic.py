@@ -38,14 +38,13 @@ class ElasticTask(Task):
     def __init__(
         self,
         task: Task,
-        depths: Sequence[int | str],
+        depths: Sequence[Any],
         weight: float = 1.0,
         consistency: bool = False,
         trains: bool = True,
     ) -> None:
         self.task = task
-        self.depths = tuple(int(each) if str(each).isdecimal() else 0 for each in depths)
-        self.given = tuple(depths)
+        self.depths = tuple(depths)
         self.weight = weight
         self.consistency = consistency
         self.trains = trains
@@ -57,17 +56,11 @@ class ElasticTask(Task):
         model = self.task.build_model()
         if "depths" not in model.input_axes:
             raise ValueError("`elastic_depths` does not apply to this task: leave it out")
-        if not model.config.fits_any_depth:
-            raise ValueError("`elastic_depths` needs layers that share all weights: leave it out")
-        layers = model.config.num_hidden_layers
         if not self.trains:
-            self.depths = tuple(each for each in self.depths if each < layers)
-        wrong = [each for each in self.depths if not 0 < each < layers]
-        if wrong or len({*self.depths}) < len(self.depths):
-            raise ValueError(
-                f"`elastic_depths` must be different numbers from 1 to {layers - 1}, one less than "
-                f"the model's layers, got {','.join(map(str, self.given))}"
-            )
+            layers = model.config.num_hidden_layers
+            there = (d for d in self.depths if not str(d).isdecimal() or int(d) < layers)
+            self.depths = tuple(there)
+        self.depths = model.config.smaller_depths("elastic_depths", self.depths)
         # Other depths need no gradient.
         model.albert.readable_depths = self.depths
         return model

@@ -12,7 +12,7 @@ import pytest
 from albert_tf.cli import export
 from albert_tf.config import AlbertConfig
 from albert_tf.serving import predict
-from albert_tf.serving.settings import ExportSettings
+from albert_tf.serving.settings import ExportSettings, PredictionSettings
 from albert_tf.storage import eval_results
 from tests.kit import finetune_runs, tiny
 from tests.kit import pretraining_runs as runs
@@ -78,11 +78,22 @@ def test_fine_tuning_scores_each_depth_and_any_can_be_exported(tmp_path, saved):
         cut, whole = (predict.from_model(served) for served in saved[-2:])
         texts = ["A dog sleeps.\tA cat is awake.", "Rain.\tIt rains."]
         assert cut(texts) == whole(texts)
+        # Without an export, too.
+        given = {"model": f"{tmp_path}/out/model.ckpt-4", "task": "classify", "depth": depth}
+        assert predict.load(tiny.parse(PredictionSettings, **given))(texts) == whole(texts)
         # A config of another depth is still a mistake.
         given = {**exported, "model": f"{tmp_path}/out/model.ckpt-4"}
         given["albert_config_file"] = str(copy / "albert_config.json")
         with refused("num_hidden_layers 3 there, "):
             export.main(tiny.parse(ExportSettings, **given))
+    # Or all in one export.
+    given = {**exported, "model": f"{tmp_path}/out/model.ckpt-4"}
+    export.main(tiny.parse(ExportSettings, **given, depths="2,1"))
+    assert saved[-1].depths == (2, 1)
+    with refused("--depths must be different numbers from 1 to 2, .* got 3"):
+        export.main(tiny.parse(ExportSettings, **given, depths="3"))
+    with refused("a page answers with all layers: leave --depths out"):
+        export.main(tiny.parse(ExportSettings, **given, depths="1", format="web"))
 
 
 @pytest.mark.parametrize("given", ["0", "3", "1,1", "x", "1.5", "-1"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 from typing import Any
 
 import keras
@@ -24,6 +25,9 @@ class ServedModel(tf.Module, abc.ABC):
       model: The model.
       vocabulary: Its vocabulary.
       kind: How its texts are read, and what its outputs mean.
+
+    Attributes:
+      depths: Numbers of layers, beside all of them, with which the exported model answers as well.
     """
 
     kind_class: type[Kind]
@@ -33,16 +37,26 @@ class ServedModel(tf.Module, abc.ABC):
         kind.check(model.config)
         vocabulary.check(model.config)
         self.kind, self.config, self.vocabulary = kind, model.config, vocabulary
+        self.depths: tuple[int, ...] = ()
         # If the last text is a list, its texts have an axis of their own in the features.
         self.feature_rank = 2 + kind.takes_many
         # A keras.Model as an attribute would be saved with all its functions.
         self.apply = lambda inputs: model(inputs, training=False)
         self.weights = [weight.value for weight in model.weights]
         self.builder = SequenceBuilder(vocabulary.tokenizer, kind.max_seq_length)
-        self.run = tf.function(self.answer, input_signature=[self.feature_specs()], autograph=False)
-        self._numbers = tf.function(
-            self.numbers, input_signature=[self.feature_specs()], autograph=False
-        )
+        self._trace()
+
+    def _trace(self) -> None:
+        specs = [self.feature_specs()]
+        self.run = tf.function(self.answer, input_signature=specs, autograph=False)
+        self._numbers = tf.function(self.numbers, input_signature=specs, autograph=False)
+
+    def at_depth(self, depth: int) -> ServedModel:
+        """Returns the same model, whose answers are those after so many layers."""
+        shallow = copy.copy(self)
+        shallow.apply = lambda inputs: self.apply({**inputs, "depth": tf.constant(depth)})
+        shallow._trace()
+        return shallow
 
     def read_texts(self) -> None:
         """Makes the tokenizer for raw texts, whose tables of all characters take seconds."""
@@ -57,7 +71,7 @@ class ServedModel(tf.Module, abc.ABC):
         return self.numbers(features)
 
     def numbers(self, features: Features) -> Features:
-        """Maps features to the model's own numeric outputs, without strings."""
+        """Maps features, and a `depth` if there is one, to the model's own numeric outputs."""
         outputs = self.apply(features)
         return outputs if isinstance(outputs, dict) else {"logits": outputs}
 
@@ -76,20 +90,27 @@ class ServedModel(tf.Module, abc.ABC):
 
     def describe(self, directory: str, is_quantized: bool = False) -> None:
         """Writes the model's kind and config, and its labels in a file of their own."""
-        exported_files.describe(directory, self.kind, self.config, is_quantized)
+        exported_files.describe(directory, self.kind, self.config, is_quantized, self.depths)
 
     def text_signature(self) -> Any:
-        """Returns the concrete function of raw texts."""
-        self.read_texts()
+        """Returns the concrete function of raw texts, after `read_texts`."""
         specs = {
             name: tf.TensorSpec([None] * rank, tf.string, name)
             for name, rank in self.kind.text_ranks.items()
         }
-
         return _concrete(lambda **texts: self.answer_texts(**texts), specs)
 
     def signatures(self) -> dict[str, Any]:
-        """Returns the served functions by name."""
+        """Returns the served functions by name; those of a smaller depth end in `_depth_4`."""
+        self.read_texts()
+        shallow = {
+            f"{name}_depth_{depth}": function
+            for depth in self.depths
+            for name, function in self.at_depth(depth)._signatures().items()
+        }
+        return {**self._signatures(), **shallow}
+
+    def _signatures(self) -> dict[str, Any]:
         examples = {"examples": tf.TensorSpec([None], tf.string)}
         return {
             "features": _concrete(lambda **features: self.run(features), self.feature_specs()),
