@@ -22,15 +22,15 @@ LIBRARY = {
     "inspection": 965,
     "model": 3186,
     "records": 1365,
-    "serving": 5156,
+    "serving": 5382,
     "storage": 1794,
     "tasks": 5442,
     "text": 1995,
     "training": 2949,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 33_231, 10_421, 3_197
-TRACKED_FILES = 886
+TESTS, RESEARCH, DOCS = 33_623, 10_424, 3_218
+TRACKED_FILES = 889
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

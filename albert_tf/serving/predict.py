@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import itertools
@@ -129,8 +128,9 @@ class Predictor:
         if depth not in self._by_depth:
             known = " or ".join(map(str, self.depths)) or "left out"
             raise ValueError(f"`depth` must be {known} for this model, got {depth}")
-        shallow = copy.copy(self)
-        shallow._find, shallow._depth = self._by_depth[depth], depth
+        same = self.depends_on_batch, self._path, self.tokenizer, self._by_depth
+        shallow = Predictor(self.kind, self._by_depth[depth], *same)
+        shallow._depth = depth
         return shallow
 
     def __call__(self, inputs: Any) -> list[Answer]:

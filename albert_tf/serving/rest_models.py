@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import dataclasses
-import functools
 import io
 import json
 import operator
@@ -67,7 +66,10 @@ class Metrics:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A version of a model, with inputs and outputs by name, and what it found in a first text."""
+    """A version of a model, with inputs and outputs by name, and what it found in a first text.
+
+    One that may apply several numbers of layers has a model for each in `by_depth`.
+    """
 
     name: str
     version: str
@@ -76,6 +78,17 @@ class Model:
     inputs: dict[str, rest_parsing.Tensor]
     outputs: dict[str, rest_parsing.Tensor]
     first: dict[str, Any]
+    by_depth: Mapping[str, Model] = dataclasses.field(default_factory=dict)
+
+    def of(self, request: Request) -> Model:
+        """Returns the model of the `depth` that a request's address has, if it has one."""
+        depth = request.query_params.get("depth")
+        if depth is None:
+            return self
+        if depth not in self.by_depth:
+            known = " or ".join(self.by_depth) or "left out"
+            raise ValueError(f"depth must be {known} for {self.name}, got {ascii(depth)[:20]}")
+        return self.by_depth[depth]
 
 
 # A parsed request: the model, its rows of texts, and the function that formats the response.
@@ -120,16 +133,25 @@ class Models(dict[str, dict[str, Model]]):
 
     def ask(self, name: str, version: str, predictor: Predictor) -> Model:
         """Returns a version that has answered once, because first answers may be slow."""
-        sizes, waits = self._metrics.sizes.labels(name), self._metrics.waits.labels(name)
-        batcher = Batcher(predictor, self.settings, sizes.observe, waits.observe)
-        # The first answer tells the outputs' names and types.
-        return Model(name, version, predictor, batcher, *rest_parsing.tensors(predictor))
+        observe = [
+            of_model.labels(name).observe for of_model in (self._metrics.sizes, self._metrics.waits)
+        ]
+
+        def asked(predictor: Predictor, by_depth: Mapping[str, Model]) -> Model:
+            # The first answer tells the outputs' names and types.
+            tensors = rest_parsing.tensors(predictor)
+            batcher = Batcher(predictor, self.settings, *observe)
+            return Model(name, version, predictor, batcher, *tensors, by_depth)
+
+        at_depths = {str(depth): predictor.at_depth(depth) for depth in predictor.depths}
+        return asked(predictor, {depth: asked(each, {}) for depth, each in at_depths.items()})
 
     def put(self, model: Model) -> None:
         """Adds a version, or puts it in the place of the one with its number."""
-        # The length is read whenever somebody asks for the metrics.
-        waiting = functools.partial(len, model.batcher.queue)
-        self._metrics.queue.labels(model.name, model.version).set_function(waiting)
+        # The lengths are read whenever somebody asks for the metrics.
+        queues = [each.batcher.queue for each in (model, *model.by_depth.values())]
+        waiting = self._metrics.queue.labels(model.name, model.version)
+        waiting.set_function(lambda: sum(map(len, queues)))
         versions = {**self[model.name], model.version: model}
         self[model.name] = {each: versions[each] for each in sorted(versions, key=int)}
 
@@ -175,9 +197,10 @@ class Models(dict[str, dict[str, Model]]):
             is_small = len(body) <= _SMALL_BODY and coding == "identity"
             try:
                 found = parse(*asked) if is_small else await self._in_thread(parse, *asked)
+                model, rows, write = found
+                model = model.of(request)
             except ValueError as error:
                 raise HTTPException(400, str(error)) from None
-            model, rows, write = found
             # For the log and the metrics.
             request.scope.update(model=model.name, version=model.version, instances=len(rows))
             # Rows wait in the model's queue, beside those of other clients.

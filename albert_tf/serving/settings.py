@@ -158,6 +158,12 @@ class ServerSettings(Settings):
         "take out what is gone, without a restart; with 0 never. After SIGHUP it looks at once.",
         interval="[0, 86400]",
     )
+    depth: int | None = _server(
+        None,
+        "Number of layers to apply, one of each export's `depths`; by default all. A request may "
+        "name another: ?depth=4 behind its path.",
+        interval=POSITIVE,
+    )
     host: str = _server("127.0.0.1", "Address to listen at; 0.0.0.0 lets other machines ask.")
     port: int | None = _server(
         None,

@@ -65,13 +65,13 @@ def versions(path: str) -> dict[str, str]:
     return {number: os.path.join(path, number) for number in numbers} or only
 
 
-def load(path: str) -> predict.Predictor:
+def load(path: str, depth: int | None) -> predict.Predictor:
     """Loads an export; only a SavedModel needs TensorFlow, which takes seconds to import."""
     if files.is_file(os.path.join(path, "saved_model.pb")):
         if not importlib.util.find_spec("tensorflow"):
             raise ValueError(f"{path} needs TensorFlow: export to ONNX, or install it")
         tensorflow_logs.import_tensorflow()
-    return predict.load_exported(path)
+    return predict.load_exported(path, depth)
 
 
 class Follower:
@@ -110,6 +110,7 @@ class Follower:
 
         Raises what is wrong with a model of which no version can be loaded.
         """
+        depth = self._models.settings.depth
         for name, path in self._paths.items():
             places, is_start, failure = versions(path), not self._models[name], None
             # A single export is read once. A folder that has become empty changes nothing.
@@ -125,7 +126,7 @@ class Follower:
             for version in changed:
                 about = {"model": name, "version": version}
                 try:
-                    model = self._models.ask(name, version, load(places[version]))
+                    model = self._models.ask(name, version, load(places[version], depth))
                 except Exception as error:  # A runtime raises many types for a damaged file.
                     model, failure = None, error
                 # Files that change meanwhile are being copied, or removed: wait for the next look.

@@ -9,6 +9,7 @@ import json
 import re
 import zlib
 
+import numpy as np
 import pytest
 
 from albert_tf.answers.tag import Tag
@@ -89,6 +90,26 @@ THREE = {"probabilities": [3, 5], "choice": 1, "ending": "three"}
 def test_tensorflow_serving_answers(client, name, asked, answered):
     form = "predictions" if "instances" in asked else "outputs"
     assert post(client, PREDICT.format(name), asked) == (200, {form: answered})
+
+
+def test_a_request_chooses_a_depth():
+    """By its address, which each protocol has."""
+    by_depth = {n: lambda rows, n=n: [{"score": np.float32(n)} for _ in rows] for n in (6, 4)}
+    deep = Predictor(SCORE[0], by_depth[6], by_depth=by_depth)
+    app = create_app(
+        {"deep": {"1": deep}, "score": {"1": Predictor(*SCORE)}}, made_up.settings_of()
+    )
+    rows = {"instances": [PAIR, PAIR]}
+    with testclient.TestClient(app, base_url="http://localhost") as client:
+        for path in (PREDICT.format("deep"), ASK):
+            for depth, expected in (("", 6), ("?depth=4", 4), ("?depth=6", 6)):
+                found = {"predictions": [expected] * 2}
+                assert post(client, path + depth, rows)[1].items() >= found.items()
+        wrong = {"deep?depth=5": "6 or 4 for deep, got '5'", "score?depth=1": "left out for score"}
+        for path, message in wrong.items():
+            name, _, depth = path.partition("?")
+            status, answer = post(client, f"{PREDICT.format(name)}?{depth}", rows)
+            assert status == 400 and message in answer["error"]
 
 
 def test_status_and_metadata(client):

@@ -35,7 +35,7 @@ FILE = "model.txt"
 ASK = "/v1/models/mood:predict"
 
 
-def load(path):
+def load(path, depth=None):
     """Loads a model whose answers tell its number."""
     number, dot, _ = pathlib.Path(path, FILE).read_text().partition(".")
     if not dot:
@@ -259,7 +259,7 @@ FILE = "{FILE}"
 
 {inspect.getsource(load)}
 
-def load_slowly(path):
+def load_slowly(path, depth):
     time.sleep(0.3)
     found = load(path)
     answer = found._find
