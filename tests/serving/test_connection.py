@@ -33,7 +33,7 @@ def slow(inputs):
     time.sleep(max(float(text) if text != "word" else 0 for text, in inputs))
     return [{"score": np.float32(len(text))} for text, in inputs]
 
-predict.load_exported = lambda path: predict.Predictor(Classify(), slow)
+predict.load_exported = lambda path, depth: predict.Predictor(Classify(), slow)
 values = json.loads(sys.argv[1])
 server._MOST_CONNECTIONS = values.pop("most", 1000)
 serve.main(ServerSettings.of(model=("slow",), port=0, **values))
