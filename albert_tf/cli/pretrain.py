@@ -288,7 +288,7 @@ def check_records(
     if row_format.vocab_size > config.vocab_size or config.type_vocab_size < 2:
         raise ValueError(
             f"the records have {row_format.vocab_size} pieces and 2 token types, but the config "
-            f"{config.vocab_size} and {config.type_vocab_size}: use the config (vocab_size...) "
+            f"{config.vocab_size} and {config.type_vocab_size}: use the config (`vocab_size`...) "
             "that the records were generated for"
         )
     if shortfall := settings.mask_settings(row_format).shortfall(settings.max_seq_length):

@@ -52,6 +52,13 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
         "By default weights are randomly initialised. With --nodo_train these weights are "
         "evaluated once.",
     )
+    vocab_size: int | None = setting(
+        None,
+        "Number of pieces in the records' vocabulary, if not the config's: for a config that was "
+        "written for another vocabulary.",
+        group=MODEL,
+        interval=POSITIVE,
+    )
     init_from_group0: bool = setting(
         False,
         "Fill the layer groups that init_checkpoint lacks with its group 0: for a config with a "

@@ -34,6 +34,8 @@ from albert_tf.training.trainer import Trainer
 _BEGIN = {"init_checkpoint", "albert_hub_module_handle", "init_from_group0", "decay_from"}
 _DECAY = {"train_minutes", "schedule", "num_train_steps", "decay_steps"}
 _END = {"num_train_steps", "train_step", "early_stopping_patience"}
+# Settings that replace a size in the config; fine-tuning has only the first.
+_SIZES = ("num_hidden_layers", "vocab_size")
 # Settings that have no effect without a value of another.
 _NEEDED = dict.fromkeys(("decay_from", "decay_steps", "train_minutes"), ("schedule", "wsd"))
 _NEEDED["adam_share"] = ("optimizer", "muon")
@@ -88,8 +90,9 @@ class RunDirectory:
             raise ValueError(
                 "no config: set `albert_config_file`, or an `init_checkpoint` with one beside it"
             )
-        if settings.num_hidden_layers:
-            config = dataclasses.replace(config, num_hidden_layers=settings.num_hidden_layers)
+        # Sizes that are given replace the config's, wherever it is from.
+        sizes: dict[str, Any] = {name: getattr(settings, name, None) for name in _SIZES}
+        config = dataclasses.replace(config, **{n: size for n, size in sizes.items() if size})
         if stored or (own and not settings.do_train):
             _check_same_model(config, path)
         # 3. Settings: those of the recorded run. Training that starts from other weights is a new

@@ -289,6 +289,6 @@ def _check_values(what: str, name: str, values: np.ndarray, feature: Feature) ->
     elif values.min() < 0 or values.max() >= feature.below:
         raise ValueError(
             f"{what} {name} from {values.min()} to {values.max()}, expected 0 to "
-            f"{feature.below - 1}: use the config (vocab_size...) that the records were generated "
-            "for, or generate it again"
+            f"{feature.below - 1}: use the config (`vocab_size`...) that the records were "
+            "generated for, or generate it again"
         )

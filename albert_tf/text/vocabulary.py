@@ -82,7 +82,8 @@ class Vocabulary:
         elif padding:
             raise ValueError(
                 f"{self.path} has {self.tokenizer.vocab_size} pieces, but the model's vocab_size "
-                f"is {config.vocab_size}: give the vocabulary that the model was trained with"
+                f"is {config.vocab_size}: give the vocabulary that the model was trained with, or "
+                "to albert-pretrain the `vocab_size` of this one"
             )
 
 

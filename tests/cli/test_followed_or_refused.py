@@ -28,6 +28,7 @@ REFUSED = {
     PretrainingSettings: {
         "albert_config_file": ("{tmp}/deep.json", "layers 1 before, 2 now; intermediate_size 29 "),
         "num_hidden_layers": (2, "num_hidden_layers 1 before, 2 now"),
+        "vocab_size": (59, "vocab_size 53 before, 59 now"),
         "init_checkpoint": ("hf://none/none", "--init_checkpoint .None before, hf://none/none now"),
         "init_from_group0": (True, "--init_from_group0"),
         "decay_from": ("{tmp}/out/model.ckpt-2", "--decay_from .None before, /.*ckpt-2 now"),

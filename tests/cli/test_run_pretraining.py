@@ -120,7 +120,14 @@ def test_a_flag_is_passed_on(folder, received, flag):
 def test_every_flag_of_training_is_in_the_table():
     """Or is what decides where weights, records and devices come from."""
     elsewhere = {"albert_config_file", "init_checkpoint", "init_from_group0", "input_file"}
-    elsewhere |= {"num_hidden_layers", "decay_from", "decay_from_any", "train_minutes", "masking"}
+    elsewhere |= {
+        "num_hidden_layers",
+        "vocab_size",
+        "decay_from",
+        "decay_from_any",
+        "train_minutes",
+        "masking",
+    }
     elsewhere |= {"max_examples_per_row", "elastic_consistency", *passed_on.ELSEWHERE}
     elsewhere |= {*passed_on.OF_MUON, *passed_on.OF_DEPTHS}
     assert {*PASSED_ON, *elsewhere} == set(PretrainingSettings.names())
@@ -152,6 +159,24 @@ def test_what_a_run_leaves_behind(trained):
     assert results["masked_lm_loss_by_frequency"] == pytest.approx(guessed)
     # 31 examples, each counted once: the 5 that fill up the last batch are not.
     assert (results["sentence_order_accuracy"] * 31) % 1 == pytest.approx(0, abs=1e-5)
+
+
+@pytest.mark.parametrize("padding", [0, 8])
+def test_a_vocabulary_of_another_size_than_the_configs(folder, tmp_path, padding):
+    """Of 53 pieces; the model may have rows besides them."""
+    other, out, size = tmp_path / "other.json", tmp_path / "out", 53 + padding
+    runs.write_config(other, num_hidden_layers=1, vocab_size=71)
+    flags = {"albert_config_file": other, "output_dir": out, "num_train_steps": 1}
+    runs.main(runs.command(folder, **flags, vocab_size=size))
+    config = tiny.AlbertConfig.from_json_file(out / "albert_config.json")
+    assert config == tiny.config(num_hidden_layers=1, vocab_size=size)
+    assert find_run(str(out)).config["vocab_size"] == size
+    rows = runs.tensors(out / "model.ckpt-1")["bert/embeddings/word_embeddings"]
+    assert rows.shape == (size, 7)
+    # The same command resumes, and without a config the run's own is taken.
+    for given in ({"vocab_size": size}, {"albert_config_file": None}):
+        command = runs.command(folder, **{**flags, "num_train_steps": 2, **given})
+        assert RunDirectory.open(runs.parse(command), pretrain.find_initial_weights)[2] == config
 
 
 def test_records_without_any_mask_are_evaluated(folder, copy, tmp_path):

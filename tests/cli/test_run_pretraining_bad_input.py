@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from albert_tf.cli import pretrain
+from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.storage import checkpoint, files
-from tests.kit import goldens, two_workers
+from tests.kit import goldens, tiny, two_workers
 from tests.kit import pretraining_runs as runs
 from tests.kit.files import refused
 
@@ -27,6 +28,7 @@ OUT_OF_BOUNDS = (
     *("learning_rate=-1", "learning_rate=nan", "poly_power=0", "max_examples_per_row=0"),
     *(f"sentence_order_weight={value}" for value in ("-0.5", "nan", "inf")),
     *("masked_lm_prob=20", "ngram=0", "adam_beta1=1", "decay_steps=0", "train_minutes=0"),
+    "vocab_size=0",
 )
 COMPACT = {"input_file": "{tmp}/compact", "masking": "dynamic"}
 # Flags (formatted with a folder for this test) that contradict files, and the error.
@@ -42,6 +44,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"max_examples_per_row": 3}, "expects 3: set --max_examples_per_row"),
     ({"input_file": "{tmp}/packed", "max_examples_per_row": 2}, "has 3 .*--max_examples_per_row"),
     ({"albert_config_file": "{tmp}/small.json"}, "record 0 has input_ids from 0 to .*0 to 6"),
+    ({"vocab_size": 7}, "record 0 has input_ids from 0 to .*0 to 6: use the config .--vocab_size"),
     ({"albert_config_file": "{tmp}/few.json"}, "--max_seq_length .* to 19 "),
     ({"train_batch_size": 13, "gradient_accumulation_steps": 3}, "--train_batch_size 13 .* 3$"),
     ({"input_file": "{tmp}/compact"}, "--masking=dynamic"),
@@ -49,12 +52,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({**COMPACT, "mask_replace_prob": 0.95}, "--mask_replace_prob and --random_replace_prob, 0.95"),
     ({**COMPACT, "max_seq_length": 29}, "23 tokens: set --max_seq_length .*29"),
     ({**COMPACT, "albert_config_file": "{tmp}/fewer.json"}, "53 pieces and 2 token .* 52 and 2:"),
+    ({**COMPACT, "vocab_size": 52}, "have 53 pieces .* the config 52 and 2: .*--vocab_size"),
     ({"max_predictions_per_seq": 29}, "--max_predictions_per_seq=5$"),
     # Cut in the first length.
     ({"masking": "dynamic", "input_file": "{tmp}/begun"}, "begun holds no record"),
     # Found before the records are read.
     ({"init_checkpoint": "{tmp}/none", "input_file": "{tmp}/cut"}, "no checkpoint .*none"),
     ({"init_checkpoint": ANOTHER_MODEL, "input_file": "{tmp}/cut"}, "hidden_size 32 there, 15"),
+    ({"init_checkpoint": "{tmp}/model.ckpt", "vocab_size": 52}, "vocab_size 53 there, 52 here"),
+    ({"init_checkpoint": "{tmp}/model.ckpt", "vocab_size": 61}, "vocab_size 53 there, 61 here"),
     ({"output_dir": "~/out"}, "~/out begins with ~"),
     ({"output_dir": "{tmp}/text"}, "--output_dir .*text can't be written"),
     ({"output_dir": "{tmp}/text/out"}, "--output_dir .* can't be written"),
@@ -89,6 +95,7 @@ def bad_inputs(folder, tmp_path_factory) -> pathlib.Path:
     runs.write_config(tmp / "small.json", vocab_size=7)
     runs.write_config(tmp / "fewer.json", vocab_size=52)
     runs.write_config(tmp / "few.json", max_position_embeddings=19)
+    tiny.store(tmp, AlbertForPreTraining(tiny.config()), name="model.ckpt")
     return tmp
 
 

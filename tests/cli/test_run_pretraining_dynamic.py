@@ -10,6 +10,7 @@ import shutil
 import numpy as np
 import pytest
 
+from albert_tf.cli import pretrain
 from albert_tf.records.masking import MaskingSettings
 from albert_tf.records.spec import RowFormat
 from albert_tf.storage import checkpoint, eval_results
@@ -17,6 +18,7 @@ from albert_tf.text import vocabulary
 from albert_tf.text.vocabulary import Vocabulary
 from tests.kit import pretraining_runs as runs
 from tests.kit import tolerances
+from tests.kit.files import refused
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +66,13 @@ def test_no_limit_of_predictions_is_what_a_full_row_needs(folder, share, most):
     masks = settings.mask_settings(RowFormat(23, 53, 0, 2, 3, 4))
     # 0.15 and 0.3 of 23 tokens are 3.45 and 6.9.
     assert masks.max_predictions_per_seq == most
+
+
+def test_a_vocab_size_that_is_not_that_of_the_records_vocabulary(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(pretrain, "train", lambda *_: pytest.fail("it trains"))
+    flags = {"masking": "dynamic", "output_dir": tmp_path / "out", "vocab_size": 1080}
+    with refused("has 53 pieces, but the model's vocab_size is 1080: .*--vocab_size", folder):
+        runs.main(runs.command(folder, **flags))
 
 
 @pytest.mark.slow
