@@ -9,7 +9,9 @@ import contextlib
 import dataclasses
 import functools
 import importlib
+import math
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,8 @@ from albert_tf.config import AlbertConfig, shipped_models
 from albert_tf.console import errors, log, tensorflow_logs
 from albert_tf.console.settings import NATURAL, POSITIVE, REQUIRED, Settings, setting
 from albert_tf.conversion.settings import StoredSettings
+from albert_tf.inspection import plan as planning
+from albert_tf.inspection.plan import DEVICES
 from albert_tf.storage import files
 from albert_tf.tasks.tag_columns import CONLLU_COLUMNS
 
@@ -36,6 +40,9 @@ _LENGTH_HELP = (
     "Maximum length of a row in tokens; for records, the length they were made with; by default "
     f"{_LENGTH}, or the model's maximum if that is less."
 )
+# How a run uses so many devices of a kind.
+_GPU = "--backend=jax --precision=bfloat16 "
+_USES = {"gpu": _GPU, "tpu": _GPU + "--use_tpu --num_tpu_cores={} ", "cpu": ""}
 # Config -> name and number of parameters as printed in the paper. Source: its table 1.
 _PAPER = {
     "bert_base": ("BERT base", "108M"),
@@ -169,6 +176,32 @@ class SizesSettings(Settings):
             raise ValueError(
                 "no model given: set `albert_config_file`, or `markdown` for the paper's models"
             )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanSettings(Settings):
+    """The settings of albert-inspect plan."""
+
+    text_bytes: float = _input(REQUIRED, "Size of the text in bytes: 50e9.", interval="(0, inf)")
+    dupe_factor: int = _input(
+        1,
+        "Number of passes over the text in the records, with masks; 1: they are drawn in training.",
+        interval=POSITIVE,
+    )
+    albert_config_file: str = setting(
+        "albert_base_v2",
+        "Config of the model: a name, or a JSON file; its vocab_size follows from the text.",
+        group="Model",
+    )
+    device: str = _run(REQUIRED, "A GPU, a TPU's chip, or a CPU's core.", choices=tuple(DEVICES))
+    devices: int = _run(1, "Number of devices.", interval=POSITIVE)
+    hours: float = _run(REQUIRED, "Maximum hours of training.", interval="(0, inf)")
+    mfu: float | None = _run(
+        None,
+        "Share of the devices' peak FLOP/s that is reached. By default what was measured on an "
+        "H100 and a CPU, for albert_base_v2; of other devices an assumption.",
+        interval="(0, 1]",
+    )
 
 
 def similarity(settings: SimilaritySettings) -> None:
@@ -385,6 +418,67 @@ def _costs(settings: SizesSettings) -> Iterator[str]:
     yield f"  {'FLOPs':22}{settings.num_train_steps * step:>20.3g}"
 
 
+def plan(settings: PlanSettings) -> None:
+    """Plans a pre-training: prints what a text, devices and hours allow, and the commands."""
+    with errors.in_one_line(flags=settings.names()):
+        for line in _planned(settings):
+            errors.print_to_reader(line)
+
+
+def _planned(settings: PlanSettings) -> Iterator[str]:
+    device, stored, count = DEVICES[settings.device], settings.dupe_factor, settings.devices
+    how = "measured for albert_base_v2" if device.is_measured else "assumed: measure, give --mfu"
+    if settings.mfu:
+        device, how = device._replace(mfu=settings.mfu), "as given"
+    config = AlbertConfig.from_json_file(settings.albert_config_file)
+    length, hours = settings.text_bytes, settings.hours
+    made = planning.make(config, length, device, count, hours, stored)
+    # 1. Names, values, and where these are from. English text stands for all others.
+    a_word, a_token = planning.BYTES_PER_WORD, planning.BYTES_PER_TOKEN
+    fitting = made.tokens_per_second * 3600 * hours
+    masks = f"{stored} passes, with masks" if stored > 1 else "masks are drawn while training"
+    over = f"over the text, at most {planning.MOST_PASSES}; {made.passes / stored:.1f}"
+    kept = f"{planning.KEPT} are kept: {planning.KEPT * made.checkpoint_bytes / 1e9:.3g} GB"
+    for name, value, remark in (
+        ("words", f"{length / a_word:,.0f}", f"{a_word} bytes each: English Wikipedia"),
+        ("tokens", f"{length / a_token:,.0f}", f"{a_token} bytes each: the same"),
+        ("vocabulary", f"{made.config.vocab_size:,}", "pieces, by docs/own_language.md"),
+        ("records", f"{made.records:,.0f}", f"of {planning.LENGTH} tokens; {masks}"),
+        ("disk for records", f"{made.record_bytes / 1e9:.3g} GB", ""),
+        ("writing them", f"{made.core_hours:.3g} hours", "of one core, an EPYC's"),
+        ("MFU", f"{100 * device.mfu:.3g}%", f"of {device.peak / 1e12:g} TFLOP/s a device; {how}"),
+        ("tokens/s", f"{made.tokens_per_second:,.0f}", "by FLOPs; padding counts as tokens"),
+        ("tokens that fit", f"{fitting:,.0f}", f"in {hours:g} hours"),
+        ("passes", f"{made.passes:.1f}", f"{over} over the records"),
+        ("batch", f"{made.batch:,}", f"{made.batch // count} a device, in {made.parts} parts"),
+        ("learning rate", f"{made.learning_rate:.3g}", "0.00176 x sqrt(batch / 4,096), for LAMB"),
+        ("steps", f"{made.steps:,}", ""),
+        ("warm-up", f"{made.warmup:,}", "the release's steps, at most a tenth of all"),
+        ("a checkpoint", f"{made.checkpoint_bytes / 1e6:,.0f} MB", kept),
+        ("saved each", f"{made.save_steps:,} steps", "the release's, at least ten times"),
+        ("training", f"{made.hours:.3g} hours", "by FLOPs; what several devices wait is not in it"),
+    ):
+        yield f"{name:18}{value:>18}  {remark}".rstrip()
+
+    # 2. The commands, with what is not their default.
+    shards = math.ceil(length / planning.SHARD_BYTES)
+    text, pieces = "--input_file='text/*.txt'", f"--vocab_size={made.config.vocab_size}"
+    masks = f"--masking={'static' if stored > 1 else 'dynamic'} --max_predictions_per_seq=0"
+    yield f"albert-train-sentencepiece {text} --model_prefix=vocab/spm {pieces}"
+    yield (
+        f"albert-create-pretraining-data {text} --spm_model_file=vocab/spm.model {masks} "
+        f"--dupe_factor={stored} --output_file=records/all.tfrecord --num_output_shards={shards}"
+    )
+    yield (
+        f"albert-pretrain --albert_config_file={shlex.quote(settings.albert_config_file)} {pieces} "
+        f"--input_file='records/all.tfrecord-*' --output_dir=model {masks} "
+        f"{_USES[device.kind].format(count)}--train_batch_size={made.batch} "
+        f"--gradient_accumulation_steps={made.parts} --learning_rate={made.learning_rate:.3g} "
+        f"--num_train_steps={made.steps} --num_warmup_steps={made.warmup} "
+        f"--save_checkpoints_steps={made.save_steps}"
+    )
+
+
 # Name -> function and settings.
 COMMANDS: dict[str, tuple[Callable[[Any], None], type[Any]]] = {
     "similarity": (similarity, SimilaritySettings),
@@ -393,4 +487,5 @@ COMMANDS: dict[str, tuple[Callable[[Any], None], type[Any]]] = {
     "agreement": (agreement, InspectionSettings),
     "curve": (curve, CurveSettings),
     "sizes": (sizes, SizesSettings),
+    "plan": (plan, PlanSettings),
 }

@@ -10,7 +10,7 @@ import pytest
 import albert_tf
 from albert_tf.cli import commands as cli_commands
 from albert_tf.cli import inspect as commands
-from albert_tf.cli.inspect import agreement, attention, probes, similarity, sizes
+from albert_tf.cli.inspect import agreement, attention, plan, probes, similarity, sizes
 from albert_tf.inspection import models
 from tests.kit import pretraining_runs as runs
 from tests.kit.files import refused
@@ -32,6 +32,7 @@ def folder(config, vocabulary, tmp_path_factory) -> pathlib.Path:
     runs.write_records(folder / "compact", runs.compact_examples(1))
     runs.write_records(folder / "packed", runs.packed(runs.examples(2), 2))
     shutil.copy(vocabulary.path, folder / "spiece.model")
+    (folder / "short.json").write_text(config.to_json())
     # Neither has heads, nor a vocabulary beside it.
     for name, each in (("bare", config), ("groups", peer_models.CONFIGS["groups2"])):
         (folder / name).mkdir()
@@ -47,6 +48,7 @@ NO_VOCABULARY = "no vocabulary is beside bare/model.keras"
 BARE = {"model": "bare", "spm_model_file": "spiece.model"}
 # A command, what is given to it beside DEFAULTS, and what it says.
 DEFAULTS = {"model": "STORED", "input_file": "day.txt", "task": "neighbours", "output_dir": "out"}
+PLAN = {"text_bytes": 1e9, "device": "h100", "devices": 8, "hours": 1}
 REFUSED = [
     (similarity, {"output_dir": "full"}, "full already exists"),
     (similarity, {"max_seq_length": 20}, "--max_seq_length must be from 4 to 19"),
@@ -69,6 +71,13 @@ REFUSED = [
     (probes, FEW_LABELS, "--input_file has too few labels, or groups"),
     (sizes, {}, "no model given: set --albert_config_file, or --markdown"),
     (sizes, {"albert_config_file": "none"}, "ALBERT config none does not exist"),
+    (plan, {**PLAN, "device": "h200"}, "--device=h200: value should be one of <h100.a100"),
+    (plan, {**PLAN, "hours": 0}, "--hours=0: 0.0 is not a number in .0, inf"),
+    (plan, {**PLAN, "hours": 1e-9}, "no step of 8 .* 1e-09 --hours have .* --text_bytes"),
+    (plan, {**PLAN, "text_bytes": 1}, "no step of 8 .* 20 passes over --text_bytes 0.01"),
+    (plan, {**PLAN, "mfu": 40}, "--mfu=40: 40.0 is not a number in .0, 1"),
+    (plan, {**PLAN, "albert_config_file": "none"}, "ALBERT config none does not exist"),
+    (plan, {**PLAN, "albert_config_file": "short.json"}, "from 4 to 19 .* max_position_embeddings"),
 ]
 
 

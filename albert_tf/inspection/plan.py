@@ -1,0 +1,142 @@
+"""What a text, devices and hours allow: a plan of pre-training, each rule with its source.
+
+Text and records are those of English text with the release's vocabulary: 20 MB of Wikipedia, a
+sentence a line, rows of 512 tokens. The generator's rate is of CPU seconds of a busy EPYC core.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+from albert_tf.config import AlbertConfig
+from albert_tf.inspection import costs
+from albert_tf.records.masking import MaskingSettings, count_full_row
+
+LENGTH = 512  # The paper's.
+BYTES_PER_WORD, BYTES_PER_TOKEN, TOKENS_PER_RECORD = 6.26, 4.60, 400.5
+DYNAMIC_RECORD_BYTES, STATIC_RECORD_BYTES = 770, 3014
+# CPU seconds for a byte of text: the first pass, which splits it into pieces, and each further one,
+# so that five are the 2.04 MB/s of docs/performance.md.
+FIRST_PASS, FURTHER_PASS = 1 / 4.5e6, 1 / 15e6
+# Text for a file of records: the generator makes only the last one anew after a kill.
+SHARD_BYTES = 1e9
+# Text from so many bytes on -> pieces. Source: between the rows of docs/own_language.md.
+PIECES = {0: 4_000, 3_000_000: 8_000, 20_000_000: 30_000}
+# More passes over a text bring little. Source: docs/own_language.md.
+MOST_PASSES = 20
+# The release's batch, its rate, and steps of warm-up; of a shorter run a tenth, as in small.flags.
+BATCH, LEARNING_RATE, WARMUP_STEPS, WARMUP_SHARE = 4096, 0.00176, 3_125, 10
+# The fewest updates with which LAMB trained BERT. Source: arXiv 1904.00962, abstract.
+LEAST_STEPS = 8_599
+# Steps between checkpoints, the release's; at least ten in a run. Kept: the newest five, the best.
+SAVE_STEPS, LEAST_SAVES, KEPT = 5_000, 10, 6
+
+
+class Device(NamedTuple):
+    """A kind of device."""
+
+    kind: str  # "gpu", "tpu" or "cpu".
+    peak: float  # FLOP/s of its matrix products.
+    memory: float  # Bytes.
+    mfu: float  # Share of the peak that a training reaches.
+    is_measured: bool = False  # Else it is assumed.
+
+
+# In bfloat16, without sparsity. Sources: NVIDIA's data sheets; cloud.google.com/tpu/docs, "Peak
+# compute per chip". A CPU's core, in float32: the best product that docs/performance.md measured,
+# and half of that machine's memory. It measured MFU for base on one H100 and on two cores.
+DEVICES = {
+    "h100": Device("gpu", 989.4e12, 80e9, 0.40, is_measured=True),
+    "a100": Device("gpu", 312e12, 40e9, 0.30),
+    "l4": Device("gpu", 121e12, 24e9, 0.30),
+    "v4": Device("tpu", 275e12, 32e9, 0.30),
+    "v5e": Device("tpu", 197e12, 16e9, 0.30),
+    "v5p": Device("tpu", 459e12, 95e9, 0.30),
+    "cpu": Device("cpu", 163e9, 6e9, 0.73, is_measured=True),
+}
+
+
+class Plan(NamedTuple):
+    """A plan of pre-training."""
+
+    config: AlbertConfig  # The model's, with the vocabulary's size.
+    records: float  # Of all passes that the generator writes.
+    record_bytes: float
+    core_hours: float  # Hours in which one core of a CPU writes them.
+    tokens_per_second: float  # Of all devices, with padding.
+    batch: int  # Sequences per step, over all devices.
+    parts: int  # Into which a device splits its share of a batch.
+    learning_rate: float  # LAMB's peak.
+    steps: int
+    warmup: int
+    passes: float  # Of the steps, over the text.
+    save_steps: int  # Steps between checkpoints.
+    checkpoint_bytes: int  # Weights and two moments.
+    hours: float  # Of the steps.
+
+
+def make(
+    config: AlbertConfig,
+    text_bytes: float,
+    device: Device,
+    devices: int,
+    hours: float,
+    dupe_factor: int = 1,
+) -> Plan:
+    """Plans the pre-training of a model on a text, with devices of a kind, in at most some hours.
+
+    A `dupe_factor` above 1 is the number of passes over the text that are stored with masks.
+
+    Example:
+      >>> from albert_tf import AlbertConfig
+      >>> config = AlbertConfig.from_json_file("albert_base_v2")
+      >>> plan = make(config, 50e9, DEVICES["h100"], devices=8, hours=24)
+      >>> plan.batch, plan.steps, f"{plan.hours:.1f} hours"
+      (4096, 132519, '13.9 hours')
+    """
+    config.check_length(LENGTH)
+    # 1. The text, and its records.
+    pieces = max(size for least, size in PIECES.items() if least <= text_bytes)
+    config = dataclasses.replace(config, vocab_size=pieces)
+    pass_records = text_bytes / BYTES_PER_TOKEN / TOKENS_PER_RECORD
+    # Masks take most of a record.
+    record_bytes = STATIC_RECORD_BYTES if dupe_factor > 1 else DYNAMIC_RECORD_BYTES
+    seconds = text_bytes * (FIRST_PASS + (dupe_factor - 1) * FURTHER_PASS)
+
+    # 2. Sequences: as many as the devices compute in the hours, unless the text has too few.
+    masked = count_full_row(MaskingSettings.masked_lm_prob, LENGTH)
+    sequence = costs.Shape(1, LENGTH, masked)
+    per_hour = 3600 * devices * device.peak * device.mfu / costs.step_flops(config, sequence)
+    sequences = min(hours * per_hour, MOST_PASSES * pass_records)
+
+    # 3. The largest batch that leaves enough steps: a power of two on each device.
+    largest = min(BATCH, sequences / LEAST_STEPS)
+    share = 2 ** max(0, math.floor(math.log2(largest / devices)))
+    batch, steps = share * devices, int(sequences / (share * devices))
+    if not steps:
+        raise ValueError(
+            f"no step of {batch} sequences fits: {hours:g} `hours` have {hours * per_hour:.2g}, "
+            f"{MOST_PASSES} passes over `text_bytes` {MOST_PASSES * pass_records:.2g}; give more"
+        )
+    # Activations in bfloat16, half of the float32 estimate, may fill half of the memory.
+    parts, needed = 1, share * costs.activation_bytes(config, sequence)
+    while parts < share and needed / parts > device.memory:
+        parts *= 2
+    return Plan(
+        config,
+        records=dupe_factor * pass_records,
+        record_bytes=dupe_factor * pass_records * record_bytes,
+        core_hours=seconds / 3600,
+        tokens_per_second=per_hour * LENGTH / 3600,
+        batch=batch,
+        parts=parts,
+        learning_rate=LEARNING_RATE * math.sqrt(batch / BATCH),
+        steps=steps,
+        warmup=min(WARMUP_STEPS, steps // WARMUP_SHARE),
+        passes=steps * batch / pass_records,
+        save_steps=max(1, min(SAVE_STEPS, steps // LEAST_SAVES)),
+        checkpoint_bytes=3 * costs.weight_bytes(config),
+        hours=steps * batch / per_hour,
+    )
