@@ -15,22 +15,22 @@ ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = {
     ".": 602,
     "answers": 1678,
-    "cli": 2967,
+    "cli": 3072,
     "console": 822,
     "conversion": 2936,
     "generator": 2690,
-    "inspection": 965,
+    "inspection": 1107,
     "model": 3186,
     "records": 1365,
-    "serving": 5382,
+    "serving": 5384,
     "storage": 1794,
     "tasks": 5442,
-    "text": 1995,
+    "text": 1996,
     "training": 2949,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 33_623, 10_424, 3_218
-TRACKED_FILES = 889
+TESTS, RESEARCH, DOCS = 33_886, 10_424, 3_330
+TRACKED_FILES = 891
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05
