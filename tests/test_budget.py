@@ -15,11 +15,11 @@ ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = {
     ".": 602,
     "answers": 1678,
-    "cli": 3072,
+    "cli": 3065,
     "console": 822,
     "conversion": 2936,
     "generator": 2690,
-    "inspection": 1107,
+    "inspection": 1093,
     "model": 3186,
     "records": 1365,
     "serving": 5384,
@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2949,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 33_886, 10_424, 3_330
+TESTS, RESEARCH, DOCS = 33_875, 10_424, 3_329
 TRACKED_FILES = 891
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

@@ -183,11 +183,6 @@ class PlanSettings(Settings):
     """The settings of albert-inspect plan."""
 
     text_bytes: float = _input(REQUIRED, "Size of the text in bytes: 50e9.", interval="(0, inf)")
-    dupe_factor: int = _input(
-        1,
-        "Number of passes over the text in the records, with masks; 1: they are drawn in training.",
-        interval=POSITIVE,
-    )
     albert_config_file: str = setting(
         "albert_base_v2",
         "Config of the model: a name, or a JSON file; its vocab_size follows from the text.",
@@ -426,30 +421,28 @@ def plan(settings: PlanSettings) -> None:
 
 
 def _planned(settings: PlanSettings) -> Iterator[str]:
-    device, stored, count = DEVICES[settings.device], settings.dupe_factor, settings.devices
+    device, count = DEVICES[settings.device], settings.devices
     how = "measured for albert_base_v2" if device.is_measured else "assumed: measure, give --mfu"
     if settings.mfu:
         device, how = device._replace(mfu=settings.mfu), "as given"
     config = AlbertConfig.from_json_file(settings.albert_config_file)
     length, hours = settings.text_bytes, settings.hours
-    made = planning.make(config, length, device, count, hours, stored)
+    made = planning.make(config, length, device, count, hours)
     # 1. Names, values, and where these are from. English text stands for all others.
     a_word, a_token = planning.BYTES_PER_WORD, planning.BYTES_PER_TOKEN
     fitting = made.tokens_per_second * 3600 * hours
-    masks = f"{stored} passes, with masks" if stored > 1 else "masks are drawn while training"
-    over = f"over the text, at most {planning.MOST_PASSES}; {made.passes / stored:.1f}"
     kept = f"{planning.KEPT} are kept: {planning.KEPT * made.checkpoint_bytes / 1e9:.3g} GB"
     for name, value, remark in (
         ("words", f"{length / a_word:,.0f}", f"{a_word} bytes each: English Wikipedia"),
         ("tokens", f"{length / a_token:,.0f}", f"{a_token} bytes each: the same"),
         ("vocabulary", f"{made.config.vocab_size:,}", "pieces, by docs/own_language.md"),
-        ("records", f"{made.records:,.0f}", f"of {planning.LENGTH} tokens; {masks}"),
-        ("disk for records", f"{made.record_bytes / 1e9:.3g} GB", ""),
+        ("records", f"{made.records:,.0f}", f"of {planning.LENGTH} tokens, masked in training"),
+        ("disk for records", f"{planning.RECORD_BYTES * made.records / 1e9:.3g} GB", ""),
         ("writing them", f"{made.core_hours:.3g} hours", "of one core, an EPYC's"),
         ("MFU", f"{100 * device.mfu:.3g}%", f"of {device.peak / 1e12:g} TFLOP/s a device; {how}"),
         ("tokens/s", f"{made.tokens_per_second:,.0f}", "by FLOPs; padding counts as tokens"),
         ("tokens that fit", f"{fitting:,.0f}", f"in {hours:g} hours"),
-        ("passes", f"{made.passes:.1f}", f"{over} over the records"),
+        ("passes", f"{made.passes:.1f}", f"over the text, at most {planning.MOST_PASSES}"),
         ("batch", f"{made.batch:,}", f"{made.batch // count} a device, in {made.parts} parts"),
         ("learning rate", f"{made.learning_rate:.3g}", "0.00176 x sqrt(batch / 4,096), for LAMB"),
         ("steps", f"{made.steps:,}", ""),
@@ -463,11 +456,11 @@ def _planned(settings: PlanSettings) -> Iterator[str]:
     # 2. The commands, with what is not their default.
     shards = math.ceil(length / planning.SHARD_BYTES)
     text, pieces = "--input_file='text/*.txt'", f"--vocab_size={made.config.vocab_size}"
-    masks = f"--masking={'static' if stored > 1 else 'dynamic'} --max_predictions_per_seq=0"
+    masks = "--masking=dynamic --max_predictions_per_seq=0"
     yield f"albert-train-sentencepiece {text} --model_prefix=vocab/spm {pieces}"
     yield (
         f"albert-create-pretraining-data {text} --spm_model_file=vocab/spm.model {masks} "
-        f"--dupe_factor={stored} --output_file=records/all.tfrecord --num_output_shards={shards}"
+        f"--dupe_factor=1 --output_file=records/all.tfrecord --num_output_shards={shards}"
     )
     yield (
         f"albert-pretrain --albert_config_file={shlex.quote(settings.albert_config_file)} {pieces} "

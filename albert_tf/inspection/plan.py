@@ -1,7 +1,8 @@
 """What a text, devices and hours allow: a plan of pre-training, each rule with its source.
 
 Text and records are those of English text with the release's vocabulary: 20 MB of Wikipedia, a
-sentence a line, rows of 512 tokens. The generator's rate is of CPU seconds of a busy EPYC core.
+sentence a line, rows of 512 tokens without masks, which are drawn in training. The generator's rate
+is of CPU seconds of a busy EPYC core.
 """
 
 from __future__ import annotations
@@ -15,11 +16,8 @@ from albert_tf.inspection import costs
 from albert_tf.records.masking import MaskingSettings, count_full_row
 
 LENGTH = 512  # The paper's.
-BYTES_PER_WORD, BYTES_PER_TOKEN, TOKENS_PER_RECORD = 6.26, 4.60, 400.5
-DYNAMIC_RECORD_BYTES, STATIC_RECORD_BYTES = 770, 3014
-# CPU seconds for a byte of text: the first pass, which splits it into pieces, and each further one,
-# so that five are the 2.04 MB/s of docs/performance.md.
-FIRST_PASS, FURTHER_PASS = 1 / 4.5e6, 1 / 15e6
+BYTES_PER_WORD, BYTES_PER_TOKEN, TOKENS_PER_RECORD, RECORD_BYTES = 6.26, 4.60, 400.5, 770
+GENERATED_PER_SECOND = 4.5e6  # Bytes of text.
 # Text for a file of records: the generator makes only the last one anew after a kill.
 SHARD_BYTES = 1e9
 # Text from so many bytes on -> pieces. Source: between the rows of docs/own_language.md.
@@ -62,8 +60,7 @@ class Plan(NamedTuple):
     """A plan of pre-training."""
 
     config: AlbertConfig  # The model's, with the vocabulary's size.
-    records: float  # Of all passes that the generator writes.
-    record_bytes: float
+    records: float
     core_hours: float  # Hours in which one core of a CPU writes them.
     tokens_per_second: float  # Of all devices, with padding.
     batch: int  # Sequences per step, over all devices.
@@ -78,16 +75,9 @@ class Plan(NamedTuple):
 
 
 def make(
-    config: AlbertConfig,
-    text_bytes: float,
-    device: Device,
-    devices: int,
-    hours: float,
-    dupe_factor: int = 1,
+    config: AlbertConfig, text_bytes: float, device: Device, devices: int, hours: float
 ) -> Plan:
     """Plans the pre-training of a model on a text, with devices of a kind, in at most some hours.
-
-    A `dupe_factor` above 1 is the number of passes over the text that are stored with masks.
 
     Example:
       >>> from albert_tf import AlbertConfig
@@ -100,16 +90,13 @@ def make(
     # 1. The text, and its records.
     pieces = max(size for least, size in PIECES.items() if least <= text_bytes)
     config = dataclasses.replace(config, vocab_size=pieces)
-    pass_records = text_bytes / BYTES_PER_TOKEN / TOKENS_PER_RECORD
-    # Masks take most of a record.
-    record_bytes = STATIC_RECORD_BYTES if dupe_factor > 1 else DYNAMIC_RECORD_BYTES
-    seconds = text_bytes * (FIRST_PASS + (dupe_factor - 1) * FURTHER_PASS)
+    records = text_bytes / BYTES_PER_TOKEN / TOKENS_PER_RECORD
 
     # 2. Sequences: as many as the devices compute in the hours, unless the text has too few.
     masked = count_full_row(MaskingSettings.masked_lm_prob, LENGTH)
     sequence = costs.Shape(1, LENGTH, masked)
     per_hour = 3600 * devices * device.peak * device.mfu / costs.step_flops(config, sequence)
-    sequences = min(hours * per_hour, MOST_PASSES * pass_records)
+    sequences = min(hours * per_hour, MOST_PASSES * records)
 
     # 3. The largest batch that leaves enough steps: a power of two on each device.
     largest = min(BATCH, sequences / LEAST_STEPS)
@@ -118,7 +105,7 @@ def make(
     if not steps:
         raise ValueError(
             f"no step of {batch} sequences fits: {hours:g} `hours` have {hours * per_hour:.2g}, "
-            f"{MOST_PASSES} passes over `text_bytes` {MOST_PASSES * pass_records:.2g}; give more"
+            f"{MOST_PASSES} passes over `text_bytes` {MOST_PASSES * records:.2g}; give more"
         )
     # Activations in bfloat16, half of the float32 estimate, may fill half of the memory.
     parts, needed = 1, share * costs.activation_bytes(config, sequence)
@@ -126,16 +113,15 @@ def make(
         parts *= 2
     return Plan(
         config,
-        records=dupe_factor * pass_records,
-        record_bytes=dupe_factor * pass_records * record_bytes,
-        core_hours=seconds / 3600,
+        records=records,
+        core_hours=text_bytes / GENERATED_PER_SECOND / 3600,
         tokens_per_second=per_hour * LENGTH / 3600,
         batch=batch,
         parts=parts,
         learning_rate=LEARNING_RATE * math.sqrt(batch / BATCH),
         steps=steps,
         warmup=min(WARMUP_STEPS, steps // WARMUP_SHARE),
-        passes=steps * batch / pass_records,
+        passes=steps * batch / records,
         save_steps=max(1, min(SAVE_STEPS, steps // LEAST_SAVES)),
         checkpoint_bytes=3 * costs.weight_bytes(config),
         hours=steps * batch / per_hour,

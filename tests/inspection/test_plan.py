@@ -127,30 +127,19 @@ def test_pieces_are_those_of_the_page(text_bytes, pieces):
     assert plan.checkpoint_bytes == 141_765_720 - 3 * 4 * fewer * (128 + 1)
 
 
-def test_passes_that_are_stored_with_masks():
-    one, four = (make(BASE, 1e9, DEVICES["h100"], 1, 9, passes) for passes in (1, 4))
-    assert four.records == pytest.approx(4 * RECORDS)
-    assert (one.record_bytes, four.record_bytes) == pytest.approx((770 * RECORDS, 12_056 * RECORDS))
-    assert (one.core_hours, four.core_hours) == pytest.approx((1 / 16.2, 1 / 16.2 + 1 / 18))
-    assert one.passes == four.passes
-    five = make(BASE, 1e9, DEVICES["h100"], 1, 9, 5)
-    assert 1000 / 3600 / five.core_hours == pytest.approx(2.04, abs=0.01)  # docs/performance.md
-
-
 PARSED = (SentencePieceSettings, GeneratorSettings, PretrainingSettings)
 
 
-@pytest.mark.parametrize("passes", [1, 4])
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_commands_have_the_plans_numbers(device, passes, capsys):
+def test_the_commands_have_the_plans_numbers(device, capsys):
     given = {"text_bytes": 2.5e9, "device": device, "devices": 4, "hours": 24}
-    values, lines = printed(capsys, **given, dupe_factor=passes, albert_config_file="albert_tiny")
+    values, lines = printed(capsys, **given, albert_config_file="albert_tiny")
     pieces, generator, run = (settings.parse(*pair) for pair in zip(PARSED, lines, strict=True))
     names = ["albert-train-sentencepiece", "albert-create-pretraining-data", "albert-pretrain"]
     assert [pathlib.Path(line[0]).name for line in lines] == names
     assert pieces.vocab_size == run.vocab_size == int(values["vocabulary"].replace(",", ""))
-    assert (generator.dupe_factor, generator.num_output_shards) == (passes, 3)
-    assert generator.masking == run.masking == ("static" if passes > 1 else "dynamic")
+    assert (generator.dupe_factor, generator.num_output_shards) == (1, 3)
+    assert generator.masking == run.masking == "dynamic"
     assert generator.max_predictions_per_seq == run.max_predictions_per_seq == 0
     assert f"{pieces.model_prefix}.model" == generator.spm_model_file
     assert (run.optimizer, run.albert_config_file) == ("lamb", "albert_tiny")
