@@ -59,8 +59,8 @@ def test_each_option_survives_its_json(given, tmp_path):
     values = json.loads(json.dumps(given.to_json()))
     assert kinds.read(values, "file") == given
     # In serving.json, and in run.json.
-    exported_files.describe(str(tmp_path), given, tiny.config(), is_quantized=True)
-    assert exported_files.read_description(str(tmp_path)) == (given, tiny.config(), True)
+    exported_files.describe(str(tmp_path), given, tiny.config(), is_quantized=True, depths=[1])
+    assert exported_files.read_description(str(tmp_path)) == (given, tiny.config(), True, (1,))
     RunRecord({}, {}, task=TaskRecord("a", given.to_json())).write(str(tmp_path))
     record = stored_kinds.find(str(tmp_path))
     assert stored_kinds.kind_of(record) is type(given)
