@@ -62,7 +62,7 @@ def _serve(app: Starlette, listener: socket.socket, settings: ServerSettings) ->
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             host, port = listener.getsockname()[:2]
-            address = f"http://{host}:{port}"
+            address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
             models = {name: [*found] for name, found in app.state.models.items()}
             rest_log.write("start", address=address, models=models)
             # For a person at a terminal, who may send the log elsewhere.
