@@ -132,7 +132,7 @@ def test_what_was_refused_is_freed(folder, monkeypatch):
     folder.write(2, "0.")
     loaded = []
 
-    def remembered(path):
+    def remembered(path, depth):
         predictor = load(path)
         loaded.append(weakref.ref(predictor))
         return predictor
