@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = {
     ".": 602,
     "answers": 1678,
-    "cli": 3065,
+    "cli": 3051,
     "console": 822,
     "conversion": 2936,
     "generator": 2690,
@@ -24,12 +24,12 @@ LIBRARY = {
     "records": 1365,
     "serving": 5384,
     "storage": 1794,
-    "tasks": 5442,
+    "tasks": 5424,
     "text": 1996,
-    "training": 2949,
+    "training": 2945,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 33_875, 10_424, 3_351
+TESTS, RESEARCH, DOCS = 33_852, 10_424, 3_357
 TRACKED_FILES = 891
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

@@ -153,11 +153,6 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
         "masked LM alone: the pooler and the sentence-order head do not change.",
         interval="[0, inf)",
     )
-    elastic_consistency: bool = _training(
-        False,
-        "Teach elastic_depths the probabilities that all layers give, in place of labels.",
-        rare=True,
-    )
     optimizer: str = _inherited("optimizer", "lamb")
     learning_rate: float = _inherited(
         "learning_rate", 0.00176, "0.00176 is the paper's for batches of 4096."
@@ -233,10 +228,6 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
     def rate(self) -> dict[str, Any]:
         names = ("num_train_steps", "num_warmup_steps", "poly_power", "start_warmup_step")
         return {name: getattr(self, name) for name in names}
-
-    @property
-    def elastic(self) -> dict[str, Any]:
-        return {**super().elastic, "consistency": self.elastic_consistency}
 
     @property
     def has_dynamic_masks(self) -> bool:

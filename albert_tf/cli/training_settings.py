@@ -241,11 +241,6 @@ class TrainingSettings(Settings):
             "keep_max": self.keep_checkpoint_max,
         }
 
-    @property
-    def elastic(self) -> dict[str, Any]:
-        """Arguments of ElasticTask."""
-        return {"depths": self.elastic_depths, "weight": self.elastic_weight}
-
     def make_trainer(self, task: Task, devices: Devices) -> Trainer:
         """Returns the Trainer of a run, whose weights are still random."""
         from albert_tf.tasks.elastic import ElasticTask
@@ -270,7 +265,7 @@ class TrainingSettings(Settings):
         step = StepSettings(self.random_seed, jit_compile, self.gradient_accumulation_steps)
         made = make_optimizer if self.do_train else None
         if self.elastic_depths:
-            task = ElasticTask(task, **self.elastic, trains=self.do_train)
+            task = ElasticTask(task, self.elastic_depths, self.elastic_weight, self.do_train)
         return trainer.Trainer(task, devices, self.output_dir, made, step)
 
     def create_devices(self) -> Devices:

@@ -27,12 +27,10 @@ class ElasticTask(Task):
       task: The task of the full depth.
       depths: The shallower depths, in layers; each step draws one, by seed and step.
       weight: Factor of the shallower depth's losses.
-      consistency: Whether the shallower depth learns the full one's probabilities in place of
-        labels.
       trains: Whether the task is trained. If not, the model may have lost layers since, and depths
         that it lacks are left out.
 
-    Source: depths that are drawn, and consistency: LoopFormer (arXiv 2602.11451).
+    Source: depths that are drawn: LoopFormer (arXiv 2602.11451).
     """
 
     def __init__(
@@ -40,13 +38,11 @@ class ElasticTask(Task):
         task: Task,
         depths: Sequence[Any],
         weight: float = 1.0,
-        consistency: bool = False,
         trains: bool = True,
     ) -> None:
         self.task = task
         self.depths = tuple(depths)
         self.weight = weight
-        self.consistency = consistency
         self.trains = trains
         self.key_metric, self.classes = task.key_metric, task.classes
         self.loss_names = (*task.loss_names, *(f"shallow_{name}" for name in task.loss_names))
@@ -81,10 +77,7 @@ class ElasticTask(Task):
     def loss_sums(self, outputs: Any, features: Features) -> dict[str, Array]:
         full, shallow = self._by_depth(outputs, features)
         sums = self.task.loss_sums(full, features)
-        if self.consistency:
-            shallow = self.task.consistency_sums(shallow, full, features)
-        else:
-            shallow = self.task.loss_sums(shallow, features)
+        shallow = self.task.loss_sums(shallow, features)
         return {**sums, **_shallow({name: self.weight * x for name, x in shallow.items()})}
 
     def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Array, Array]]:

@@ -68,17 +68,6 @@ class PretrainingTask(Task):
             sums["sentence_order_loss"] = self.sentence_order_weight * order_sum
         return sums
 
-    def consistency_sums(self, outputs: Any, teacher: Any, features: Features) -> dict[str, Array]:
-        def soft(name: str) -> Array:
-            theirs = ops.stop_gradient(ops.softmax(teacher[name], axis=-1))
-            return -ops.sum(theirs * ops.log_softmax(outputs[name], axis=-1), axis=-1)
-
-        sums = {"masked_lm_loss": ops.sum(soft("masked_lm_logits") * _piece_weights(features))}
-        if self.sentence_order_weight:
-            orders = ops.sum(soft("sentence_order_logits") * _order_weights(features))
-            sums["sentence_order_loss"] = self.sentence_order_weight * orders
-        return sums
-
     def metrics(self, outputs: Any, features: Features) -> dict[str, tuple[Array, Array]]:
         sums, weights = self.loss_sums(outputs, features), self.loss_weights(features)
         # Accuracies, with the weights of the losses.

@@ -64,10 +64,6 @@ class Task(abc.ABC):
     def loss_sums(self, outputs: Any, features: Features) -> dict[str, Array]:
         """Returns the weighted sum of each loss, `<float32>[]` by name: loss = sum / weight."""
 
-    def consistency_sums(self, outputs: Any, teacher: Any, features: Features) -> dict[str, Array]:
-        """Returns `loss_sums` with a teacher's probabilities for labels; only pre-training can."""
-        raise NotImplementedError
-
     def losses(self, sums: Mapping[str, Array], weights: Mapping[str, Array]) -> list[Array]:
         """Returns the losses `<float32>[]`, in the order of `loss_names`, from sums and weights."""
         return [

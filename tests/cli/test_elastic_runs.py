@@ -41,7 +41,7 @@ def test_pre_training_evaluates_each_depth(folder, tmp_path):
     config = runs.write_config(tmp_path / "deep.json", num_hidden_layers=3)
     out = tmp_path / "out"
     flags: dict[str, Any] = {"albert_config_file": config, "output_dir": out, "num_train_steps": 2}
-    flags |= {"elastic_depths": "1,2", "elastic_weight": 0.5, "elastic_consistency": True}
+    flags |= {"elastic_depths": "1,2", "elastic_weight": 0.5}
     runs.main(runs.command(folder, **flags, do_eval=True))
     found = eval_results.read_last(str(out))
     for depth in (1, 2):

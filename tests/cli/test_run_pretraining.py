@@ -128,7 +128,7 @@ def test_every_flag_of_training_is_in_the_table():
         "train_minutes",
         "masking",
     }
-    elsewhere |= {"max_examples_per_row", "elastic_consistency", *passed_on.ELSEWHERE}
+    elsewhere |= {"max_examples_per_row", *passed_on.ELSEWHERE}
     elsewhere |= {*passed_on.OF_MUON, *passed_on.OF_DEPTHS}
     assert {*PASSED_ON, *elsewhere} == set(PretrainingSettings.names())
 

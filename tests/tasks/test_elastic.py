@@ -119,31 +119,6 @@ def test_the_loss_and_its_gradient_are_those_of_both_depths():
         assert_close(grad, full + 0.5 * shallow, tolerances.GRADIENT)
 
 
-def test_by_consistency_the_full_depth_teaches_and_does_not_learn():
-    plain = PretrainingTask(tiny.config())
-    task = ElasticTask(plain, (2,), consistency=True)
-    sums, grads, _ = losses_and_gradients(task, LAYERS, tf.constant(0))
-    full, full_grads, theirs = losses_and_gradients(plain, LAYERS)
-    _, _, ours = losses_and_gradients(plain, 2)
-    batch = features()
-    probs = tf.nn.softmax(theirs["masked_lm_logits"]).numpy()
-    soft = -(probs * tf.nn.log_softmax(ours["masked_lm_logits"]).numpy()).sum(-1)
-    expected = (soft * batch["masked_lm_weights"]).sum()
-    assert_close(sums["shallow_masked_lm_loss"], expected, tolerances.LOSS)
-    probs = tf.nn.softmax(theirs["sentence_order_logits"]).numpy()
-    soft = -(probs * tf.nn.log_softmax(ours["sentence_order_logits"]).numpy()).sum()
-    assert_close(sums["shallow_sentence_order_loss"], soft, tolerances.LOSS)
-    assert_close(sums["masked_lm_loss"], full["masked_lm_loss"], tolerances.LOSS)
-
-    class Taught(PretrainingTask):
-        def loss_sums(self, outputs, features):
-            return self.consistency_sums(outputs, theirs, features)
-
-    _, of_shallow, _ = losses_and_gradients(Taught(tiny.config()), 2)
-    for grad, one, other in zip(grads, full_grads, of_shallow, strict=True):
-        assert_close(grad, one + other, tolerances.GRADIENT)
-
-
 def test_without_any_masked_piece_the_losses_are_zero():
     task = ElasticTask(PretrainingTask(tiny.config()), (1,))
     weights = {name: 0.0 if "masked" in name else 1.0 for name in task.loss_names}
