@@ -92,8 +92,6 @@ def test_fine_tuning_scores_each_depth_and_any_can_be_exported(tmp_path, saved):
     assert saved[-1].depths == (2, 1)
     with refused("--depths must be different numbers from 1 to 2, .* got 3"):
         export.main(tiny.parse(ExportSettings, **given, depths="3"))
-    with refused("a page answers with all layers: leave --depths out"):
-        export.main(tiny.parse(ExportSettings, **given, depths="1", format="web"))
 
 
 @pytest.mark.parametrize("given", ["0", "3", "1,1", "x", "1.5", "-1"])

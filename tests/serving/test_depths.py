@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from albert_tf.answers.classify import Classify
-from albert_tf.serving import exported_files, other_formats, predict, saved_model
+from albert_tf.serving import exported_files, other_formats, predict, saved_model, web_page
 from albert_tf.text.vocabulary import Vocabulary
 from tests.kit.files import refused
 from tests.kit.served_tasks import TASKS, assert_same_outputs, make, rows_of
@@ -83,6 +83,13 @@ def test_an_export_of_one_depth_has_no_other(vocabulary, tmp_path):
         path.write_text(json.dumps({**described, "depths": depths}))
         with refused(fault, exception=ValueError):
             predict.load_exported(directory)
+
+
+def test_a_page_has_one_depth(vocabulary, tmp_path):
+    served = make("labels", vocabulary, num_hidden_layers=LAYERS)
+    served.depths = DEPTHS
+    with refused("a page answers with all layers: leave `depths` out", exception=ValueError):
+        web_page.save(served, tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")

@@ -235,7 +235,7 @@ def start(monkeypatch):
         return ports[-1]
 
     monkeypatch.setattr(server, "_serve", serve)
-    monkeypatch.setattr(predict, "load_exported", lambda path: Predictor(*SCORE))
+    monkeypatch.setattr(predict, "load_exported", lambda path, depth: Predictor(*SCORE))
     return begin
 
 
