@@ -104,3 +104,19 @@ def test_layers_that_share_their_weights_are_a_loop_in_tflite(vocabulary, tmp_pa
         operations[layers] = [each["op_name"] for each in interpreter._get_ops_details()]
     assert "WHILE" in operations[2]
     assert operations[2] == operations[3]
+
+
+def test_the_drift_is_that_of_the_worst_depth(vocabulary, tmp_path, monkeypatch):
+    served = make("labels", vocabulary, num_hidden_layers=LAYERS)
+    served.depths = DEPTHS
+    by_depth = {LAYERS: 0.1, 1: 0.3, 2: 0.2}
+
+    def measured(numbers, run, config, longest, rank, further):
+        return other_formats.Drift(by_depth.pop(int(further["depth"])), 1.0)
+
+    runner = exported_files.Runner((), {}, lambda features: features)
+    monkeypatch.setattr(other_formats, "_tflite", lambda *_: b"")
+    monkeypatch.setattr(other_formats, "runtime_loader", lambda _: lambda content: runner)
+    monkeypatch.setattr(other_formats, "measure_drift", measured)
+    assert other_formats.write(served, str(tmp_path), "tflite").largest == 0.3
+    assert not by_depth
