@@ -17,6 +17,7 @@ import tensorflow as tf
 import albert_tf
 from albert_tf.cli import predict as predict_command
 from albert_tf.conversion.convert import convert
+from albert_tf.serving import exported_files
 from albert_tf.storage import eval_results
 from albert_tf.text.word_splitting import split_words
 from tests.kit import tiny
@@ -183,3 +184,8 @@ def test_weights_bring_their_vocabulary(capitals, golden, tmp_path, monkeypatch)
     given.clear()
     capitals.train("out", ("train", "dev"), 1, None)
     assert given["spm_model_file"] == "out/spm.model" and given["from_scratch"]
+
+
+def test_the_export_of_the_first_minute_can_be_read():
+    """README.md answers with it; tests/peers also runs it."""
+    assert exported_files.read_description(str(FOLDER / "web")).kind.task == "classify"

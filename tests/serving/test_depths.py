@@ -11,7 +11,9 @@ import tensorflow as tf
 
 from albert_tf.answers.classify import Classify
 from albert_tf.serving import exported_files, other_formats, predict, saved_model, web_page
+from albert_tf.serving.settings import PredictionSettings
 from albert_tf.text.vocabulary import Vocabulary
+from tests.kit import tiny
 from tests.kit.files import refused
 from tests.kit.served_tasks import TASKS, assert_same_outputs, make, rows_of
 
@@ -59,9 +61,10 @@ def test_each_depth_answers_as_a_model_of_so_many_layers(file_format, name, voca
             assert_same_outputs(shallow.outputs(ids), expected)
     # By default all layers are applied.
     assert_same_outputs(whole.outputs(rows), whole.at_depth(LAYERS).outputs(rows))
-    # Another process has the same depth.
-    again = pickle.loads(pickle.dumps(whole.at_depth(1)))
-    assert_same_outputs(again.outputs(rows), whole.at_depth(1).outputs(rows))
+    # Another process has the same depth, and so has albert-predict.
+    given = tiny.parse(PredictionSettings, model=directory, depth=1)
+    for again in (pickle.loads(pickle.dumps(whole.at_depth(1))), predict.load(given)):
+        assert_same_outputs(again.outputs(rows), whole.at_depth(1).outputs(rows))
     with refused(r"`depth` must be 3 or 1 or 2 for this model, got 4", exception=ValueError):
         predict.load_exported(directory, 4)
 

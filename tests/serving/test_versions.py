@@ -110,6 +110,16 @@ def test_versions_come_change_and_go(folder):
     assert folder.look()[0] == ["loaded 9"]
 
 
+def test_versions_are_loaded_with_the_servers_depth(folder, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        predict, "load_exported", lambda *given: asked.append(given) or load(*given)
+    )
+    folder.models.settings = settings_of(depth=4)
+    folder.look()
+    assert asked == [(str(folder.path / "1"), 4)]
+
+
 @pytest.mark.parametrize("wrong", ["2", "0."], ids=["to load", "to answer"])
 def test_a_broken_version_is_refused_once(folder, wrong):
     folder.write(2, wrong)

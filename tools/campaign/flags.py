@@ -27,6 +27,7 @@ _LEFT_OUT = {
     *("decay_from", "num_train_steps", "backend", "recipe"),
 }
 _VALUES = {"int": ("3", "7", "0"), "float": ("0.25", "0.5", "0"), "bool": ("true", "false")}
+_VALUES["tuple"] = ("1", "1,0", "x")  # Depths.
 
 
 def run(tally: Tally, seed: int, folder: pathlib.Path, is_over: Callable[[], bool]) -> None:
@@ -67,7 +68,7 @@ def _fields() -> list[dataclasses.Field]:
 
 def _value(field: dataclasses.Field, rng: random.Random) -> str:
     known = [str(choice) for choice in field.metadata["choices"] or () if choice]
-    return rng.choice(known or _VALUES[field.type.split(" ")[0]])
+    return rng.choice(known or _VALUES[re.match(r"\w+", field.type)[0]])
 
 
 def _judge(
