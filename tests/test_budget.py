@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2945,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 33_897, 10_424, 3_357
+TESTS, RESEARCH, DOCS = 33_905, 10_424, 3_357
 TRACKED_FILES = 891
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

@@ -59,6 +59,14 @@ def test_vectors_are_made_in_order(activation):
     np.testing.assert_allclose(found, expected, atol=tolerances.OUTPUT)
 
 
+def test_several_texts_a_row_are_read_at_a_depth():
+    model = tiny.randomise(AlbertForEmbedding(tiny.config(num_hidden_layers=2)))
+    shallow = tiny.randomise(AlbertForEmbedding(tiny.config(num_hidden_layers=1)))
+    found = model({"input_ids": IDS[None], "input_mask": MASK[None], "depth": np.int32(1)})
+    expected = shallow({"input_ids": IDS, "input_mask": MASK})
+    np.testing.assert_allclose(found[0], expected, atol=tolerances.OUTPUT)
+
+
 def test_a_vector_of_zeros_stays():
     model = AlbertForEmbedding(tiny.config(), dense_units=3, normalize=True)
     for weight in model.dense.weights:
