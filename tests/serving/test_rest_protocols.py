@@ -106,7 +106,7 @@ def test_a_request_chooses_a_depth():
                 found = {"predictions": [expected] * 2}
                 assert post(client, path + depth, rows)[1].items() >= found.items()
         wrong = {"deep?depth=5": "6 or 4 for deep, got '5'", "score?depth=1": "left out for score"}
-        # What waits for any depth waits for the model.
+        # Rows for any depth wait for the model.
         queue = app.state.models["deep"]["1"].by_depth["4"].batcher.queue
         queue["somebody"] = (0.0, ["a"])
         assert 'albert_queue{model="deep",version="1"} 1.0' in client.get("/metrics").text
