@@ -67,7 +67,7 @@ def _nothing(folder: pathlib.Path) -> None:
 
 
 def _serve(arguments: list[str]) -> None:
-    predict.load_exported = lambda name: predict.Predictor(*bodies.MODELS[name])
+    predict.load_exported = lambda name, depth: predict.Predictor(*bodies.MODELS[name])
     models = tuple(f"{name}={name}" for name in bodies.MODELS)
     serve.main(ServerSettings.of(model=models, port=0, access_log=False))
 
