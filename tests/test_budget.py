@@ -22,7 +22,7 @@ LIBRARY = {
     "inspection": 1093,
     "model": 3186,
     "records": 1365,
-    "serving": 5384,
+    "serving": 5380,
     "storage": 1794,
     "tasks": 5424,
     "text": 1996,

@@ -39,7 +39,7 @@ class Device(NamedTuple):
     peak: float  # FLOP/s of its matrix products.
     memory: float  # Bytes.
     mfu: float  # Share of the peak that a training reaches.
-    is_measured: bool = False  # Else it is assumed.
+    is_measured: bool = False  # Otherwise it is assumed.
 
 
 # In bfloat16, without sparsity. Sources: NVIDIA's data sheets; cloud.google.com/tpu/docs, "Peak
@@ -62,16 +62,16 @@ class Plan(NamedTuple):
     config: AlbertConfig  # The model's, with the vocabulary's size.
     records: float
     core_hours: float  # Hours in which one core of a CPU writes them.
-    tokens_per_second: float  # Of all devices, with padding.
+    tokens_per_second: float  # All devices together, with padding.
     batch: int  # Sequences per step, over all devices.
     parts: int  # Into which a device splits its share of a batch.
     learning_rate: float  # LAMB's peak.
     steps: int
     warmup: int
-    passes: float  # Of the steps, over the text.
+    passes: float  # Over the text, by all steps.
     save_steps: int  # Steps between checkpoints.
     checkpoint_bytes: int  # Weights and two moments.
-    hours: float  # Of the steps.
+    hours: float  # Time of all steps.
 
 
 def make(

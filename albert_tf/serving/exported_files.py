@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,13 +50,13 @@ class Runner(NamedTuple):
 class ExportedFile(NamedTuple):
     """A model that other_formats.save wrote, with its kind and vocabulary.
 
-    If it can apply several numbers of layers, `depths` has them, the default first.
+    If it can apply several numbers of layers, `by_depth` has the runner's function for each.
     """
 
     kind: Kind
     vocabulary: Vocabulary
     runner: Runner
-    depths: tuple[int, ...] = ()
+    by_depth: Mapping[int, Callable[[Features], Features]]
 
 
 class Description(NamedTuple):
@@ -200,12 +200,15 @@ def load(path: str) -> ExportedFile:
     runner = _runner(path)
     # A description copied from another export would give wrong names to the outputs.
     _check_tensors(path, kind, runner, ("depth",) if depths else ())
-    runner = runner._replace(depends_on_batch=is_quantized)
-    if not depths:
-        return ExportedFile(kind, found, runner)
-    whole = {"depth": np.array(config.num_hidden_layers, np.int32)}
-    at_whole = runner._replace(run=lambda features: runner.run({**whole, **features}))
-    return ExportedFile(kind, found, at_whole, (config.num_hidden_layers, *depths))
+    every = (config.num_hidden_layers, *depths) if depths else ()
+    by_depth = {depth: functools.partial(_run_at, runner.run, depth) for depth in every}
+    run = by_depth.get(config.num_hidden_layers, runner.run)
+    runner = runner._replace(run=run, depends_on_batch=is_quantized)
+    return ExportedFile(kind, found, runner, by_depth)
+
+
+def _run_at(run: Callable[[Features], Features], depth: int, features: Features) -> Features:
+    return run({**features, "depth": np.array(depth, np.int32)})
 
 
 def _runner(path: str) -> Runner:

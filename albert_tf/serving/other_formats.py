@@ -70,10 +70,13 @@ def write(served: ServedModel, directory: str, file_format: str) -> Drift:
     load = runtime_loader(is_onnx)
     # Layers that share their weights are a loop where the number of its turns is an input, and in
     # TFLite, which would hold a copy of the weights for each application.
-    specs, whole = served.feature_specs(), np.array(served.config.num_hidden_layers, np.int32)
+    specs, layers = served.feature_specs(), served.config.num_hidden_layers
+    at_depths: list[Features] = [
+        {"depth": np.array(depth, np.int32)} for depth in (layers, *served.depths)
+    ]
     if served.depths:
         specs["depth"] = tf.TensorSpec([], tf.int32, "depth")
-    in_loop = {} if is_onnx or not served.config.fits_any_depth else {"depth": whole}
+    in_loop = {} if is_onnx or not served.config.fits_any_depth else at_depths[0]
     # Only the model's numbers are converted; other programs make features and answers.
     function = tf.function(
         lambda **features: served.numbers({**in_loop, **features}), autograph=False
@@ -81,9 +84,8 @@ def write(served: ServedModel, directory: str, file_format: str) -> Drift:
     content = (to_onnx if is_onnx else _tflite)(function, file_format.endswith("_int8"))
     # Measure before anything is written, at each depth.
     run, sizes = load(content).run, (served.config, served.kind.max_seq_length, served.feature_rank)
-    depths = [{"depth": np.array(each, np.int32)} for each in (whole, *served.depths)]
-    each_depth = depths if served.depths else [{}]
-    drift = max(measure_drift(served.numbers, run, *sizes, depth) for depth in each_depth)
+    inputs = at_depths if served.depths else [{}]
+    drift = max(measure_drift(served.numbers, run, *sizes, further) for further in inputs)
     files.replace(os.path.join(directory, FORMATS[file_format]), content)
     # Int8 ONNX models scale activations per batch: an example's numbers depend on its batch.
     served.describe(directory, is_quantized=file_format == "onnx_int8")

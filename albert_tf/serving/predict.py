@@ -19,7 +19,6 @@ from albert_tf.serving.settings import PredictionSettings
 from albert_tf.storage import files
 from albert_tf.text import vocabulary
 from albert_tf.text.tokenization import Tokenizer
-from albert_tf.types import Features
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.serving.graphs.base import ServedModel
@@ -355,19 +354,11 @@ def _load_file(path: str) -> Predictor:
             f"{path} is not an exported model (it has no saved_model.pb, .onnx or .tflite file): "
             "if it is a trained model, export it, or give albert-predict its `task`"
         )
-    kind, found, runner, depths = exported_files.load(file)
-    find = functools.partial(kind.find, found.tokenizer, runner.run)
-    by_depth = {
-        depth: functools.partial(
-            kind.find, found.tokenizer, functools.partial(_run_at, runner.run, depth)
-        )
-        for depth in depths
-    }
-    return Predictor(kind, find, runner.depends_on_batch, path, found.tokenizer, by_depth)
-
-
-def _run_at(run: Callable[[Features], Features], depth: int, features: Features) -> Features:
-    return run({**features, "depth": np.array(depth, np.int32)})
+    kind, found, runner, runs = exported_files.load(file)
+    find = functools.partial(kind.find, found.tokenizer)
+    by_depth = {depth: functools.partial(find, run) for depth, run in runs.items()}
+    same = runner.depends_on_batch, path, found.tokenizer, by_depth
+    return Predictor(kind, functools.partial(find, runner.run), *same)
 
 
 def _load_saved_model(path: str) -> Predictor:
