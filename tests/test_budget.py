@@ -22,14 +22,14 @@ LIBRARY = {
     "inspection": 1093,
     "model": 3186,
     "records": 1365,
-    "serving": 5380,
+    "serving": 5386,
     "storage": 1794,
     "tasks": 5424,
     "text": 1996,
     "training": 2945,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 33_905, 10_424, 3_357
+TESTS, RESEARCH, DOCS = 33_907, 10_424, 3_357
 TRACKED_FILES = 891
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

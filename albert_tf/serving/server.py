@@ -61,13 +61,13 @@ def _serve(app: Starlette, listener: socket.socket, settings: ServerSettings) ->
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
+            self.following = asyncio.create_task(app.state.follower.follow(settings.poll_seconds))
             host, port = listener.getsockname()[:2]
             address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
             models = {name: [*found] for name, found in app.state.models.items()}
             rest_log.write("start", address=address, models=models)
             # For a person at a terminal, who may send the log elsewhere.
             print(f"albert-serve: {address} has {', '.join(models)}", file=sys.stderr, flush=True)
-            self.following = asyncio.create_task(app.state.follower.follow(settings.poll_seconds))
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             """Sends clients elsewhere before it closes, so that no request is on its way then."""

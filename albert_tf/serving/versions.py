@@ -13,8 +13,8 @@ import re
 import signal
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from albert_tf.console import tensorflow_logs
 from albert_tf.serving import predict, rest_log
@@ -89,14 +89,20 @@ class Follower:
         # The files of each model's versions, as they were when these were loaded or refused.
         self._tried: dict[str, dict[str, list[tuple[str, int, int]]]] = {name: {} for name in paths}
 
-    async def follow(self, seconds: float) -> None:
-        """Looks every so many seconds, with 0 never, and at once after each SIGHUP."""
-        if all(path in versions(path).values() for path in self._paths.values()):
-            return  # No model has a folder of versions.
-        loop, is_asked = asyncio.get_running_loop(), asyncio.Event()
-        if hasattr(signal, "SIGHUP"):  # Windows has none.
-            loop.add_signal_handler(signal.SIGHUP, is_asked.set)
-        while True:
+    def follow(self, seconds: float) -> Coroutine[Any, Any, None]:
+        """Returns what looks every so many seconds, with 0 never, and at once after each SIGHUP.
+
+        The signal, which else ends the process, is heard from this call on.
+        """
+        has_folder = any(path not in versions(path).values() for path in self._paths.values())
+        is_asked = asyncio.Event()
+        if has_folder and hasattr(signal, "SIGHUP"):  # Windows has none.
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, is_asked.set)
+        return self._look_again(seconds, is_asked, has_folder)
+
+    async def _look_again(self, seconds: float, is_asked: asyncio.Event, has_folder: bool) -> None:
+        loop = asyncio.get_running_loop()
+        while has_folder:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(is_asked.wait(), seconds or None)
             is_asked.clear()

@@ -237,6 +237,8 @@ def test_looks_are_repeated_and_asked_for(folder, how, monkeypatch, capsys):
     async def follow():
         asked_for = 0
         following = asyncio.ensure_future(folder.follower.follow(0.01 * (how == "poll")))
+        # A signal that comes now ends nothing.
+        assert signal.getsignal(signal.SIGHUP) != signal.SIG_DFL
         await asyncio.sleep(0.1)
         assert bool(looks) == (how == "poll")
         while "2" not in folder.models["mood"]:
