@@ -29,8 +29,8 @@ LIBRARY = {
     "training": 2945,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 33_907, 10_424, 3_357
-TRACKED_FILES = 891
+TESTS, RESEARCH, DOCS = 33_918, 10_424, 3_357
+TRACKED_FILES = 893
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

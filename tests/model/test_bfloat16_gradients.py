@@ -60,7 +60,18 @@ def gradients(head: str, rows: int, length: int, dtype: str) -> dict[str, np.nda
     return {v.path: np.asarray(x, "float64") for v, x in zip(variables, found, strict=True)}
 
 
+def truncation() -> float:
+    """Returns by what share products are too small: TensorFlow's are cut off, not rounded, on some
+    processors, as one without AVX-512 (findings/tensorflow_bfloat16_products.sh)."""
+    a, b = (ops.cast(x, "bfloat16") for x in np.random.default_rng(1).uniform(1, 2, (2, 64, 64)))
+    exact = np.asarray(ops.cast(a, "float32")) @ np.asarray(ops.cast(b, "float32"))
+    return max(0.0, 1 - float(np.mean(np.asarray(ops.cast(a @ b, "float32")) / exact)))
+
+
 def compare(head: str, rows: int, length: int) -> None:
+    # A gradient passes through up to ten products, one after the other.
+    most = 0.015 + 10 * truncation()
+    assert most < 0.06
     dtypes = "float32", "mixed_bfloat16"
     expected, found = (gradients(head, int(rows), int(length), dtype) for dtype in dtypes)
     largest = max(np.linalg.norm(value) for value in expected.values())
@@ -69,7 +80,7 @@ def compare(head: str, rows: int, length: int) -> None:
         # That of the keys' bias is 0, but for rounding.
         if np.linalg.norm(value) > 1e-5 * largest:
             size = np.vdot(found[name], value) / np.vdot(value, value)
-            assert abs(size - 1) < 0.015, (name, size)
+            assert abs(size - 1) < most, (name, size)
             compared += 1
     assert compared > 20
 
