@@ -1,4 +1,4 @@
-"""albert-inspect: what models cost, how runs went, what trained models' layers do and know.
+"""albert-inspect: what models cost, how runs went, what trained models' layers do.
 
 Each command checks its settings and files before it loads a model.
 """
@@ -24,11 +24,9 @@ from albert_tf.conversion.settings import StoredSettings
 from albert_tf.inspection import plan as planning
 from albert_tf.inspection.plan import DEVICES
 from albert_tf.storage import files
-from albert_tf.tasks.tag_columns import CONLLU_COLUMNS
 
 if TYPE_CHECKING:  # --help needs no TensorFlow.
     from albert_tf.conversion.stored_model import ModelLocation
-    from albert_tf.inspection.probes import Labelled
     from albert_tf.text.tokenization import Tokenizer
 
 _MODELS, _INPUT = "Models and output", "What they are inspected on"
@@ -56,7 +54,7 @@ _PAPER = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class InspectionSettings(StoredSettings):
-    """The settings of albert-inspect agreement, and of all commands on trained models."""
+    """The settings of all commands on trained models."""
 
     headings = (_MODELS, _INPUT)
 
@@ -97,43 +95,6 @@ class AttentionSettings(InspectionSettings):
     def __post_init__(self) -> None:
         if len(self.model) > 1:
             raise ValueError(f"`model`: expected 1 model, got {len(self.model)}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ProbeSettings(InspectionSettings):
-    """The settings of albert-inspect probes."""
-
-    task: str = _input(
-        REQUIRED,
-        "What the probes predict: order, whether the segments of a record are swapped; "
-        "neighbours, whether two adjacent pieces of a text are exchanged; table, the label of a "
-        "text; conllu, a column of a word.",
-        choices=["order", "neighbours", "table", "conllu"],
-    )
-    input_file: str = _input(
-        REQUIRED, "Records, text, a table or a CoNLL-U file, as the task needs."
-    )
-    max_seq_length: int | None = _input(None, _LENGTH_HELP, interval=POSITIVE)
-    text_column: str = _input("text", "table: column of the text.")
-    label_column: str = _input("label", "table: column of the label.")
-    ignored_label: tuple[str, ...] = _input((), "table: labels whose rows are left out.")
-    group_column: str | None = _input(
-        None,
-        "table: column that tells which texts belong together, such as a document's name: all of "
-        "one are held out, or none. By default each text is one.",
-    )
-    column: str = _input("upos", "conllu: column.", choices=CONLLU_COLUMNS)
-    max_examples: int = _input(
-        5000,
-        "Maximum number of rows or words, a sample; a fifth of the rows, or of their groups, is "
-        "held out.",
-        interval=POSITIVE,
-    )
-    seed: int = _input(
-        0,
-        "Seed of samples and random weights.",
-        interval="[0, 4294967295]",  # NumPy's.
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -248,45 +209,6 @@ def attention(settings: AttentionSettings) -> None:
         logging.info("attention of %d layers, %d heads, %d pieces", *probabilities.shape[:3])
 
 
-def agreement(settings: InspectionSettings) -> None:
-    """Measures on English templates how often masked LM makes verb and subject agree in number."""
-    with _running(settings, draws=False):
-        from albert_tf.inspection import agreement as agreeing
-        from albert_tf.inspection import models
-
-        found = {}
-        # Check all vocabularies before the first model is loaded.
-        for stored, tokenizer in [(each, _tokenizer(each)) for each in _stored(settings)]:
-            found[stored.path] = agreeing.measure(models.load_masked_lm(stored), tokenizer)
-        table = agreeing.table(found)
-        _write(settings, {"agreement.csv": table})
-        print(table, end="")
-
-
-def probes(settings: ProbeSettings) -> None:
-    """Trains a linear probe on each layer, and on those of a model with random weights."""
-    with _running(settings):
-        from albert_tf.inspection import models
-        from albert_tf.inspection import probes as probing
-
-        with errors.of_extra("inspect", "a probe"):
-            importlib.import_module("sklearn")
-        prepared = [(stored, _labelled(settings, stored)) for stored in _stored(settings)]
-        data = {stored.path: labelled for stored, labelled in prepared}
-        for labelled in data.values():
-            probing.held_out(labelled, settings.seed)  # Raises before any model is loaded.
-        found = {}
-        for stored, labelled in prepared:
-            model = models.load_encoder(stored)
-            # The control tells how much the labels can be read without any training.
-            control = models.with_random_weights(model.config, settings.seed)
-            found[stored.path] = probing.measure(model, control, labelled, settings.seed)
-        table = probing.csv_table(found, data, settings.seed)
-        figure = probing.draw(found, data, settings.seed)
-        _write(settings, {"probes.csv": table, "probes.png": figure})
-        print(table, end="")
-
-
 def curve(settings: CurveSettings) -> None:
     """Draws losses, learning rate and speed of training runs, and writes them as a table."""
     with _running(settings):
@@ -296,37 +218,14 @@ def curve(settings: CurveSettings) -> None:
         _write(settings, {"curve.csv": curves.table(found), "curve.png": curves.draw(found)})
 
 
-def _labelled(settings: ProbeSettings, stored: ModelLocation) -> Labelled:
-    from albert_tf.inspection import models, probes
-    from albert_tf.tasks.table import TableSettings
-
-    config, path = stored.config(), settings.input_file
-    length, most = _length(settings, config), settings.max_examples
-    if settings.task == "order":
-        paths = files.list_files(path)
-        if not models.are_records(paths):
-            raise ValueError("`task=order` needs records of pre-training in `input_file`, not text")
-        return probes.of_order(paths, config, length, most, settings.seed)
-    # All other tasks read text, in pieces of the model's vocabulary.
-    how = (_tokenizer(stored), length, most, settings.seed)
-    if settings.task == "neighbours":
-        return probes.of_neighbours(models.texts(files.list_files(path)), *how)
-    if settings.task == "conllu":
-        return probes.of_words(path, settings.column, *how)
-    read = ("text_column", "label_column", "ignored_label")
-    columns = TableSettings(**{name: getattr(settings, name) for name in read})
-    return probes.of_table(path, columns, *how, settings.group_column)
-
-
 @contextlib.contextmanager
-def _running(settings: InspectionSettings | CurveSettings, draws: bool = True) -> Iterator[None]:
+def _running(settings: InspectionSettings | CurveSettings) -> Iterator[None]:
     """Imports TensorFlow; a user error in the body ends the process with one line."""
     log.begin()
     tensorflow_logs.import_tensorflow()
     with errors.in_one_line(flags=settings.names()):
-        if draws:
-            with errors.of_extra("inspect", "the figure"):
-                importlib.import_module("matplotlib")
+        with errors.of_extra("inspect", "the figure"):
+            importlib.import_module("matplotlib")
         files.check_free(settings.output_dir)
         yield
 
@@ -338,7 +237,7 @@ def _stored(settings: InspectionSettings) -> list[ModelLocation]:
     return found
 
 
-def _length(settings: SimilaritySettings | ProbeSettings, config: AlbertConfig) -> int:
+def _length(settings: SimilaritySettings, config: AlbertConfig) -> int:
     length = settings.max_seq_length or min(_LENGTH, config.max_position_embeddings)
     config.check_length(length)
     return length
@@ -476,8 +375,6 @@ def _planned(settings: PlanSettings) -> Iterator[str]:
 COMMANDS: dict[str, tuple[Callable[[Any], None], type[Any]]] = {
     "similarity": (similarity, SimilaritySettings),
     "attention": (attention, AttentionSettings),
-    "probes": (probes, ProbeSettings),
-    "agreement": (agreement, InspectionSettings),
     "curve": (curve, CurveSettings),
     "sizes": (sizes, SizesSettings),
     "plan": (plan, PlanSettings),

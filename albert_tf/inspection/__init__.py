@@ -1,1 +1,1 @@
-"""Looks inside trained models: layers, attention, agreement, probes. Training needs none of it."""
+"""Looks inside trained models: layers, attention. Training needs none of it."""

@@ -9,16 +9,13 @@ import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from albert_tf.answers.rows import pair_features, stack
 from albert_tf.config import AlbertConfig
-from albert_tf.conversion.names import MASKED_LM_HEAD
 from albert_tf.conversion.stored_model import ModelLocation
 from albert_tf.model.albert import AlbertModel
-from albert_tf.model.heads import AlbertForPreTraining
 from albert_tf.records import input_files
 from albert_tf.records.input_files import untuned
 from albert_tf.records.spec import pretraining_spec
@@ -45,9 +42,9 @@ def csv_text(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     return text.getvalue()
 
 
-def sample(items: Iterable[_Item], most: int, seed: int = 0) -> list[_Item]:
+def sample(items: Iterable[_Item], most: int) -> list[_Item]:
     """Returns a uniform sample of at most `most` items, in their order (reservoir sampling)."""
-    drawn = random.Random(seed)
+    drawn = random.Random(0)
     kept: list[tuple[int, _Item]] = []
     for number, item in enumerate(items):
         # The n-th item replaces a random one with probability most / n.
@@ -91,7 +88,7 @@ def are_records(paths: Sequence[str]) -> bool:
 
 
 def record_rows(
-    paths: Sequence[str], config: AlbertConfig, max_seq_length: int, most: int, seed: int = 0
+    paths: Sequence[str], config: AlbertConfig, max_seq_length: int, most: int
 ) -> list[dict[str, np.ndarray]]:
     """Returns a sample of pre-training records, masked as they are stored.
 
@@ -110,7 +107,7 @@ def record_rows(
     with input_files.naming_bad_records(paths, spec):
         records = untuned(tf.data.TFRecordDataset(list(paths))).as_numpy_iterator()
         # Sample serialized records, and parse only what is kept.
-        kept = sample(records, most, seed)
+        kept = sample(records, most)
         found = {name: np.asarray(value) for name, value in spec.parse(tf.constant(kept)).items()}
     names = (*_FEATURES, "sentence_order_labels")
     return [{name: found[name][i] for name in names} for i in range(len(kept))]
@@ -134,23 +131,6 @@ def load_encoder(stored: ModelLocation) -> AlbertModel:
     model = AlbertModel(stored.config())
     stored.fill(model)  # Only the pooler may be missing, and no command looks at it.
     return model
-
-
-def load_masked_lm(stored: ModelLocation) -> AlbertForPreTraining:
-    """Returns a stored model with its masked-LM head."""
-    model = AlbertForPreTraining(stored.config())
-    lacking = [name for name in stored.fill(model) if name.startswith(MASKED_LM_HEAD)]
-    if lacking:
-        raise ValueError(
-            f"{stored.path} is not trained for masked LM: it lacks {', '.join(lacking)}"
-        )
-    return model
-
-
-def with_random_weights(config: AlbertConfig, seed: int) -> AlbertModel:
-    """Returns a model as it is initialised for pre-training."""
-    keras.utils.set_random_seed(seed)
-    return AlbertModel(config)
 
 
 def check_extra_layers(config: AlbertConfig, extra_layers: int) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from absl import logging
 
@@ -18,7 +18,6 @@ from albert_tf.tasks.table import TableSettings
 from albert_tf.tasks.tag_columns import (
     DEFAULTS,
     LIKE_ENTITY,
-    NOTHING,
     Sentence,
     read_columns,
 )
@@ -267,28 +266,3 @@ def _strings(row: object, key: str, where: str, names: Sequence[str] = ()) -> li
                 f"{where}: expected strings in {key!r}, got {value!r} at index {i}{more}"
             )
     return values
-
-
-def conllu_sentences(path: str, column: str) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Yields the words of each sentence, and their cells in a column; NOTHING is an empty cell.
-
-    Comments and tokens that are not syntactic words (ranges such as 3-4, empty nodes such as 3.1)
-    are skipped.
-
-    Args:
-      path: A CoNLL-U file, in UTF-8.
-      column: One of CONLLU_COLUMNS.
-    """
-    files.check_file(path)
-    _, sentences = read_columns(path, TableSettings(label_column=column))
-    if not sentences:
-        raise ValueError(f"{path} has no sentences")
-    if sentences[0].tags is None:
-        raise ValueError(f"{path}:{sentences[0].lines[0]}: expected the 10 columns of CoNLL-U")
-    # A column without any value would silently leave nothing to learn.
-    if {*itertools.chain(*(each.tags or () for each in sentences))} == {NOTHING}:
-        raise ValueError(
-            f"{path}: the column {column} is empty for all words: name another `column`"
-        )
-    for each in sentences:
-        yield tuple(each.words), tuple(each.tags or ())

@@ -88,6 +88,18 @@ def _row_measures(model: Any, features: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _probe_hits(
+    train: np.ndarray, train_labels: np.ndarray, test: np.ndarray, labels: np.ndarray
+) -> np.ndarray:
+    """Trains a probe on features `<float>[M, F]`; returns 1 where it is right on `test`, else 0."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=10_000))
+    return (probe.fit(train, train_labels).predict(test) == labels).astype(np.float64)
+
+
 def _measure_rows(trainer: Any, input_fn: Any) -> dict[str, np.ndarray]:
     """Returns `_row_measures` of a finite dataset, without the rows that fill up its last batch."""
     model = trainer.model
@@ -101,7 +113,6 @@ def _measure_rows(trainer: Any, input_fn: Any) -> dict[str, np.ndarray]:
 def measure(settings: MeasurementSettings) -> dict[str, Any]:
     """Returns metrics and sums by document, as written to --measures_file."""
     from albert_tf.cli import pretrain
-    from albert_tf.inspection.probes import probe_hits
     from albert_tf.records import input_files, input_pipeline
 
     documents = np.array(json.loads(files.read_bytes(settings.documents_file)))
@@ -130,7 +141,7 @@ def measure(settings: MeasurementSettings) -> dict[str, Any]:
                 ).take(steps)
 
             train = _measure_rows(trainer, probed)
-            hits = probe_hits(train["pooled"], train["labels"], pooled, labels)
+            hits = _probe_hits(train["pooled"], train["labels"], pooled, labels)
             sums["probe_accuracy"] = np.stack([hits, np.ones_like(hits)])
             metrics["probe_accuracy"] = float(hits.mean())
     documents = documents[: len(labels)]

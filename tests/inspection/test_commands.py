@@ -4,13 +4,12 @@ import pathlib
 import shutil
 import sys
 
-import numpy as np
 import pytest
 
 import albert_tf
 from albert_tf.cli import commands as cli_commands
 from albert_tf.cli import inspect as commands
-from albert_tf.cli.inspect import agreement, attention, plan, probes, similarity, sizes
+from albert_tf.cli.inspect import attention, plan, similarity, sizes
 from albert_tf.inspection import models
 from tests.kit import pretraining_runs as runs
 from tests.kit.files import refused
@@ -26,8 +25,6 @@ def folder(config, vocabulary, tmp_path_factory) -> pathlib.Path:
     (folder / "full" / "file").touch()
     (folder / "day.txt").write_text("It was a long day.\n" * 40)
     (folder / "empty.txt").write_text("\n \n")
-    (folder / "a.tsv").write_text("text\tlabel\nold day\tlate\n")
-    (folder / "late.tsv").write_text("text\tlabel\n" + "a day\tearly\n" * 19 + "a day\tlate\n")
     runs.write_records(folder / "records", runs.examples(1))
     runs.write_records(folder / "compact", runs.compact_examples(1))
     runs.write_records(folder / "packed", runs.packed(runs.examples(2), 2))
@@ -40,14 +37,10 @@ def folder(config, vocabulary, tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-# Four of 20 rows are held out; with this seed they include the only row of the other label.
-SEED = next(i for i in range(99) if 19 in np.random.default_rng(i).permutation(20)[:4])
-FEW_LABELS = {"task": "table", "input_file": "late.tsv", "seed": SEED}
 TWO = "STORED,bare/model.keras"
 NO_VOCABULARY = "no vocabulary is beside bare/model.keras"
-BARE = {"model": "bare", "spm_model_file": "spiece.model"}
 # A command, what is given to it beside DEFAULTS, and what it says.
-DEFAULTS = {"model": "STORED", "input_file": "day.txt", "task": "neighbours", "output_dir": "out"}
+DEFAULTS = {"model": "STORED", "input_file": "day.txt", "output_dir": "out"}
 PLAN = {"text_bytes": 1e9, "device": "h100", "devices": 8, "hours": 1}
 REFUSED = [
     (similarity, {"output_dir": "full"}, "full already exists"),
@@ -61,14 +54,6 @@ REFUSED = [
     (similarity, {"model": TWO}, NO_VOCABULARY),
     (attention, {"text": "word " * 20}, r"max_position_embeddings \(19\): shorten it"),
     (attention, {"model": TWO, "text": "a"}, "--model: expected 1 model, got 2"),
-    (agreement, {"model": TWO}, NO_VOCABULARY),
-    (agreement, BARE, "is not trained for masked LM: it lacks cls/predictions/"),
-    (probes, {"model": TWO}, NO_VOCABULARY),
-    (probes, {"task": "order"}, "--task=order needs records of pre-training in --input_file"),
-    (probes, {"task": "order", "input_file": "records"}, "set --max_seq_length=23"),
-    (probes, {"input_file": "a.tsv"}, "least 20 rows for a probe, got 2 of --input_file"),
-    (probes, {"task": "table", "input_file": "a.tsv", "label_column": "era"}, "header with 'era'"),
-    (probes, FEW_LABELS, "--input_file has too few labels, or groups"),
     (sizes, {}, "no model given: set --albert_config_file, or --markdown"),
     (sizes, {"albert_config_file": "none"}, "ALBERT config none does not exist"),
     (plan, {**PLAN, "device": "h200"}, "--device=h200: value should be one of <h100.a100"),
@@ -89,8 +74,6 @@ def test_bad_input_is_one_line(command, given, message, stored, folder, monkeypa
     monkeypatch.chdir(folder)
     if command is not attention:  # The model itself refuses a text that is too long.
         monkeypatch.setattr(models, "load_encoder", load)
-    if message == NO_VOCABULARY:
-        monkeypatch.setattr(models, "load_masked_lm", load)
     (cls,) = (cls for each, cls in commands.COMMANDS.values() if each is command)
     values = {name: v for name, v in (DEFAULTS | given).items() if name in cls.names()}
     arguments = [f"--{name}={v}".replace("STORED", stored) for name, v in values.items()]

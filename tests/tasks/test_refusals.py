@@ -36,7 +36,6 @@ READERS = {
     "tag set": conll.find_tags,
     "names": lambda path: conll.find_tags(path, TableSettings(label_names=("O", "B-a"))),
     "tagged": lambda path: conll.read_sentences(path, ("O",)),
-    "upos": lambda path: list(conll.conllu_sentences(path, "upos")),
     "squad": squad_text.read_squad,
     "race": lambda path: race.read_race(path.partition("/RACE")[0], "dev", preprocess=str),
 }
@@ -71,7 +70,6 @@ def passages(**changes: object) -> str:
 
 
 QUESTION = {"id": "q", "question": "who?"}
-CONLLU = "1\tI\tI\t_\t_\t_\t2\tnsubj\t_\t_\n"
 BLANKS = "\t_\tX\t_\t_\t_\t_\t_\t_\n"
 WORDS = f"1\tthe{BLANKS}2\tcat{BLANKS}\n"
 IN_2012 = "d 0 0 Tom N (T* - - - Sp (X) a\n\n"
@@ -172,9 +170,6 @@ FILES = [
     ("tags", "a.jsonl", '{"tokens": ["a"], "labels": ["O"]}\n{"tokens": ["a"]}', 2, "line 1"),
     ("tagged", "a.txt", "EU\nrejects\n\nPeter\n", 1, "'EU' .* column 1 of 1 .* `label_column`"),
     ("tagged", "a.JSON", '{"tokens": ["EU"]}\n{"tokens": ["a b"]}', 1, "'EU' .* 'tokens'"),
-    ("upos", "a.conllu", "1\tI\tPRON\n", 1, "10 columns"),
-    ("upos", "a.conllu", CONLLU, 0, "`column`"),
-    ("upos", "a.conllu", "\n\n", 0, "no sentences"),
     # Columns that can't be those of words and tags.
     *(
         ("tag set", "a.conll", content, line, nouns)
