@@ -4,7 +4,9 @@
 
 needs the command espeak-ng (of Debian's package), which pronounces the text. phonemes.txt has a
 sentence a line and an empty line between documents, as albert-create-pretraining-data reads it;
-spiece.model has a piece for each symbol, the space among them. docs/speech.md goes on from there.
+spiece.model has a piece for each symbol, the space among them. With --num_words it writes what
+examples/phoneme_words.py reads instead: train.jsonl and heldout.jsonl, documents of words' phonemes
+and ids, and words.txt, where a word's line is its id. docs/speech.md goes on from there.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import collections
 import concurrent.futures
+import json
 import os
 import re
 import subprocess
@@ -30,7 +33,13 @@ SYMBOLS = (
 # Symbols that stand for no sound of espeak-ng's nor of Kokoro's -> ALBERT's pieces. PL-BERT, too,
 # pads with $, masks with M, and reads unknown symbols as U.
 SPECIAL = {"$": "<pad>", "U": "<unk>", "C": "[CLS]", "E": "[SEP]", "M": "[MASK]"}
-_MARKS = re.compile(r"([;:,.!?¡¿—…\"«»“”]+)")
+MARKS = ';:,.!?¡¿—…"«»“”'
+_MARKS = re.compile(f"([{MARKS}]+)")
+_WORD = re.compile(rf"\w+(?:['’-]\w+)*|[{MARKS}]")
+# Words that stand for all others, and for the space behind each; in PL-BERT's vocabulary, too.
+UNKNOWN, SPACE = "<unk>", "<formula>"
+# Each document at this distance is held out.
+HELD_OUT = 20
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+")
 
 
@@ -43,10 +52,29 @@ def pronounce(text: str, voice: str) -> str:
         elif any(map(str.isalnum, part)):
             command = ["espeak-ng", "-q", "--ipa", "-v", voice, "--stdin"]
             said = subprocess.run(command, input=part, capture_output=True, text=True, check=True)
-            # A switch to another language's voice stands in parentheses.
-            words = re.sub(r"\([\w-]+\)", "", said.stdout).split()
+            words = _without_switches(said.stdout).split()
             parts.append(" " * part[0].isspace() + " ".join(words) + " " * part[-1].isspace())
     return "".join(parts).strip()
+
+
+def _without_switches(phonemes: str) -> str:
+    """Takes out the names of other languages' voices, which stand in parentheses."""
+    return re.sub(r"\([\w-]+\)", "", phonemes)
+
+
+def pronounce_words(words: Sequence[str], voice: str) -> list[str]:
+    """Returns each word's phonemes as if it stood alone; marks stay."""
+    command = ["espeak-ng", "-q", "--ipa", "-v", voice]
+    text = "".join(f"{word}\n" for word in words)
+    said = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+    lines = _without_switches(said.stdout).splitlines()
+    # A word of several clauses has several lines: find it.
+    if len(lines) != len(words) > 1:
+        half = len(words) // 2
+        return pronounce_words(words[:half], voice) + pronounce_words(words[half:], voice)
+    lines = lines if len(words) > 1 else [" ".join(lines)]
+    pairs = zip(words, lines, strict=True)
+    return [word if word in MARKS else " ".join(line.split()) for word, line in pairs]
 
 
 def documents(paths: Sequence[str]) -> Iterator[list[str]]:
@@ -78,8 +106,50 @@ def write_vocabulary(path: str, symbols: Sequence[str]) -> None:
         file.write(model.SerializeToString())
 
 
+def write_words(args: argparse.Namespace) -> None:
+    """Writes documents as words' phonemes and ids, and the vocabulary of words."""
+    # The words of the texts, in lower case how often, and how each is spoken.
+    texts = [_WORD.findall(" ".join(sentences)) for sentences in documents(args.files)]
+    counts = collections.Counter(word.lower() for words in texts for word in words)
+    different = sorted({word for words in texts for word in words})
+    spoken: dict[str, str] = {}
+    for start in range(0, len(different), 1000):
+        part = different[start : start + 1000]
+        spoken.update(zip(part, pronounce_words(part, args.voice), strict=True))
+
+    # Ids are by frequency, or those of a vocabulary that is there.
+    if args.words_file:
+        with open(args.words_file, encoding="utf-8") as file:
+            vocabulary = file.read().rstrip("\n").split("\n")
+    else:
+        vocabulary = [UNKNOWN, SPACE]
+        vocabulary += [word for word, _ in counts.most_common(args.num_words - 2)]
+    ids = {word: i for i, word in enumerate(vocabulary)}
+    if not {UNKNOWN, SPACE} <= ids.keys():
+        raise SystemExit(f"{args.words_file}: expected lines {UNKNOWN} and {SPACE}: add them")
+    lines = []
+    for words in texts:
+        words = [word for word in words if spoken[word]]
+        of_words = [ids.get(word.lower(), ids[UNKNOWN]) for word in words]
+        document = {"phonemes": [spoken[word] for word in words], "input_ids": of_words}
+        lines.append(json.dumps(document, ensure_ascii=False))
+    held_out = lines[::HELD_OUT]
+    del lines[::HELD_OUT]
+    for name, content in (
+        *(("train.jsonl", lines), ("heldout.jsonl", held_out)),
+        ("words.txt", vocabulary),
+    ):
+        with open(os.path.join(args.output_dir, name), "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in content)
+    known = sum(count for word, count in counts.items() if word in ids)
+    print(
+        f"{args.output_dir}: {len(lines):,} and {len(held_out):,} documents, {counts.total():,} "
+        f"words; {known / counts.total():.1%} are among the {len(ids):,} of words.txt"
+    )
+
+
 def main() -> None:
-    """Writes both files."""
+    """Writes the files."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="+", help="Texts in UTF-8; empty lines separate documents.")
     parser.add_argument("--voice", required=True, help="One of `espeak-ng --voices`, such as de.")
@@ -87,8 +157,13 @@ def main() -> None:
     parser.add_argument(
         "--own_symbols", action="store_true", help="The symbols of this text, not PL-BERT's 178."
     )
+    parser.add_argument("--num_words", type=int, help="Different words to predict, at most.")
+    parser.add_argument("--words_file", help="Words by id, such as PL-BERT's, instead.")
     args = parser.parse_args()
     os.makedirs(args.output_dir, exist_ok=True)
+    if args.num_words or args.words_file:
+        write_words(args)
+        return
     counts: collections.Counter[str] = collections.Counter()
 
     # Each part of a text is a process that takes milliseconds.

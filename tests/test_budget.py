@@ -29,8 +29,8 @@ LIBRARY = {
     "training": 2945,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 33_581, 10_435, 3_311
-TRACKED_FILES = 889
+TESTS, RESEARCH, DOCS = 33_948, 10_435, 3_344
+TRACKED_FILES = 893
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

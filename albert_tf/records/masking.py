@@ -238,8 +238,8 @@ class _Words(NamedTuple):
     """Where words begin, for at most W words per row and C candidates in all rows together."""
 
     candidates: np.ndarray  # <int64>[C], their places in the flattened rows.
-    # <int64>[B, W + ngram], which candidate begins a word; past the last word, the first candidate
-    # of the next row, so that differences are lengths of (cut) n-grams.
+    # <int64>[B, W + ngram], which candidate begins a word; past the last word, the next row's first
+    # candidate, so that differences are lengths of (cut) n-grams.
     begins: np.ndarray
     counts: np.ndarray  # <int64>[B], words per row.
     row_size: int  # S.

@@ -201,8 +201,8 @@ def _entries(content: bytes) -> Iterator[tuple[bytes, bytes]]:
     footer = content[-_FOOTER_BYTES:]
     if len(footer) < _FOOTER_BYTES or not footer.endswith(_MAGIC):
         raise ValueError("its index is truncated, or not an index")
-    # The first handle is the metaindex's, which TensorFlow doesn't read either. The second is that
-    # of the index block, whose values are the handles of the data blocks.
+    # The first handle is the metaindex's, which TensorFlow doesn't read either. The second is the
+    # index block's, whose values are the handles of the data blocks.
     _, _, position = _handle(footer, 0)
     offset, size, _ = _handle(footer, position)
     end = names = 0

@@ -60,11 +60,9 @@ def keep(config, weights, directory):
     return {"missing": sorted(missing), "unexpected": sorted(unexpected)}
 
 
-def speech(program, directory, model_params, inputs, outputs):
-    """Loads a model as docs/speech.md says, and as StyleTTS2 does; computes what it returns."""
-    os.chdir(directory)
-    exec(program, {})
-    net = torch.load("step_1000.t7", map_location="cpu")["net"]
+def speech(directory, model_params, inputs, outputs):
+    """Loads step_1000.t7 as StyleTTS2 does; computes what the encoder returns."""
+    net = torch.load(os.path.join(directory, "step_1000.t7"), map_location="cpu")["net"]
     encoder = {n.removeprefix("module.encoder."): w for n, w in net.items() if ".encoder." in n}
     del encoder["embeddings.position_ids"]
 
@@ -79,6 +77,65 @@ def speech(program, directory, model_params, inputs, outputs):
     states = model(given["input_ids"], attention_mask=given["attention_mask"].int())
     np.savez(outputs, states=states.detach().numpy())
     return {"missing": sorted(missing), "unexpected": sorted(unexpected)}
+
+
+class _WithTwoHeads(torch.nn.Module):
+    """An encoder with PL-BERT's heads, by its names."""
+
+    def __init__(self, config, num_words):
+        super().__init__()
+        self.encoder = transformers.AlbertModel(config)
+        self.mask_predictor = torch.nn.Linear(config.hidden_size, config.vocab_size)
+        self.word_predictor = torch.nn.Linear(config.hidden_size, num_words)
+
+    def forward(self, ids, mask):
+        states = self.encoder(ids, attention_mask=mask).last_hidden_state
+        return self.mask_predictor(states), self.word_predictor(states)
+
+
+def train_with_words(model_params, num_words, batches, source, target, outputs):
+    """Trains and saves as PL-BERT's trainer does, from random weights or from its file.
+
+    Each batch `<int>[5, B, S]` has symbols as given and as they are, ids of words, 1 where a word
+    was chosen, 1 where there is no padding. Returns what loading said, and losses; `outputs`
+    are both heads' of the first batch before the training, and all weights after it.
+    """
+    torch.manual_seed(11)
+    model = _WithTwoHeads(transformers.AlbertConfig(**model_params), num_words)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=1e-6, weight_decay=0.0)
+    step, said = 0, [[], []]
+    if source:
+        checkpoint = torch.load(source, map_location="cpu")
+        net = {name.removeprefix("module."): x for name, x in checkpoint["net"].items()}
+        said = [sorted(names) for names in model.load_state_dict(net, strict=False)]
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        optimizer.param_groups[0]["lr"] = 1e-3
+        step = checkpoint["step"]
+    # Means of documents; that of phonemes over one more than there are.
+    loss_of, losses = torch.nn.functional.cross_entropy, []
+    with np.load(batches) as stored:
+        found = [torch.tensor(stored[name]).long() for name in stored.files]
+    with torch.no_grad():
+        phonemes, words = model(found[0][0], found[0][4])
+    before = {"phonemes": phonemes.numpy(), "words": words.numpy()}
+    for given, symbols, words, chosen, mask in found:
+        logits = model(given, mask)
+        of_words, of_phonemes = [], []
+        for i, length in enumerate(mask.sum(dim=1).tolist()):
+            of_words.append(loss_of(logits[1][i, :length], words[i, :length]))
+            if (places := chosen[i].nonzero()[:, 0]).numel():
+                of_phonemes.append(loss_of(logits[0][i, places], symbols[i, places]))
+        total = sum(of_phonemes, torch.zeros(()))
+        both = total / (len(of_phonemes) + 1), sum(of_words) / len(of_words)
+        losses.append([loss.item() for loss in both])
+        optimizer.zero_grad()
+        sum(both).backward()
+        optimizer.step()
+        step += 1
+    net = {f"module.{name}": x for name, x in model.state_dict().items()}
+    torch.save({"net": net, "step": step, "optimizer": optimizer.state_dict()}, target)
+    np.savez(outputs, **{name: x.numpy() for name, x in net.items()}, **before)
+    return {"said": said, "losses": losses}
 
 
 def gradients(directory, inputs, outputs, dtype):

