@@ -14,23 +14,23 @@ ROOT = pathlib.Path(__file__).parents[1]
 # Lines of Python in the library's folders ("." has the files beside them) ...
 LIBRARY = {
     ".": 602,
-    "answers": 1678,
-    "cli": 2948,
+    "answers": 1682,
+    "cli": 2993,
     "console": 822,
     "conversion": 2936,
     "generator": 2690,
     "inspection": 679,
     "model": 3186,
     "records": 1365,
-    "serving": 5386,
+    "serving": 5837,
     "storage": 1794,
     "tasks": 5398,
-    "text": 1996,
+    "text": 2035,
     "training": 2945,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 33_948, 10_435, 3_344
-TRACKED_FILES = 893
+TESTS, RESEARCH, DOCS = 34_414, 10_562, 3_449
+TRACKED_FILES = 900
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

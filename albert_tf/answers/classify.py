@@ -57,6 +57,7 @@ class Classify(Labelled):
     heads = (CLASSIFIER_HEAD,)
     reads_pooler = True
     title = "Classify a text"
+    mediapipe = "TextClassifier"
 
     pairs: bool = option(False, "Inputs are pairs of texts.")
     multilabel: bool = option(False, "A text may have any number of the labels.")

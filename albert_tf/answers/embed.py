@@ -55,6 +55,7 @@ class Embed(Kind):
     heads = ("embedding/",)
     is_of_any_encoder = True
     title = "Compare two texts"
+    mediapipe = "TextEmbedder"
     vector = "embedding"
     takes_ids = True
     is_scored = False

@@ -90,6 +90,8 @@ class Kind(abc.ABC):
     is_of_any_encoder: ClassVar[bool] = False
     # The title of its page; "" if there is no page for it.
     title: ClassVar[str] = ""
+    # The class of MediaPipe's that answers it on phones; "" if there is none.
+    mediapipe: ClassVar[str] = ""
     # Whether its last text is a list of texts; whether ids without [CLS] and [SEP] may stand for a
     # text; the result that is a text's vector, "" without one.
     takes_many: ClassVar[bool] = False

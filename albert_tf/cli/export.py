@@ -14,14 +14,46 @@ from collections.abc import Mapping
 from absl import logging
 
 from albert_tf.console import errors, log, tensorflow_logs
-from albert_tf.serving.settings import WEB, ExportSettings
-from albert_tf.storage import files
+from albert_tf.serving.exported_files import About
+from albert_tf.serving.predict import Predictor
+from albert_tf.serving.settings import MEDIAPIPE, WEB, ExportSettings
+from albert_tf.storage import files, text_files
+
+# Examples on a model's page.
+_EXAMPLES = 2
+# More points lost, of a hundred, are warned of.
+_MOST_LOST = 0.5
 
 
 def _table_of(before: Mapping[str, float], after: Mapping[str, float]) -> str:
     lines = [f"{'':16} {'before':>9} {'after':>9}"]
     lines += [f"{name:16} {before[name]:9.4f} {after[name]:9.4f}" for name in before]
     return "\n".join(lines)
+
+
+def _warn_of_loss(before: float, after: float, name: str) -> None:
+    """Warns if a score falls by more than half a point; scores of questions are of a hundred."""
+    share = 100 if max(abs(before), abs(after)) <= 1 else 1
+    if (lost := share * (before - after)) > _MOST_LOST:
+        logging.warning(
+            "the export loses %.1f points of %s: try another `format`, which docs/serving.md "
+            "compares",
+            lost,
+            name,
+        )
+
+
+def _examples(path: str, predictor: Predictor) -> tuple[tuple[str, ...], ...]:
+    """Returns the texts of a file's first lines, which are as albert-predict reads them."""
+    rows: list[tuple[str, ...]] = []
+    for number, line in text_files.utf8_lines(path):
+        if (text := line.rstrip("\r\n")) and len(rows) < _EXAMPLES:
+            if fault := predictor.fault(text):
+                raise ValueError(f"{path}:{number}: {fault}")
+            rows.append(tuple(predictor.texts(text)))
+    if not rows:
+        raise ValueError(f"{path}: expected lines of text, got none")
+    return tuple(rows)
 
 
 def main(settings: ExportSettings) -> None:
@@ -41,6 +73,8 @@ def main(settings: ExportSettings) -> None:
     with errors.in_one_line(flags=settings.names()):
         # Check the directory and the packages before a model is loaded.
         files.check_free(directory)
+        if path := settings.examples_file:
+            files.check_file(path, f"`examples_file` {path}")
         # TensorFlow would take a * or [ in the path for a pattern.
         if form == "saved_model":
             files.check_literal(directory)
@@ -54,6 +88,9 @@ def main(settings: ExportSettings) -> None:
         )
         served = served_tasks.load_served(task, stored, settings.options())
         served.depths = served.config.smaller_depths("depths", settings.depths)
+        # The page tells people of the model.
+        examples = _examples(path, predict.from_model(served)) if path else ()
+        served.about = About(settings.description, examples)
         # Score the model before and after: formats may change answers, int8 most of all.
         scored = scores.Evaluation.read(served.kind, settings) if settings.eval_file else None
         before = scored(predict.from_model(served).outputs) if scored else {}
@@ -64,6 +101,12 @@ def main(settings: ExportSettings) -> None:
         elif form == WEB:
             drift = web_page.save(served, directory)
             what = f"a page for any host of static files; {drift}"
+        elif form == MEDIAPIPE:
+            from albert_tf.serving import mediapipe
+
+            texts = [text for (text, *_) in scored.texts()] if scored else []
+            written = mediapipe.save(served, directory, texts)
+            what = f"a TFLite file for MediaPipe; {written}"
         else:
             drift = other_formats.save(served, directory, form)
             what = f"{form} that takes features (albert-predict computes them); {drift}"
@@ -72,6 +115,8 @@ def main(settings: ExportSettings) -> None:
         if scored:
             after = scored(predict.load_exported(directory).outputs)
             print(_table_of(before, after))
+            name = scored.task.key_metric
+            _warn_of_loss(before[name], after[name], name)
     # How to go on from here.
     if form == "saved_model" and (hint := saved_model.hint(directory)):
         logging.info("%s", hint)

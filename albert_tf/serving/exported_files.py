@@ -30,6 +30,8 @@ _ONNX = ".onnx"
 _ENDINGS = (_ONNX, ".tflite")
 # The file beside an exported model that has its kind and config.
 DESCRIPTION_FILE = "serving.json"
+# The least probability that is told from 0.
+_TINY = 1e-12
 # A shape; None is an axis of any size.
 _Shape = list[int | None]
 
@@ -57,6 +59,17 @@ class ExportedFile(NamedTuple):
     vocabulary: Vocabulary
     runner: Runner
     by_depth: Mapping[int, Callable[[Features], Features]]
+    about: About
+
+
+class About(NamedTuple):
+    """What people are told of a model: a sentence, and rows of its texts as examples."""
+
+    description: str = ""
+    examples: tuple[tuple[str, ...], ...] = ()
+
+
+UNSAID = About()
 
 
 class Description(NamedTuple):
@@ -66,6 +79,7 @@ class Description(NamedTuple):
     config: AlbertConfig
     is_quantized: bool
     depths: tuple[int, ...]
+    about: About
 
 
 def describe(
@@ -74,12 +88,14 @@ def describe(
     config: AlbertConfig,
     is_quantized: bool,
     depths: Sequence[int] = (),
+    about: About = UNSAID,
 ) -> None:
     """Writes what `read_description` returns, and labels in a file for other programs."""
     description = {
         "kind": kind.to_json(),
         "quantized": is_quantized,
         "depths": list(depths),
+        "about": about._asdict(),
         "config": config.to_dict(),
     }
     text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
@@ -102,9 +118,19 @@ def read_description(directory: str) -> Description:
     try:
         kind.check(config)
         depths = config.smaller_depths("depths", json_member(values, "depths", path, list))
+        about = _about(json_member(values, "about", path, dict))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    return Description(kind, config, json_member(values, "quantized", path, bool), depths)
+    return Description(kind, config, json_member(values, "quantized", path, bool), depths, about)
+
+
+def _about(values: dict[str, Any]) -> About:
+    if values.keys() != {*About._fields}:
+        raise ValueError(f"about must have {' and '.join(About._fields)}, got {[*values]}")
+    rows = tuple(map(tuple, values["examples"]))
+    if not all(isinstance(text, str) for row in (*rows, [values["description"]]) for text in row):
+        raise ValueError("about must have a text as description, and rows of texts as examples")
+    return About(values["description"], rows)
 
 
 def runtime_loader(is_onnx: bool) -> Callable[[bytes], Runner]:
@@ -163,7 +189,22 @@ def _load_tflite(interpreter: Any, content: bytes) -> Runner:
         with lock:
             return runner(**features)
 
-    return Runner(tuple(runner.get_input_details()), outputs, run)
+    # A file for MediaPipe takes one text, padded to its length.
+    inputs = runner.get_input_details()
+    fixed = [int(each["shape_signature"][-1]) for each in inputs.values() if each["shape"].size]
+    if min(fixed, default=-1) < 0:
+        return Runner(tuple(inputs), outputs, run)
+    outputs = {name: [None, *shape[1:]] for name, shape in outputs.items()}
+    return Runner(tuple(inputs), outputs, functools.partial(_one_by_one, run, fixed[0]))
+
+
+def _one_by_one(run: Callable[[Features], Features], length: int, features: Features) -> Features:
+    (rows, width), found = features["input_ids"].shape, []
+    for i in range(rows):
+        ends = ((0, 0), (0, length - width))
+        row = {name: np.pad(value[i : i + 1], ends) for name, value in features.items()}
+        found.append(run(row))
+    return {name: np.concatenate([each[name] for each in found]) for name in found[0]}
 
 
 def _interpreter() -> Any:
@@ -192,19 +233,33 @@ def find(path: str) -> str | None:
 
 def load(path: str) -> ExportedFile:
     """Loads a file, with the description and the vocabulary beside it."""
-    kind, config, is_quantized, depths = read_description(os.path.dirname(path))
+    kind, config, is_quantized, depths, about = read_description(os.path.dirname(path))
     found = vocabulary.find(path)
     if found is None:
         raise FileNotFoundError(f"no vocabulary is beside {path}: copy the whole directory")
     found.check(config)
     runner = _runner(path)
+    if "probabilities" in runner.outputs:
+        runner = _with_logits(runner, getattr(kind, "multilabel", False))
     # A description copied from another export would give wrong names to the outputs.
     _check_tensors(path, kind, runner, ("depth",) if depths else ())
     every = (config.num_hidden_layers, *depths) if depths else ()
     by_depth = {depth: functools.partial(_run_at, runner.run, depth) for depth in every}
     run = by_depth.get(config.num_hidden_layers, runner.run)
     runner = runner._replace(run=run, depends_on_batch=is_quantized)
-    return ExportedFile(kind, found, runner, by_depth)
+    return ExportedFile(kind, found, runner, by_depth, about)
+
+
+def _with_logits(runner: Runner, is_multilabel: bool) -> Runner:
+    """Returns a runner of logits, of which answers are made, for one of probabilities."""
+
+    def run(features: Features) -> Features:
+        # Neither 0 nor 1, to which float32 may round, has a finite logit.
+        shares = runner.run(features)["probabilities"].clip(_TINY, 1 - _TINY, dtype=np.float64)
+        logits = np.log(shares) - is_multilabel * np.log1p(-shares)
+        return {"logits": logits.astype(np.float32)}
+
+    return runner._replace(outputs={"logits": runner.outputs["probabilities"]}, run=run)
 
 
 def _run_at(run: Callable[[Features], Features], depth: int, features: Features) -> Features:

@@ -24,8 +24,8 @@ from albert_tf.text import vocabulary
 from albert_tf.types import Features
 
 _OPSET = 17
-# Random sequences that a converted model is compared on: their number, and their lengths as shares
-# of the maximum.
+# Random sequences that a converted model is compared on: their number, and their lengths, shares of
+# the maximum.
 _PROBE_ROWS = 2
 _PROBE_LENGTHS = (0.125, 0.5)
 _NO_SCORE = -1e29
@@ -81,7 +81,7 @@ def write(served: ServedModel, directory: str, file_format: str) -> Drift:
     function = tf.function(
         lambda **features: served.numbers({**in_loop, **features}), autograph=False
     ).get_concrete_function(**specs)
-    content = (to_onnx if is_onnx else _tflite)(function, file_format.endswith("_int8"))
+    content = (to_onnx if is_onnx else to_tflite)(function, file_format.endswith("_int8"))
     # Measure before anything is written, at each depth.
     run, sizes = load(content).run, (served.config, served.kind.max_seq_length, served.feature_rank)
     inputs = at_depths if served.depths else [{}]
@@ -93,7 +93,8 @@ def write(served: ServedModel, directory: str, file_format: str) -> Drift:
     return drift
 
 
-def _tflite(function: Any, is_int8: bool) -> bytes:
+def to_tflite(function: Any, is_int8: bool) -> bytes:
+    """Converts a concrete function of named features to one that has the same outputs."""
     # The converter neither includes nor quantises weights that are variables.
     frozen = convert_variables_to_constants_v2(function)
 
@@ -105,7 +106,9 @@ def _tflite(function: Any, is_int8: bool) -> bytes:
     signature = tf.function(named, autograph=False).get_concrete_function(**specs)
     # An empty module will do, since the weights are constants by now.
     with tempfile.TemporaryDirectory() as directory:
-        tf.saved_model.save(tf.Module(), directory, signatures=signature)
+        # Layers of fixed size may have gradients of their own, which can't be saved when frozen.
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+        tf.saved_model.save(tf.Module(), directory, signatures=signature, options=options)
         converter = tf.lite.TFLiteConverter.from_saved_model(directory)
         if is_int8:
             converter.optimizations = [tf.lite.Optimize.DEFAULT]

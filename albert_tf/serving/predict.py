@@ -93,6 +93,7 @@ class Predictor:
       path: The export that it was loaded from, if any. A pickle holds nothing else.
       tokenizer: The model's, if it takes ids.
       by_depth: A function like `find` for each number of layers that may be applied.
+      about: What the model's page says of it.
     """
 
     def __init__(
@@ -103,9 +104,10 @@ class Predictor:
         path: str = "",
         tokenizer: Tokenizer | None = None,
         by_depth: Mapping[int, Find] | None = None,
+        about: exported_files.About = exported_files.UNSAID,
     ) -> None:
         self.kind, self._find, self.depends_on_batch = kind, find, depends_on_batch
-        self._by_depth = by_depth or {}
+        self._by_depth, self.about = by_depth or {}, about
         self._depth: int | None = None
         self.names, self.takes_many = kind.text_names, kind.takes_many
         self.tokenizer = tokenizer if kind.takes_ids else None
@@ -127,7 +129,7 @@ class Predictor:
         if depth not in self._by_depth:
             known = " or ".join(map(str, self.depths)) or "left out"
             raise ValueError(f"`depth` must be {known} for this model, got {depth}")
-        same = self.depends_on_batch, self._path, self.tokenizer, self._by_depth
+        same = self.depends_on_batch, self._path, self.tokenizer, self._by_depth, self.about
         shallow = Predictor(self.kind, self._by_depth[depth], *same)
         shallow._depth = depth
         return shallow
@@ -239,6 +241,9 @@ class Predictor:
 
     def outputs(self, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
         """Returns the results for rows of equally many texts; see Kind.found."""
+        # An answer must not depend on its neighbours.
+        if self.depends_on_batch and len(rows) > 1:
+            return [found for row in rows for found in self.outputs([row])]
         # Rows are flat here; the kind takes the texts of its list as one argument.
         alone = len(self.names) - 1
         inputs = [[*r[:alone], r[alone:]] for r in rows] if self.takes_many else rows
@@ -354,10 +359,10 @@ def _load_file(path: str) -> Predictor:
             f"{path} is not an exported model (it has no saved_model.pb, .onnx or .tflite file): "
             "if it is a trained model, export it, or give albert-predict its `task`"
         )
-    kind, found, runner, runs = exported_files.load(file)
+    kind, found, runner, runs, about = exported_files.load(file)
     find = functools.partial(kind.find, found.tokenizer)
     by_depth = {depth: functools.partial(find, run) for depth, run in runs.items()}
-    same = runner.depends_on_batch, path, found.tokenizer, by_depth
+    same = runner.depends_on_batch, path, found.tokenizer, by_depth, about
     return Predictor(kind, functools.partial(find, runner.run), *same)
 
 
@@ -376,7 +381,7 @@ def _load_saved_model(path: str) -> Predictor:
             f"{path} can't be loaded; a file may be damaged or incomplete ({files.reason(error)}): "
             "copy the directory again, or export again"
         ) from error
-    kind, config, _, depths = exported_files.read_description(path)
+    kind, config, _, depths, about = exported_files.read_description(path)
     # Any SavedModel may lie beside a description: its inputs must be the kind's texts.
     signature = exported.signatures.get("serving_default")
     names = signature.structured_input_signature[1] if signature else {}
@@ -389,4 +394,4 @@ def _load_saved_model(path: str) -> Predictor:
     by_depth: dict[int, Find] = {config.num_hidden_layers: find} if depths else {}
     for depth in depths:
         by_depth[depth] = Signature(kind, exported, tokenizer, f"_depth_{depth}")
-    return Predictor(kind, find, path=path, tokenizer=tokenizer, by_depth=by_depth)
+    return Predictor(kind, find, False, path, tokenizer, by_depth, about)

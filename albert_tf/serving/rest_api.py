@@ -22,6 +22,7 @@ from starlette.routing import Route
 
 from albert_tf.serving import (
     rest_access,
+    rest_description,
     rest_log,
     rest_one_model,
     rest_open_inference,
@@ -73,6 +74,9 @@ def create_app(
     async def left(request: Request, error: ClientDisconnect) -> Response:
         return Response(status_code=499)
 
+    async def describe(request: Request) -> Response:
+        return json_response(rest_description.document(models))
+
     async def show_metrics(request: Request) -> Response:
         text = prometheus.generate_latest(metrics.registry)
         return Response(text, media_type=prometheus.CONTENT_TYPE_LATEST)
@@ -83,6 +87,7 @@ def create_app(
     routes = [route for protocol in _PROTOCOLS for route in protocol.routes(models)]
     routes += [*_page(), Route("/healthz", json_response({"status": "alive"}), methods=["GET"])]
     routes += [Route("/readyz", readiness), Route("/metrics", show_metrics)]
+    routes += [Route("/openapi.json", describe)]
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     app.state.models, app.state.is_ending = models, False

@@ -61,6 +61,7 @@ class Metrics:
         self.waits = prometheus.Histogram(
             "queue_seconds", "From a row to its batch.", ["model"], buckets=_SECONDS, **more
         )
+        self.tokens = prometheus.Counter("tokens", "Pieces of embedded texts.", ["model"], **more)
         self.queue = prometheus.Gauge("queue", "Rows that wait.", ["model", "version"], **more)
 
 
@@ -79,6 +80,11 @@ class Model:
     outputs: dict[str, rest_parsing.Tensor]
     first: dict[str, Any]
     by_depth: Mapping[str, Model] = dataclasses.field(default_factory=dict)
+
+    def about(self) -> dict[str, Any]:
+        """Returns what the page and clients are told of the model."""
+        labels = getattr(self.predictor.kind, "labels", None) or ()
+        return {**self.predictor.about._asdict(), "labels": labels}
 
     def of(self, request: Request) -> Model:
         """Returns the model of the `depth` that a request's address has, if it has one."""
@@ -205,6 +211,7 @@ class Models(dict[str, dict[str, Model]]):
             request.scope.update(model=model.name, version=model.version, instances=len(rows))
             # Rows wait in the model's queue, beside those of other clients.
             outputs = await _in_time(request, self._ask(model, rows), self.settings.timeout_seconds)
+            self._metrics.tokens.labels(model.name).inc(rest_parsing.tokens(outputs))
             size = sum(getattr(each, "size", 1) for row in outputs for each in row.values())
             if size <= _SMALL_ANSWER:
                 return json_response(write(outputs))

@@ -16,8 +16,9 @@ PATHS = ("/v1/embeddings",)
 
 
 def listed(models: Models) -> dict[str, Any]:
-    """Returns the list of models that its clients read at /v1/models."""
-    data = [{"id": name, "object": "model", "created": 0, "owned_by": ""} for name in models]
+    """Returns the list of models at /v1/models, with what is known of each."""
+    same = {"object": "model", "created": 0, "owned_by": ""}
+    data = [{"id": name, **same, **models.find(name).about()} for name in models]
     return {"object": "list", "data": data}
 
 
@@ -64,7 +65,6 @@ def _write(model: Model, coding: str, size: Any, found: list[dict[str, Any]]) ->
         is_coded = coding == "base64"
         shown = base64.b64encode(vector.astype("<f4").tobytes()).decode() if is_coded else vector
         data.append({"object": "embedding", "index": index, "embedding": shown})
-    # Models of the task fill_mask don't count pieces.
-    tokens = sum(int(each.get("tokens", 0)) for each in found)
+    tokens = rest_parsing.tokens(found)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": model.name, "usage": usage}

@@ -193,6 +193,11 @@ def columns_of(found: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict
     return columns
 
 
+def tokens(found: Sequence[Mapping[str, Any]]) -> int:
+    """Returns the pieces of all rows; only models of the task embed count them."""
+    return sum(int(each.get("tokens", 0)) for each in found)
+
+
 def tensors(predictor: Predictor) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
     """Returns inputs and outputs by a first answer of the model, which may be slow, and that."""
     (found,) = predictor.outputs([["word"] * (len(predictor.names) + predictor.takes_many)])

@@ -24,7 +24,7 @@ def routes(models: Models) -> list[Route]:
     async def describe(request: Request) -> Response:
         return json_response(_described(_embedder(models), models))
 
-    embed = models.answering(_read)
+    embed = models.answering(read)
     found = [Route(path, embed, methods=["POST"]) for path in PATHS[:-1]]
     return [*found, Route(PATHS[-1], describe, methods=["GET"])]
 
@@ -55,7 +55,7 @@ def _described(model: Model, models: Models) -> dict[str, Any]:
     return {**about, **lengths, **limits, "tokenization_workers": settings.threads}
 
 
-def _read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
+def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     """Reads `inputs`, texts or ids, answered by vectors; at /similarity a text and others."""
     model = _embedder(models)
     values, _ = rest_parsing.read_object(body, models.settings, "inputs")

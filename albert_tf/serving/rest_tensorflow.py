@@ -35,8 +35,10 @@ def routes(models: Models) -> list[Route]:
         signatures = {"signature_def": {"signature_def": {_SIGNATURE: signature}}}
         return json_response({"model_spec": spec, "metadata": signatures})
 
-    names = json_response({"models": [*models], **rest_openai.listed(models)})
-    found, predict = [Route("/v1/models", names, methods=["GET"])], models.answering(read)
+    async def names(request: Request) -> Response:
+        return json_response({"models": [*models], **rest_openai.listed(models)})
+
+    found, predict = [Route("/v1/models", names)], models.answering(read)
     for path in ("/v1/models/{name}", "/v1/models/{name}/versions/{version}"):
         # Route GET here, too, to refuse it: else it would ask for a model "NAME:predict".
         found.append(Route(f"{path}:predict", predict, methods=["GET", "POST"]))

@@ -40,11 +40,15 @@ class Evaluation:
         task = registry.of_kind(kind, settings)
         return cls(task, task.row.read(settings, "dev", task))
 
+    def texts(self) -> list[Sequence[Any]]:
+        """Returns the texts of each example."""
+        return [self.task.texts(example) for example in self.examples]
+
     def __call__(
         self, find: Callable[[Sequence[Sequence[str]]], Sequence[Mapping[str, Any]]]
     ) -> dict[str, float]:
         """Scores a function of rows of texts, such as Predictor.outputs."""
-        texts = [self.task.texts(example) for example in self.examples]
+        texts = self.texts()
         if self.task.kind.takes_many:
             texts = [(*alone, *many) for *alone, many in texts]
         # Sort by length, so that batches need little padding.

@@ -18,8 +18,9 @@ FORMATS = {
     "onnx": "model.onnx",
     "onnx_int8": "model_int8.onnx",
 }
-# The format that is onnx_int8 with a page.
-WEB = "web"
+# The format that is onnx_int8 with a page, and that of TFLite files for MediaPipe, with their name.
+WEB, MEDIAPIPE = "web", "mediapipe"
+MEDIAPIPE_FILE = "mediapipe.tflite"
 
 _MODEL, _SCORES = "Model and output", "Scores before and after, on your own data"
 # Heading of the options, whose defaults are the values in fine-tuning.
@@ -60,8 +61,9 @@ class ExportSettings(StoredSettings, TableSettings):
     format: str = _model(
         "saved_model",
         "Format to write. tflite and onnx models take features, which albert-predict computes "
-        "from text. web is onnx_int8 with a page that answers in the browser.",
-        choices=["saved_model", *FORMATS, WEB],
+        "from text. web is onnx_int8 with a page that answers in the browser. mediapipe is TFLite "
+        "with the tokenizer, for MediaPipe's TextClassifier and TextEmbedder.",
+        choices=["saved_model", *FORMATS, WEB, MEDIAPIPE],
     )
     num_hidden_layers: int | None = _model(
         None,
@@ -73,6 +75,11 @@ class ExportSettings(StoredSettings, TableSettings):
         (),
         "Smaller numbers of layers with which the export answers as well, for a model that was "
         "trained with elastic_depths: albert-predict and albert-serve have `depth`.",
+    )
+    description: str = _model("", "A sentence on the model, for its page.")
+    examples_file: str | None = _model(
+        None,
+        "Texts as albert-predict reads them, of which the page offers the first two as examples.",
     )
     eval_file: str | None = _scores(
         None,

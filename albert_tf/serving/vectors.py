@@ -36,7 +36,7 @@ _TEXTS = (
 
 def write(path: str) -> None:
     """Writes the vectors beside an exported file, which computes them."""
-    kind, vocabulary, runner, _ = exported_files.load(path)
+    kind, vocabulary, runner, *_ = exported_files.load(path)
     # Record what the model is fed while it answers.
     fed: list[tuple[Features, Features]] = []
 
@@ -47,7 +47,7 @@ def write(path: str) -> None:
 
     answer = Predictor(kind, functools.partial(kind.find, vocabulary.tokenizer, run))
     lines = []
-    for texts in _rows(kind):
+    for texts in rows_of(kind):
         fed.clear()
         (found,) = answer([texts])
         # Ids are shown for all windows, but outputs only by their first numbers.
@@ -60,7 +60,8 @@ def write(path: str) -> None:
     files.replace(os.path.join(os.path.dirname(path), FILE), text)
 
 
-def _rows(kind: Kind) -> list[list[str]]:
+def rows_of(kind: Kind) -> list[list[str]]:
+    """Returns the texts of each vector, as a kind takes them."""
     *texts, short = _TEXTS
     texts.append(short * (kind.max_seq_length // len(short.split()) + 1))
     if kind.vector:

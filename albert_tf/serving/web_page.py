@@ -69,6 +69,7 @@ def _description(served: ServedModel, directory: str) -> str:
     found = vocabulary.need(directory)
     page = {
         "title": served.kind.title,
+        **served.about._asdict(),
         "runtime": _RUNTIME,
         "model": FORMATS[_FORMAT],
         "vocabulary": os.path.basename(found.path),

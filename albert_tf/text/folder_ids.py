@@ -20,7 +20,16 @@ import sentencepiece
 
 from albert_tf.storage.text_files import read_json_object
 from albert_tf.text import fast_tokenizer
-from albert_tf.text.sentence_piece import END, RULES, ModelProto, Piece, read_model
+from albert_tf.text.sentence_piece import (
+    END,
+    FOLDER,
+    RULES,
+    ModelProto,
+    Piece,
+    read_model,
+    without_digit_commas,
+)
+from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.word_starts import SPACE_MARK
 
 # Separates characters that are normalised in one call. Normalisation leaves private-use characters.
@@ -97,6 +106,10 @@ def _table(steps: str, cuts_ends: bool) -> bytes:
         END: _CLOSE,
         SPACE_MARK: " ",
     }
+    return _table_of(rules)
+
+
+def _table_of(rules: Mapping[str, str]) -> bytes:
     # SentencePiece makes its tables only where it trains: train a model of one letter.
     with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
         codes = (["".join(f"{ord(c):X} " for c in text) for text in rule] for rule in rules.items())
@@ -124,13 +137,39 @@ def _changed(step: Mapping[str, Any], text: str) -> str:
     if fast_tokenizer.type_of(step) != "Precompiled":
         raise ValueError(f"its normalizer has a step {fast_tokenizer.type_of(step)}")
     # A table looks at each character alone, as SentencePiece doesn't.
+    characters = sorted({*text} - {_APART, SPACE_MARK})
+    becomes = _by_table(fast_tokenizer.table_of(step), _APART.join(characters)).split(_APART)
+    return text.translate(dict(zip(map(ord, characters), becomes, strict=True)))
+
+
+def _by_table(table: bytes, text: str) -> str:
+    """Applies a table of characters to a text, as SentencePiece does."""
     model = ModelProto()
     model.pieces.add(piece="<unk>", type=Piece.UNKNOWN)
-    model.normalizer_spec.precompiled_charsmap = fast_tokenizer.table_of(step)
+    model.normalizer_spec.precompiled_charsmap = table
     try:
         own = sentencepiece.SentencePieceNormalizer(model_proto=model.SerializeToString())
     except RuntimeError:
         raise ValueError("its precompiled_charsmap is damaged") from None
-    characters = sorted({*text} - {_APART, SPACE_MARK})
-    becomes = own.normalize(_APART.join(characters)).split(_APART)
-    return text.translate(dict(zip(map(ord, characters), becomes, strict=True)))
+    return own.normalize(text)
+
+
+def standing_alone(tokenizer: Tokenizer) -> bytes:
+    """Returns a SentencePiece model for programs that know neither our rules nor the release's.
+
+    Its table does what preprocess_text and the model's own table do to each character alone. Ids
+    may differ where neighbours count: a final Σ, Korean in single letters, with `keep_accents` a
+    letter and its mark, and added tokens, of which it has none.
+    """
+    if tokenizer.ids == FOLDER:  # Its table has all of the tokenizer.json's steps.
+        return tokenizer.content
+    model = read_model(without_digit_commas(tokenizer.content))
+    # SentencePiece compares its splits with these samples, which the new table may change.
+    model.ClearField("self_test_data")
+    characters = [chr(code) for code in itertools.chain(*_CODES) if chr(code) != SPACE_MARK]
+    text = tokenizer.preprocess(_APART + _APART.join(characters) + _APART)
+    spec = model.normalizer_spec
+    becomes = _by_table(spec.precompiled_charsmap, text).split(_APART)[1:-1]
+    rules = {a: b for a, b in zip(characters, becomes, strict=True) if a != b}
+    spec.precompiled_charsmap = _table_of(rules)
+    return model.SerializeToString()

@@ -10,9 +10,13 @@ import sys
 
 import pytest
 
+from albert_tf.answers.classify import Classify
+from tests.kit.served_tasks import store
+
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.append(str(ROOT / "research/benchmarks"))  # They are no package.
 faster = importlib.import_module("faster")
+eight_bits = importlib.import_module("eight_bits")
 # By name: the packages that it needs, and how many ways it has to make a step.
 CONTESTANTS = {"albert_tf": (("jax",), 3), "Hugging Face": (("torch", "transformers"), 2)}
 
@@ -86,3 +90,16 @@ def test_a_large_training_set_is_sampled(tmp_path, monkeypatch):
     found, whole = ((p / "MRPC/train.tsv").read_text().splitlines() for p in (tmp_path, data))
     assert found[0] == whole[0] and len(set(found[1:])) == 3 and set(found) < set(whole)
     assert (tmp_path / "MRPC/dev.tsv").read_text() == (data / "MRPC/dev.tsv").read_text()
+
+
+@pytest.mark.peers
+def test_ways_of_8_bits_are_scored(tmp_path, vocabulary, capsys):
+    pytest.importorskip("onnx_ir")
+    prefix = store(tmp_path, Classify(labels=("no", "yes"), max_seq_length=64), vocabulary)
+    (tmp_path / "dev.tsv").write_text("text\tlabel\na cat\tno\na dog\tyes\n")
+    eight_bits.main(["--model", prefix, "--eval_file", str(tmp_path / "dev.tsv")])
+    header, _, *rows = capsys.readouterr().out.splitlines()
+    assert header == "| | eval_accuracy | points lost | ms a text | MB |"
+    assert len(rows) == len(eight_bits.FORMATS) + len(eight_bits.OTHERS)
+    assert rows[0].startswith("| onnx | ") and rows[0].split(" | ")[2] == "0.0"
+    assert all(float(each.strip("| ").split(" | ")[-1]) > 0 for each in rows)

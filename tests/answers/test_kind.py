@@ -59,8 +59,10 @@ def test_each_option_survives_its_json(given, tmp_path):
     values = json.loads(json.dumps(given.to_json()))
     assert kinds.read(values, "file") == given
     # In serving.json, and in run.json.
-    exported_files.describe(str(tmp_path), given, tiny.config(), is_quantized=True, depths=[1])
-    assert exported_files.read_description(str(tmp_path)) == (given, tiny.config(), True, (1,))
+    about = exported_files.About("A model.", (("a text",), ("another",)))
+    exported_files.describe(str(tmp_path), given, tiny.config(), True, [1], about)
+    found = exported_files.read_description(str(tmp_path))
+    assert found == (given, tiny.config(), True, (1,), about)
     RunRecord({}, {}, task=TaskRecord("a", given.to_json())).write(str(tmp_path))
     record = stored_kinds.find(str(tmp_path))
     assert stored_kinds.kind_of(record) is type(given)
@@ -114,6 +116,19 @@ def test_what_is_wrong_is_one_line_with_its_file(cls, name, value, tmp_path):
     with pytest.raises(ValueError, match=f"serving.json.*{field}") as error:
         exported_files.read_description(str(tmp_path))
     assert "\n" not in str(error.value) and len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize(
+    "about", [{}, {"description": "a"}, {"description": 1, "examples": []}, {"examples": [[1]]}]
+)
+def test_what_is_told_of_a_model_are_texts(about, tmp_path):
+    exported_files.describe(str(tmp_path), KINDS[0], tiny.config(), is_quantized=False)
+    path = tmp_path / exported_files.DESCRIPTION_FILE
+    if "examples" in about:
+        about = {"description": "a", **about}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "about": about}))
+    with pytest.raises(ValueError, match="serving.json: about must have"):
+        exported_files.read_description(str(tmp_path))
 
 
 @pytest.mark.parametrize(("cls", "name", "value"), each_value(WRONG_ALONE))

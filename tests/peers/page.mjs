@@ -1,7 +1,7 @@
 // Opens a page in Chromium without the network, types texts, and prints what it shows, and how wide.
 //   node page.mjs PAGE CHROMIUM [SCREENSHOT] < a JSON list of questions
 // PAGE is the directory of an export or the address of albert-serve; a question the texts to type, or
-// {at, texts}, where `at` has what is in the page's address. The runtime lies beside an exported page;
+// {at, texts, press}, where `at` has what is in the page's address, and `press` a button's text. The runtime lies beside an exported page;
 // with CDN=1 in the environment it comes from where page.json says.
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -58,7 +58,7 @@ const fields = page.locator("#form textarea, #form input");
 const answers = [];
 const milliseconds = [];
 for (const question of questions) {
-  const { at, texts } = Array.isArray(question) ? { texts: question } : question;
+  const { at, texts, press } = Array.isArray(question) ? { texts: question } : question;
   if (at) {
     await page.goto("about:blank");
     await page.goto(`${origin}#${new URLSearchParams(at)}`);
@@ -70,6 +70,7 @@ for (const question of questions) {
     await page.waitForFunction(() => !document.querySelector("#answer").children.length);
     for (const [i, text] of texts.entries()) await fields.nth(i).fill(text);
   }
+  if (press) await page.getByRole("button", { name: press }).click();
   await page.waitForSelector("#answer > *, #status.error", { timeout: 30_000 });
   milliseconds.push(Math.round(performance.now() - began));
   const marks = await page.locator("#answer mark").allInnerTexts();
@@ -90,7 +91,9 @@ for (const question of questions) {
   await page.evaluate(() => (document.querySelector("#shell").open = false));
   await page.setViewportSize(viewport);
   const status = await page.innerText("#status");
-  answers.push({ marks, chosen, shares, shown, status, widths });
+  const about = await page.innerText("#about");
+  const typed = await fields.first().inputValue();
+  answers.push({ about, typed, marks, chosen, shares, shown, status, widths });
 }
 const title = await page.title();
 // Of the page's process, in MB.

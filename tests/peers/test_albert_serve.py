@@ -166,6 +166,24 @@ def test_tritons_client(models, address, in_binary):
         client.infer("labels", inputs)
 
 
+def test_the_description_is_valid_and_true(address):
+    """For each task the example is answered as its schema says."""
+    validator = pytest.importorskip("openapi_spec_validator")
+    jsonschema = pytest.importorskip("jsonschema")
+    with urllib.request.urlopen(f"{address}/openapi.json") as file:
+        document = json.load(file)
+    validator.validate(document)
+    asked = {path: each["post"] for path, each in document["paths"].items() if "post" in each}
+    assert len(asked) == 2 * (len(TASKS) + 1) + len(("invocations", "embeddings", "embed", "alike"))
+    for path, operation in asked.items():
+        content = operation["requestBody"]["content"]["application/json"]
+        jsonschema.validate(content["example"], content["schema"])
+        given = json.dumps(content["example"]).encode()
+        with urllib.request.urlopen(f"{address}{path}", given) as answer:
+            schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+            jsonschema.validate(json.load(answer), schema)
+
+
 def test_mlflows_client(models, benchmark):
     client = pytest.importorskip("mlflow.pyfunc.scoring_server.client")
     pandas, port = pytest.importorskip("pandas"), benchmark.free_port()

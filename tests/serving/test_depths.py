@@ -118,7 +118,7 @@ def test_the_drift_is_that_of_the_worst_depth(vocabulary, tmp_path, monkeypatch)
         return other_formats.Drift(by_depth.pop(int(further["depth"])), 1.0)
 
     runner = exported_files.Runner((), {}, lambda features: features)
-    monkeypatch.setattr(other_formats, "_tflite", lambda *_: b"")
+    monkeypatch.setattr(other_formats, "to_tflite", lambda *_: b"")
     monkeypatch.setattr(other_formats, "runtime_loader", lambda _: lambda content: runner)
     monkeypatch.setattr(other_formats, "measure_drift", measured)
     assert other_formats.write(served, str(tmp_path), "tflite").largest == 0.3

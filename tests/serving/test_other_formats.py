@@ -98,7 +98,7 @@ def unconverted(vocabulary, monkeypatch):
         runner = exported_files.Runner(FEATURES, {"logits": [None, 3]}, run)
         for module in (other_formats, exported_files):
             monkeypatch.setattr(module, "runtime_loader", lambda is_onnx: lambda content: runner)
-        for name in ("_tflite", "to_onnx"):
+        for name in ("to_tflite", "to_onnx"):
             monkeypatch.setattr(other_formats, name, lambda function, is_int8: b"")
 
     return make("labels", vocabulary), replace

@@ -185,6 +185,18 @@ def test_a_person_is_answered_line_by_line(monkeypatch, capsys):
     assert (found, sizes) == (["The (1.000)", "no answer"], [1, 1])
 
 
+@pytest.mark.parametrize(("depends_on_batch", "expected"), [(False, [3]), (True, [1, 1, 1])])
+def test_answers_do_not_depend_on_their_neighbours(depends_on_batch, expected):
+    sizes = []
+
+    def find(inputs):
+        sizes.append(len(inputs))
+        return spans(inputs)
+
+    model = predict.Predictor(ASKED, find, depends_on_batch)
+    assert len(model(["who?\tThe cat"] * 3)) == 3 and sizes == expected
+
+
 @pytest.mark.parametrize("command", [export_command, predict_command])
 def test_models_of_jax_are_served_on_tensorflow(command, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "jax")

@@ -38,6 +38,7 @@ def test_embeddings(client):
     assert status == 200 and answer["model"] == "embedder"
     rows = [[4, TENTH], [1, TENTH]]
     assert answer["usage"] == {"prompt_tokens": 6 + 3, "total_tokens": 9}
+    assert 'albert_tokens_total{model="embedder"} 9.0' in client.get("/metrics").text
     assert [each["embedding"] for each in answer["data"]] == rows
     assert [each["index"] for each in answer["data"]] == [0, 1]
     given = {"dimensions": 2, "encoding_format": None}

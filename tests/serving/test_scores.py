@@ -145,6 +145,34 @@ def test_what_cannot_be_scored_is_said(tmp_path, name, columns, content, noun):
         evaluation(KINDS[name], file, **columns)
 
 
+def test_the_first_lines_are_examples(predictor, tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("one\ttwo\n\nthree\tfour\nalone\n")
+    rows = (("one", "two"), ("three", "four"))
+    assert export_command._examples(str(path), predictor("classify")) == rows
+    path.write_text("\n")
+    with pytest.raises(ValueError, match="texts.txt: expected lines of text, got none"):
+        export_command._examples(str(path), predictor("classify"))
+    path.write_text("one\ttwo\nalone\n")
+    with pytest.raises(ValueError, match="texts.txt:2: expected text_a and text_b"):
+        export_command._examples(str(path), predictor("classify"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (0.8, 0.797, None),
+        (0.8, 0.79, "loses 1.0 points of f1"),
+        (80.0, 79.6, None),
+        (80.0, 79.2, "0.8 points"),
+        (-0.01, 0.2, None),
+    ],
+)
+def test_more_than_half_a_point_is_a_loss(before, after, said, caplog):
+    export_command._warn_of_loss(before, after, "f1")
+    assert (said or "loses") in caplog.text if said else not caplog.text
+
+
 @pytest.mark.slow
 def test_the_command_reports_both(vocabulary, tmp_path, capsys, caplog, monkeypatch):
     prefix = store(tmp_path, Classify(labels=("no", "yes"), max_seq_length=64), vocabulary)
@@ -157,13 +185,17 @@ def test_the_command_reports_both(vocabulary, tmp_path, capsys, caplog, monkeypa
     assert not (tmp_path / "exported").exists()
     capsys.readouterr()
     tf.config.run_functions_eagerly(False)
+    (tmp_path / "texts.txt").write_text("warm\tfilm\n\ncold\nlate\n")
+    arguments += ["--description", "It reads films.", "--examples_file", f"{tmp_path}/texts.txt"]
     run_main(export_command.main, [*arguments, "--eval_file", dev])
     header, *lines = capsys.readouterr().out.splitlines()
     assert any(f"{tmp_path}/exported: tflite that takes features" in m for m in caplog.messages)
     assert header.split() == ["before", "after"]
     table = {name: (float(before), float(after)) for name, before, after in map(str.split, lines)}
     assert list(table) == [*("eval_accuracy", "macro_f1", "f1", "matthew_corr", "eval_loss")]
-    answers = predict.load_exported(str(tmp_path / "exported"))([text for text, _ in rows])
+    exported = predict.load_exported(str(tmp_path / "exported"))
+    assert exported.about == ("It reads films.", (("warm\tfilm",), ("cold",)))
+    answers = exported([text for text, _ in rows])
     right = [answer["label"] == row[1] for answer, row in zip(answers, rows, strict=True)]
     assert table["eval_accuracy"][1] == pytest.approx(np.mean(right), abs=1e-4)
     for before, after in table.values():
@@ -171,11 +203,12 @@ def test_the_command_reports_both(vocabulary, tmp_path, capsys, caplog, monkeypa
     # The score after is that of the file.
     monkeypatch.setattr(predict, "load_exported", lambda path: Wrong())
     monkeypatch.setattr("albert_tf.serving.other_formats.save", lambda *_: "nothing is written")
-    arguments[-1] = str(tmp_path / "again")
+    arguments[arguments.index("--export_dir") + 1] = str(tmp_path / "again")
     run_main(export_command.main, [*arguments, "--eval_file", dev])
     _, accuracy, *_ = capsys.readouterr().out.splitlines()
     assert float(accuracy.split()[1]) == table["eval_accuracy"][0] != 0
     assert float(accuracy.split()[2]) == 0
+    assert any("points of eval_accuracy" in message for message in caplog.messages)
 
 
 class Wrong:

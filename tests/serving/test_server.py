@@ -132,6 +132,7 @@ def test_metrics(client, capsys):
     assert found["albert_request_seconds_count", score] >= 2
     assert found["albert_batch_size_sum", score] >= 1
     assert found["albert_queue", score, of_one] == 0
+    assert found["albert_tokens_total", score] == 0  # Models of vectors count them.
 
 
 def answers(rows, depends_on_batch=False, model=CAPITALS, **bounds):

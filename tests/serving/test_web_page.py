@@ -280,7 +280,11 @@ def test_the_example_classifies(cdn, monkeypatch):
         "The Union must be preserved, and the rebellion of the insurgent States suppressed.",
         "Our children need computers and the Internet in every classroom.",
     ]
-    answers = show_page(EXAMPLE, *([text] for text in texts))
+    *answers, example = show_page(EXAMPLE, *([text] for text in texts), {"press": "Example 2"})
+    settings = json.loads((EXAMPLE / "page.json").read_text())
+    assert example["typed"] == settings["examples"][1][0]
+    labels = ", ".join(settings["kind"]["labels"])
+    assert example["about"].startswith(f"{settings['description']} It answers {labels}.")
     for answer, expected in zip(answers, predict.load_exported(EXAMPLE)(texts), strict=True):
         assert answer["chosen"] == [expected["label"]]
         shares = [float(share.removesuffix(" %")) / 100 for share in answer["shares"]]

@@ -28,6 +28,7 @@ class ServedModel(tf.Module, abc.ABC):
 
     Attributes:
       depths: Numbers of layers, beside all of them, with which the exported model answers as well.
+      about: What its page says of it.
     """
 
     kind_class: type[Kind]
@@ -38,6 +39,7 @@ class ServedModel(tf.Module, abc.ABC):
         vocabulary.check(model.config)
         self.kind, self.config, self.vocabulary = kind, model.config, vocabulary
         self.depths: tuple[int, ...] = ()
+        self.about = exported_files.UNSAID
         # If the last text is a list, its texts have an axis of their own in the features.
         self.feature_rank = 2 + kind.takes_many
         # A keras.Model as an attribute would be saved with all its functions.
@@ -90,7 +92,8 @@ class ServedModel(tf.Module, abc.ABC):
 
     def describe(self, directory: str, is_quantized: bool = False) -> None:
         """Writes the model's kind and config, and its labels in a file of their own."""
-        exported_files.describe(directory, self.kind, self.config, is_quantized, self.depths)
+        further = self.depths, self.about
+        exported_files.describe(directory, self.kind, self.config, is_quantized, *further)
 
     def text_signature(self) -> Any:
         """Returns the concrete function of raw texts, after `read_texts`."""

@@ -4,6 +4,7 @@ import { element, MASK, show } from "./answers.js";
 import * as server from "./server.js";
 
 const PAUSE_MS = 150; // Of typing, before an answer is asked for.
+const LABELS_SHOWN = 12; // Of the labels that a model answers.
 const LABELS = {
   text: "Text",
   text_a: "First text",
@@ -16,8 +17,8 @@ const LABELS = {
 // A model answers without them.
 const OPTIONAL = ["text_b", "other"];
 
-const ids = ["title", "note", "models", "model", "form", "status", "answer", "shell"];
-const [title, note, models, choice, form, status, answer, shell] = ids.map((id) => {
+const ids = ["title", "note", "models", "model", "about", "form", "status", "answer", "shell"];
+const [title, note, models, choice, about, form, status, answer, shell] = ids.map((id) => {
   return document.getElementById(id);
 });
 
@@ -47,8 +48,9 @@ function openWorker({ kind: { task, pairs } }) {
 let model = { inputs: [] };
 
 /** Takes a model, and shows fields for its texts with what is known of them, by name. */
-function use(opened, known) {
+function use(opened, known, told) {
   model = opened;
+  introduce(told);
   form.replaceChildren();
   for (const id of model.inputs) {
     const field = element(id === "question" ? "input" : "textarea", { id });
@@ -56,6 +58,28 @@ function use(opened, known) {
     form.append(element("label", { for: id }, LABELS[id]), field);
     if (id === "text" && model.hasMasks) form.append(maskButton(field));
   }
+  ask();
+}
+
+/** Says what the model answers, and offers its examples. */
+function introduce({ description = "", labels, examples = [] }) {
+  const more = labels?.length > LABELS_SHOWN ? " and others" : "";
+  const answers = labels?.length ? `It answers ${labels.slice(0, LABELS_SHOWN).join(", ")}${more}.` : "";
+  const offered = examples.map((texts, i) => {
+    const button = element("button", { type: "button" }, `Example ${i + 1}`);
+    button.addEventListener("click", () => fill(texts));
+    return button;
+  });
+  const text = [description, answers].filter(Boolean).join(" ");
+  about.replaceChildren(element("span", {}, text), ...offered);
+}
+
+/** Puts texts into their fields; the last field takes all that are left, each on a line. */
+function fill(texts) {
+  model.inputs.forEach((id, i) => {
+    const own = i < model.inputs.length - 1 ? texts.slice(i, i + 1) : texts.slice(i);
+    form.elements[id].value = own.join("\n");
+  });
   ask();
 }
 
@@ -73,7 +97,7 @@ function maskButton(field) {
 async function choose(name, known) {
   choice.value = name;
   const opened = await server.open(page.server, name);
-  if (choice.value === name) use(opened, known); // Else another one was chosen meanwhile.
+  if (choice.value === name) use(opened, known, served.get(name)); // Else another one was chosen.
 }
 
 // --- questions: while one is answered, only the last of later ones waits -------------------------
@@ -147,17 +171,18 @@ choice.addEventListener("change", () => {
 
 // --- the start -----------------------------------------------------------------------------------
 
-let page;
+let page, served;
 
 async function begin() {
   page = await (await fetch("page.json")).json();
   document.title = title.textContent = page.title;
   if (!page.server) {
     note.textContent = "The model runs in your browser: what you type stays here.";
-    return use(openWorker(page), {});
+    return use(openWorker(page), {}, { ...page, labels: page.kind.labels });
   }
   note.textContent = "What you type is sent to this server.";
-  const names = await server.names(page.server);
+  served = await server.list(page.server);
+  const names = [...served.keys()];
   choice.append(...names.map((each) => element("option", {}, each)));
   models.hidden = shell.hidden = false;
   const { model: name, ...known } = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));

@@ -1,8 +1,8 @@
 /** Asks albert-serve, and gives its answers the form of model.js's. */
 
-/** Returns the names of the models at an address like "v1/models". */
-export async function names(address) {
-  return (await read(address)).models;
+/** Returns the models at an address like "v1/models", with what is known of each, by their names. */
+export async function list(address) {
+  return new Map((await read(address)).data.map((each) => [each.id, each]));
 }
 
 /** Returns a model as app.js asks it. */
