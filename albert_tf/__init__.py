@@ -23,7 +23,7 @@ Weights and training::
                   KerasHub or Keras, and says what it did
   load_config     reads the config beside such weights
   export_saved_model    writes a fitted model as a SavedModel that takes raw text
-  load_exported   answers texts with what albert-export wrote, in ONNX without TensorFlow
+  load_exported   loads what albert-export wrote, to predict from text; ONNX needs no TensorFlow
   optimization    LAMB and AdamW as released, with their schedule
   CosineSimilarityLoss            a loss of two texts' vectors and a score
   MultipleNegativesRankingLoss    a loss of two texts' vectors among those of the batch

@@ -1,4 +1,4 @@
-"""AlbertConfig, the sizes of a model; and the models and recipes that come with the package."""
+"""AlbertConfig, a model's hyper-parameters; and the configs and recipes of the package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from albert_tf.storage import files, text_files
 # Name of the config file beside a model's weights.
 CONFIG_FILE = "albert_config.json"
 DROPOUT_FIELDS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-# The release's, for every layer norm.
+# The release's value, for every layer norm.
 LAYER_NORM_EPSILON = 1e-12
 HIDDEN_ACTS = ("gelu", "relu", "tanh", "linear")
 # No trained model comes near this; much deeper ones could not even be built.
@@ -24,7 +24,7 @@ _MOST_LAYERS = 4096
 # Strategies of cross-layer parameter sharing.
 PARAMETER_SHARING = ("all", "attention", "ffn", "none")
 # Keys of released configs that never affected the graph, with the only value each may have.
-# `...` allows any: the BERT pooler keys of some Chinese configs.
+# `...` allows any value: the BERT pooler keys of some Chinese configs.
 _LEGACY_KEYS: dict[str, Any] = {
     "net_structure_type": 0,
     "layers_to_keep": [],
@@ -108,7 +108,7 @@ class AlbertConfig:
         is_rate, few_layers = "a probability in [0, 1)", f"at most {_MOST_LAYERS}"
         a_multiple = f"a multiple of num_attention_heads ({heads})"
         no_more = f"at most num_hidden_layers ({layers})"
-        # Then what depends on the meaning: each row has a field, its condition and what it expects.
+        # Then each field's own constraints: a row has its name, its validity and what is expected.
         for name, is_valid, expected in (
             ("hidden_dropout_prob", 0 <= self.hidden_dropout_prob < 1, is_rate),
             ("attention_probs_dropout_prob", 0 <= self.attention_probs_dropout_prob < 1, is_rate),
@@ -127,11 +127,11 @@ class AlbertConfig:
         """Makes a config from the keys of an albert_config.json.
 
         Args:
-          values: Values by field name. The release's legacy keys are dropped; another value than
-            that of all released files is an error.
+          values: Values by field name. The release's legacy keys are dropped; a value that differs
+            from the one in all released files is an error.
           where: Their location, for error messages.
         """
-        # Put the location before any message, in one place.
+        # Prefix every message with the location, in one place.
         if where:
             try:
                 return cls.from_dict(values)
@@ -194,7 +194,7 @@ class AlbertConfig:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def check_length(self, max_seq_length: int, whose: str = "the config's") -> None:
-        """Checks that a model has a position for each piece of a row; messages call it `whose`."""
+        """Checks that rows fit in the position table; `whose` names its owner in error messages."""
         limit = self.max_position_embeddings
         if not 4 <= max_seq_length <= limit:
             raise ValueError(
@@ -203,19 +203,19 @@ class AlbertConfig:
             )
 
     def attention_group(self, layer: int) -> int:
-        """Returns which attention sublayer (group) serves a layer, both counted from 0."""
+        """Returns the index of the attention group that a layer uses; both count from 0."""
         return self._group(layer, "attention")
 
     def ffn_group(self, layer: int) -> int:
-        """Returns which feed-forward sublayer (group) serves a layer, both counted from 0."""
+        """Returns the index of the feed-forward group that a layer uses; both count from 0."""
         return self._group(layer, "ffn")
 
     def _shares(self, part: str) -> bool:
-        """Whether the layers of a group share a part of theirs: "attention" or "ffn"."""
+        """Whether the layers of a group share one sublayer, "attention" or "ffn"."""
         return self.parameter_sharing in ("all", part)
 
     def _group(self, layer: int, part: str) -> int:
-        # A part that is not shared has as many groups as there are layers.
+        # A sublayer that is not shared has as many groups as there are layers.
         if not self._shares(part):
             return layer
         # The release's own floating-point expression: it rounds down at, say, layer 15 of 22
@@ -239,11 +239,11 @@ class AlbertConfig:
 
     @property
     def fits_any_depth(self) -> bool:
-        """Whether all layers are one group, so that a model of fewer layers begins as this one."""
+        """Whether all layers share all their weights, which then fit a model of any depth."""
         return self.num_attention_groups == self.num_ffn_groups == 1
 
     def smaller_depths(self, name: str, given: Sequence[int | str]) -> tuple[int, ...]:
-        """Returns a setting's numbers of layers, each less than the config's; checks them."""
+        """Returns the depths that a setting lists, checked to be less than the model's depth."""
         if given and not self.fits_any_depth:
             raise ValueError(f"`{name}` needs layers that share all weights: leave it out")
         depths = [int(each) if str(each).isdecimal() else 0 for each in given]

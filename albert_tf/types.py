@@ -1,4 +1,4 @@
-"""Types of what flows through models and losses."""
+"""Types of the values that models and losses take and return."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any
 
 # A tensor of Keras' backend, or a NumPy array.
 Array = Any
-# A batch, by the names of its features.
+# A batch: arrays by feature name.
 Features = Mapping[str, Array]

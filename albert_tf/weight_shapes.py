@@ -46,13 +46,13 @@ class Part:
 
 
 def parts(config: AlbertConfig, num_labels: int = 0, dense_units: int = 0) -> dict[str, Part]:
-    """Returns the encoder's parts and every head's.
+    """Returns the parts of the encoder and of every head, by name.
 
-    A classifier's are for `num_labels` classes, the dense layer of vectors for `dense_units`.
+    The classifier has `num_labels` classes, the dense layer of vectors `dense_units` outputs.
     """
     e, h, i = config.embedding_size, config.hidden_size, config.intermediate_size
     inner = config.inner_group_num
-    # Names are those of the release's checkpoints; a dense layer is [inputs, outputs].
+    # Names are those of the release's checkpoints; a dense kernel is [inputs, outputs].
     attention = [
         _dense(f"{_BLOCK}/attention_1/{name}", h, h)
         for name in ("self/query", "self/key", "self/value", "output/dense")
