@@ -69,14 +69,14 @@ def parse_class_weights(text: str, classes: Sequence[str], labels: Sequence[Any]
 class ScoringTask(SupervisedTask[Example, np.ndarray]):
     """Base class of these tasks; predicts probabilities `<float64>[N, C]` or numbers `[N, 1]`."""
 
-    # Factors `<float32>[C]` of the loss of each class's examples, as Keras' `class_weight`.
+    # Weights of the classes in the loss, `<float32>[C]`, like Keras' `class_weight`.
     class_weights: np.ndarray | None = None
     labels = ("label_ids",)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         row, classes = self.row, self.classes
-        # The row may choose another metric: CoLA's leaderboard has Matthews correlation.
+        # The row may choose another metric: CoLA's leaderboard uses Matthews correlation.
         self.key_metric = row.key_metric or "eval_accuracy"
         self.prefix = row.prefix
         self.loss_names = ("classification_loss",) if classes else ("regression_loss",)
@@ -89,7 +89,7 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         """Returns the raw texts of an example in the form that the kind reads."""
 
     def rows(self, examples: Sequence[Example], is_training: bool) -> Iterator[Mapping[str, Any]]:
-        # Only a text that is read in windows has several rows.
+        # Only texts that are split into windows have several rows.
         has_windows = getattr(self.kind, "windows", None)
         for index, example in enumerate(examples):
             numbers = {self.labels[0]: self.label(example)}
@@ -165,9 +165,9 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
     def write(
         self, directory: str, split: str, examples: Sequence[Example], predictions: np.ndarray
     ) -> None:
-        """Writes <split>_probabilities.json and, for "test", test_results.tsv and the row's file.
+        """Writes <split>_probabilities.json and, for "test", test_results.tsv and the results file.
 
-        test_results.tsv has the probabilities of an example per line, as in the release. The row's
+        test_results.tsv has one example's probabilities per line, as in the release; the results
         file has the format of GLUE's leaderboard: a header, then index and label.
         """
         self.store(directory, split, examples, predictions)
@@ -190,7 +190,7 @@ class ScoringTask(SupervisedTask[Example, np.ndarray]):
         supervised.write_probabilities(directory, name, _ids(examples), examples, predictions)
 
     def answers(self, predictions: np.ndarray) -> list[str]:
-        """Returns the predicted classes or numbers as the row's file has them."""
+        """Returns the predicted classes or numbers as `row.results_file` spells them."""
         if self.classes:
             return self.chosen(predictions)
         return [f"{number:.6f}" for number in np.clip(predictions[:, 0], *self.row.number_range)]

@@ -24,7 +24,7 @@ from albert_tf.tasks.tag_columns import (
 
 # No tag can contain one of these.
 BETWEEN_CELLS = re.compile("[ \t\r\n]")
-# Keys of words and tags in JSON Lines and .parquet, and of spans.
+# Keys of words, of tags and of spans in JSON Lines and .parquet.
 _TOKENS, _LABELS = ("tokens", "words"), ("labels", "ner_tags", "tags")
 _SPANS = ("label", "labels", "entities", "spans")
 # Tags of entities in BIOES, BILOU or BMES, whose letter precedes the type or follows it.
@@ -35,7 +35,7 @@ _SCHEMES = (
 _IN_BIOES = str.maketrans("MLUW", "IESS")
 # OntoNotes' notation: (PER) is an entity of one word, (PER* begins one, *) ends it.
 _BRACKETS = re.compile(r"\([^()*]+\)|(\([^()*]+)?\*\)?")
-# Tags that a line of the log counts.
+# Maximum number of tags that a log line counts.
 _MOST_SAID = 30
 
 
@@ -51,9 +51,9 @@ class TokenExample:
 def order_tags(counts: Mapping[str, int], path: str) -> tuple[str, ...]:
     """Returns the tags to train on, in the order of their ids.
 
-    O comes first or, among plain tags, the most frequent one. Entities in any scheme become those
-    of BIOES. Each type of entity gets a tag for every prefix in the file, because a small file may
-    lack some tags of a rare type.
+    The first is O or, for plain tags without O, the most frequent one. Entity tags in any scheme
+    become BIOES tags. Each type of entity gets a tag for every prefix in the file, because a small
+    file may lack some tags of a rare type.
 
     Args:
       counts: How often each tag occurs.
@@ -62,7 +62,7 @@ def order_tags(counts: Mapping[str, int], path: str) -> tuple[str, ...]:
     spelt = _spelt(counts)
     others = [tag for tag in counts if tag.upper() != OUTSIDE]
     found = [*map(spelt.get, others)]
-    # Without O or a beginning, as in noun_s and verb_s, letters say something else.
+    # Without O or a B tag, such letters are no entity scheme, as in noun_s and verb_s.
     says_more = len(others) < len(counts) or any(each and each[0] == "B" for each in found)
     # Entities: every prefix with every type.
     if are_entities(others) or (others and None not in found and says_more):
@@ -90,9 +90,9 @@ def order_tags(counts: Mapping[str, int], path: str) -> tuple[str, ...]:
 
 
 def _spelt(tags: Collection[str]) -> dict[str, str]:
-    """Returns the tags of entities in any scheme, and each as BIOES spells it."""
+    """Returns the BIOES spelling of each tag that is O or an entity tag in some scheme."""
     found = [{tag: m for tag in tags if (m := form.fullmatch(tag))} for form in _SCHEMES]
-    # Most tags of a file say whether types follow the letters or precede them.
+    # Take the order, letter first or type first, that matches more of the file's tags.
     spelt = {
         tag: f"{match['letter'].upper().translate(_IN_BIOES)}-{match['type']}"
         for tag, match in max(found, key=len).items()
@@ -103,7 +103,7 @@ def _spelt(tags: Collection[str]) -> dict[str, str]:
 def find_tags(path: str, settings: TableSettings = DEFAULTS) -> tuple[str, ...]:
     """Returns the tags of a training file; see order_tags and read_sentences."""
     _, sentences = _sentences(path, True, settings)
-    # Names of ids are tags, even those that no word has.
+    # Each of `label_names` is a tag, even if no word has it.
     counts = Counter(dict.fromkeys(settings.label_names, 0))
     counts.update(tag for each in sentences for tag in each.tags)
     return order_tags(counts, path)
@@ -115,7 +115,7 @@ def read_sentences(
     labelled: bool = True,
     settings: TableSettings = DEFAULTS,
 ) -> list[TokenExample]:
-    """Reads sentences with tagged words; a line of the log says what was found.
+    """Reads sentences with tagged words, and logs in one line what was found.
 
     Args:
       path: A file in UTF-8. In .jsonl (or .json) each line is an object with `tokens` and
@@ -131,7 +131,7 @@ def read_sentences(
     found, sentences = _sentences(path, labelled, settings)
     ids = {tag: i for i, tag in enumerate(classes)}
     counts = Counter(tag for each in sentences for tag in each.tags or ())
-    # Only entities are spelt alike in all schemes.
+    # Entity tags are converted to BIOES; plain tags keep their spelling.
     spelt = _spelt(counts) if are_entities(classes) else {}
     examples = []
     for sentence in sentences:
@@ -176,7 +176,7 @@ def _sentences(path: str, labelled: bool, settings: TableSettings) -> tuple[str,
                 f"one in line {first.lines[0]}: label all sentences or none"
             )
 
-    # OntoNotes' brackets around entities become tags, and ids their names.
+    # OntoNotes' brackets around entities become tags, and ids become the tags' names.
     counts = Counter(tag for each in sentences for tag in each.tags or ())
     if 2 * sum(counts[tag] for tag in counts if _BRACKETS.fullmatch(tag)) > counts.total():
         sentences = [dataclasses.replace(x, tags=_of_brackets(x, path)) for x in sentences]
@@ -214,12 +214,12 @@ def _of_brackets(sentence: Sentence, path: str) -> list[str]:
 
 def _of_objects(path: str, settings: TableSettings) -> tuple[str, list[Sentence]]:
     stored = table.stored_class_names(path)
-    # The settings name keys; else those that are present count.
+    # Use the keys that the settings name or, by default, those that are present.
     text, label = settings.text_column, settings.label_column
     word_keys = (*_TOKENS, text) if text == DEFAULTS.text_column else (text,)
     is_default = label == DEFAULTS.label_column
     label_keys = [_LABELS, _SPANS] if is_default else [(label,), (label,)]
-    # Names that the settings give to ids precede those that a file has.
+    # `label_names` takes precedence over the names of ids in the file.
     ids = [*map(str, range(len(settings.label_names)))]
     found, sentences = "", []
     optional = [*dict.fromkeys(itertools.chain(word_keys, *label_keys))]

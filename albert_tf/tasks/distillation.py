@@ -35,8 +35,8 @@ class Teacher:
 
     Args:
       path: The output directory of the teacher's run, or any path that `load_weights` takes.
-      task: The student's task; from now on it learns from the teacher.
-      distillation: How much it learns from the teacher.
+      task: The student's task, which is changed to learn from the teacher.
+      distillation: The weight and temperature of the teacher's part of the loss.
       batch_size: Number of rows that the teacher predicts at a time, over all replicas.
       task_name: Name of the student's task.
     """
@@ -87,7 +87,7 @@ class Teacher:
                 f"`teacher` {path} has the classes {', '.join(named) or 'unknown'}, but the task "
                 f"has {', '.join(task.classes)}: give a teacher for this task"
             )
-        # Stored probabilities belong to these weights.
+        # The digest ties stored probabilities to these weights.
         self._digest = hashlib.sha256()
         for name, value in sorted(stored.items()):
             self._digest.update(name.encode())
@@ -140,6 +140,6 @@ class Teacher:
         lengths = length_buckets.choose_static_lengths(
             features.lengths, longest, price=price, on_cpu=on_cpu
         )
-        # The rows are the teacher's own, made by its vocabulary; the examples are the student's.
+        # The rows are the teacher's own, made with its vocabulary; the examples are the student's.
         own = Split(split.examples, features, self._batch_size, lengths)
         return supervised_run.predict(task, RowOutputs(devices, model), own, self._path)

@@ -12,23 +12,23 @@ from keras import ops
 from albert_tf.training.interfaces import Task
 from albert_tf.types import Array, Features
 
-# The depths of so many steps are drawn; then they repeat.
+# Number of steps for which depths are drawn; after them the draws repeat.
 _DRAWS = 4096
 
 
 class ElasticTask(Task):
-    """A task whose loss is that of all layers plus that of one smaller number of them.
+    """A task that adds the loss at a smaller depth to the loss at full depth.
 
-    The layers share their weights, so that a forward pass has the outputs of every depth: a
-    shallower one takes only another head. Evaluations have the metrics of each depth, as
-    `masked_lm_loss_after_2`.
+    The layers share their weights, so one forward pass has the outputs at every depth: a smaller
+    depth only costs another pass through the head. Evaluations report metrics for each depth, such
+    as `masked_lm_loss_after_2`.
 
     Args:
       task: The task of the full depth.
       depths: The shallower depths, in layers; each step draws one, by seed and step.
       weight: Factor of the shallower depth's losses.
-      trains: Whether the task is trained. If not, the model may have lost layers since, and depths
-        that it lacks are left out.
+      trains: Whether the task is trained. If not, the model may have been cut to fewer layers, and
+        depths that it lacks are left out.
 
     Source: depths that are drawn: LoopFormer (arXiv 2602.11451).
     """
@@ -57,7 +57,7 @@ class ElasticTask(Task):
             there = (d for d in self.depths if not str(d).isdecimal() or int(d) < layers)
             self.depths = tuple(there)
         self.depths = model.config.smaller_depths("elastic_depths", self.depths)
-        # Other depths need no gradient.
+        # Other depths are never read, and need no gradient.
         model.albert.readable_depths = self.depths
         return model
 
@@ -66,7 +66,7 @@ class ElasticTask(Task):
         if step is not None:
             drawn = np.random.default_rng(seed).choice(np.array(self.depths, "int32"), _DRAWS)
             depths = ops.take(ops.convert_to_tensor(drawn), [ops.cast(step, "int32") % _DRAWS])
-        # Each row has them, so that a batch may be split.
+        # Every row gets the depths, so that a batch can be split.
         rows = ops.shape(features["input_ids"])[0]
         return {**features, "depths": ops.broadcast_to(depths, (rows, *ops.shape(depths)))}
 
@@ -90,7 +90,7 @@ class ElasticTask(Task):
 
     def _by_depth(self, outputs: Any, features: Features) -> list[Any]:
         """Splits outputs `<float>[B + D * B, ...]` by depth, the full one first."""
-        # Outputs without further rows are cut to nothing; no task reads them.
+        # An output that has no rows for smaller depths is empty there; no task reads it.
         rows, count = ops.shape(features["depths"])
         return [
             keras.tree.map_structure(lambda x, i=i: x[i * rows : (i + 1) * rows], outputs)

@@ -1,4 +1,4 @@
-"""Vectors of texts, trained on pairs: scored by people, or found among those of the batch."""
+"""Text embeddings, trained on pairs: by their scores, or with the batch's texts as negatives."""
 
 from __future__ import annotations
 
@@ -25,28 +25,27 @@ from albert_tf.types import Array, Features
 
 _OF_SCORES = ("spearman", "pearson")
 _OF_RANKS = ("ndcg_at_10", "recall_at_10", "mrr_at_10")
-# First texts that are compared with all others at once.
+# Number of first texts that are compared with all candidates at a time.
 _AT_ONCE = 512
 
 
 @dataclasses.dataclass(frozen=True)
 class TextTuple(TextExample):
-    """A pair of texts, and others that the first one must not find."""
+    """A pair of texts, and hard negatives for the first one."""
 
     negatives: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class CorpusTexts(TextExample):
-    """Two texts that are no pair, among which those of pairs have to be found."""
+    """Two texts of a corpus, which are no pair, but candidates beside the pairs' second texts."""
 
 
 class EmbeddingTask(ScoringTask[TextExample]):
-    """Embeds texts such that alike ones have alike vectors (examples: TextExample).
+    """Embeds texts so that similar texts have similar vectors (examples: TextExample).
 
-    Pairs are trained on, and evaluated, by their scores, which are scaled from the range of the
-    training file to 0 and 1; or, if their file has none, by how well each first text finds its
-    second.
+    Pairs with scores are trained on and evaluated by these (in training, scaled from their range in
+    the file to [0, 1]); pairs without, by how well each first text retrieves its second.
 
     Differs: the release has no such task.
     """
@@ -71,11 +70,11 @@ class EmbeddingTask(ScoringTask[TextExample]):
 
     @property
     def ranks(self) -> bool:
-        """Whether an evaluation looks for each pair's second text."""
+        """Whether an evaluation ranks candidates to find each pair's second text."""
         return self.metric_names == _OF_RANKS
 
     def read(self, settings: TaskSettings, split: str) -> list[TextExample]:
-        """Reads a split; its columns decide what is trained, or how it is evaluated."""
+        """Reads a split; its columns decide the training loss, or the evaluation metrics."""
         if not settings.text_pair_column:
             raise ValueError(
                 "`text_pair_column` names the column of a pair's second text: set that too"
@@ -96,7 +95,7 @@ class EmbeddingTask(ScoringTask[TextExample]):
         if split == "train":
             return self._to_train(examples, settings, scored)
 
-        # Other texts that may be found.
+        # The corpus adds candidates.
         if split == "dev":
             self.evaluate_by(_OF_SCORES if scored else _OF_RANKS)
         if settings.corpus_file and self.ranks:
@@ -160,15 +159,15 @@ class EmbeddingTask(ScoringTask[TextExample]):
         return {self.loss.name: self.loss.call(features.get("label_ids"), outputs)}
 
     def loss_sums(self, outputs: Any, features: Features) -> dict[str, Array]:
-        # Batches to train on are full: no example has the weight 0.
+        # Training batches are full: no example has the weight 0.
         return {name: ops.sum(x) for name, x in self.example_losses(outputs, features).items()}
 
     def predictions(
         self, examples: Sequence[TextExample], features: FeatureTable, outputs: Any
     ) -> np.ndarray:
-        """Returns how alike the kind finds the texts of each pair, `<float64>[N, 1]`.
+        """Returns the similarity of each pair's texts, `<float64>[N, 1]`, as the kind computes it.
 
-        A second column has the rank of the second text, if pairs have to be found.
+        A second column has the rank of the second text, if the evaluation `ranks` candidates.
         """
         pairs = self.asked(examples)
         vectors = np.asarray(outputs, np.float64)
@@ -197,7 +196,7 @@ class EmbeddingTask(ScoringTask[TextExample]):
         return np.concatenate(found)
 
     def scores(self, examples: Sequence[TextExample], predictions: np.ndarray) -> dict[str, float]:
-        """Returns correlations with the examples' scores, or how well second texts are found."""
+        """Returns correlations with the examples' scores, or retrieval metrics of second texts."""
         if not self.ranks:
             found = super().scores(examples, predictions)
             return {name: found[name] for name in _OF_SCORES if found}
@@ -208,5 +207,5 @@ class EmbeddingTask(ScoringTask[TextExample]):
         return metrics.retrieval([[*found.values()] for found in ranks.values()])
 
     def asked(self, examples: Sequence[TextExample]) -> Sequence[TextExample]:
-        """Returns the examples without texts of a corpus, which follow them."""
+        """Returns the examples without the corpus texts that follow them."""
         return [example for example in examples if not isinstance(example, CorpusTexts)]

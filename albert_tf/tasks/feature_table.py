@@ -28,10 +28,10 @@ from albert_tf.training.trainer import InputByLength
 FORMAT = 5
 # Features with a vector for each row instead of a value for each position.
 PER_ROW = ("label_targets",)
-# Only larger batches gain by a static length, for which XLA compiles chains of operations
+# Only larger batches gain from a static length, for which XLA compiles chains of operations
 # (model/fusion.py): a step of ALBERT-base takes 6 % less time at 2,048 positions.
 SHORT_POSITIONS = 1024
-# Stands for the length of a batch of at most SHORT_POSITIONS.
+# Placeholder for the length of batches of at most SHORT_POSITIONS, which varies.
 ANY_LENGTH = 0
 _SECONDS_BETWEEN_LINES = 10
 
@@ -42,7 +42,7 @@ Row = Mapping[str, np.ndarray]
 class FeatureTable:
     """Features of N rows."""
 
-    lengths: np.ndarray  # `<int64>[N]`, positions of each row.
+    lengths: np.ndarray  # `<int64>[N]`, the number of positions in each row.
     # By name, features with one value per row, `[N]`, or a vector, `[N, ...]` (PER_ROW).
     scalars: Mapping[str, np.ndarray]
     # By name, per-position features of all rows, concatenated: `[sum of lengths, ...]`. The axis of
@@ -102,7 +102,7 @@ class FeatureTable:
         """Returns the batches of a plan, one function for each length.
 
         They also have `example_weights` `<float32>[B]`, from the plan, and `example_rows`
-        `<int32>[B]`, the number of each row in the table.
+        `<int32>[B]`, the index of each row in the table.
         """
         return [
             functools.partial(self._dataset, steps, length, weighted=True)
@@ -127,7 +127,7 @@ class FeatureTable:
         weighted: bool = False,
     ) -> tf.data.Dataset:
         """Returns one host's share of batches of one length, per-replica batches in turn."""
-        # Made outside of `read`, whose graph would own them otherwise.
+        # Make the tensors outside of `read`, whose graph would own them otherwise.
         # They are shared by all datasets, so the features are in memory once.
         scalars, sequences = self._tensors
         plan = {"rows": _share(batches.rows, context)}
@@ -148,7 +148,7 @@ class FeatureTable:
             return features
 
         dataset = tf.data.Dataset.from_tensor_slices(plan)
-        # The plan holds only the rows' numbers; `read` gathers features when a batch is due.
+        # The plan holds only row numbers; `read` gathers features when a batch is due.
         return dataset.map(read).prefetch(BATCHES_AHEAD)
 
 
@@ -190,13 +190,13 @@ def load_or_make_features(
 ) -> FeatureTable:
     """Returns the features of examples, from the cached file if there is one.
 
-    The name of the file has a digest of examples and settings, and a rename completes it: it is
-    never stale. A file that can't be read is made again.
+    The file is named by a digest of examples and settings, and gets this name once it is complete,
+    so it is never stale. A file that can't be read is made again.
 
     Args:
       examples: Dataclasses whose `repr` shows everything in them.
       make_rows: Makes their features, as FeatureTable.from_rows takes them.
-      settings: Everything else that shapes the features, as JSON.
+      settings: Everything else that affects the features, as JSON.
       stem: Beginning of the file's path.
     """
     # Read the features of an earlier run.

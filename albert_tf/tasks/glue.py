@@ -77,7 +77,7 @@ GLUE_TASKS: Mapping[str, GlueTask] = {
     ),
 }
 
-# Tasks that have no training data: the model trained on MNLI evaluates and predicts them.
+# Tasks without training data, to evaluate and predict with a model trained on MNLI.
 OF_MNLI = ("mismnli", "ax")
 
 
@@ -93,7 +93,7 @@ class TextExample:
 
 
 def are_two(first: str, second: str) -> bool:
-    """Whether two names are different tasks of GLUE, even if their classes have the same names."""
+    """Whether two names belong to different GLUE tasks; mismnli and ax count as mnli."""
     runs = ["mnli" if name in OF_MNLI else name for name in (first, second) if name in GLUE_TASKS]
     return len(set(runs)) == 2
 

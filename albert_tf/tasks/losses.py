@@ -1,4 +1,4 @@
-"""Losses of each example, and the weights of examples; a task sums them."""
+"""Per-example losses, and the weights of examples; a task computes the weighted sums."""
 
 from __future__ import annotations
 
@@ -113,11 +113,11 @@ def answerability_loss(outputs: dict[str, Array], features: Features) -> Array:
 
 
 class VectorLoss(keras.losses.Loss):
-    """Base class of losses of vectors `<float>[B, C, D]`, one for each text of B examples.
+    """Base class of losses of vectors `<float>[B, C, D]`, one for each of C texts of B examples.
 
     Args:
-      matryoshka_dimensions: The loss is summed over vectors of so many first numbers each, and
-        whole ones (Kusupati et al. 2022, arXiv 2205.13147).
+      matryoshka_dimensions: Sizes n: the losses on the first n numbers of the vectors are added
+        to the loss on whole vectors (Kusupati et al. 2022, arXiv 2205.13147).
       **kwargs: Arguments of keras.losses.Loss.
     """
 
@@ -141,7 +141,7 @@ class VectorLoss(keras.losses.Loss):
         return sum(self.of_units(y_true, unit_length(y_pred[..., :n])) for n in sorted(sizes))
 
     def check_width(self, width: int) -> None:
-        """Checks that vectors with so many numbers have those that the loss takes."""
+        """Checks that `matryoshka_dimensions` are numbers from 1 to the vectors' width."""
         if any(isinstance(n, str) or not 0 < n <= width for n in self.matryoshka_dimensions):
             raise ValueError(
                 f"`matryoshka_dimensions` must be numbers from 1 to {width}, got "
@@ -149,7 +149,7 @@ class VectorLoss(keras.losses.Loss):
             )
 
     def of_units(self, y_true: Array, vectors: Array) -> Array:
-        """Returns the loss of each example, of vectors of length 1."""
+        """Returns the loss of each example, given unit vectors."""
         raise NotImplementedError
 
     def get_config(self) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class VectorLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class CosineSimilarityLoss(VectorLoss):
-    """The squared difference of the cosine of two vectors and their score `<float>[B]`.
+    """The squared difference between the cosine of two vectors and their score `<float>[B]`.
 
     Args: see VectorLoss.
 
@@ -179,10 +179,10 @@ class CosineSimilarityLoss(VectorLoss):
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class MultipleNegativesRankingLoss(VectorLoss):
-    """How well each text finds its second among those of the batch, and the other way round.
+    """In-batch contrastive loss: each text must find its second in the batch, and vice versa.
 
-    It is the mean of two cross entropies of cosines. All further vectors of all examples, of hard
-    negatives, are also candidates that a first text may find. Labels are ignored.
+    It is the mean of two cross entropies over scaled cosines. Further vectors of all examples, the
+    hard negatives, are also candidates for each first text. Labels are ignored.
 
     Args:
       scale: Multiplies the cosines; 1 / temperature.
@@ -206,7 +206,7 @@ class MultipleNegativesRankingLoss(VectorLoss):
 
     def of_units(self, y_true: Array, vectors: Array) -> Array:
         first, second = vectors[:, 0], vectors[:, 1]
-        # The seconds of all examples come before hard negatives.
+        # The second texts of all examples precede the hard negatives.
         candidates = ops.transpose(vectors[:, 1:], (1, 0, 2))
         candidates = ops.reshape(candidates, (-1, vectors.shape[-1]))
         found = self.scale * ops.matmul(first, ops.transpose(candidates))

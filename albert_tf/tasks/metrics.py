@@ -1,7 +1,7 @@
 """Metrics over a whole set, each a short formula in NumPy; a NaN in the numbers gives NaN.
 
-SQuAD's metrics take by question: `predictions`, texts, "" for no answer; `answers`, the gold
-answers, none if there is no answer; and `null_odds`, the scores of "no answer".
+SQuAD's metrics take mappings by question id: `predictions` (texts, "" for no answer), `answers`
+(the gold answers, an empty list if there are none) and `null_odds` (scores of "no answer").
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def matthews_correlation(labels: ArrayLike, predictions: ArrayLike) -> float:
 def pearson(labels: ArrayLike, predictions: ArrayLike) -> float:
     """Returns the linear correlation of two `<float>[B]`; 0 if one is constant."""
     x, y = (np.asarray(values, np.float64) for values in (labels, predictions))
-    # Not left to the formula: the mean of a constant may be rounded, and differ from it.
+    # Don't leave this to the formula: the rounded mean of a constant may differ from it.
     if not np.ptp(x) * np.ptp(y):
         return 0.0
     x, y = x - x.mean(), y - y.mean()
@@ -94,7 +94,7 @@ def spearman(labels: ArrayLike, predictions: ArrayLike) -> float:
 
 
 def retrieval(ranks: Sequence[Sequence[int]], k: int = 10) -> dict[str, float]:
-    """Returns means over queries of nDCG, recall, and 1 / the first hit's rank, among the first k.
+    """Returns nDCG, recall and mean reciprocal rank among the first k, averaged over queries.
 
     `ranks` has for each query the ranks, from 1, of the texts that it should find.
     """
@@ -222,7 +222,7 @@ def best_null_threshold(
 
     Source: evaluate-v2.0.py, find_best_thresh.
     """
-    # Leaving all questions unanswered is right where there is no answer.
+    # Begin with all questions unanswered, which is right where there is no answer.
     current = best = float(sum(not answers[qas_id] for qas_id in scores))
     threshold = 0.0
     # Raise the threshold from one question's null odds to the next.
