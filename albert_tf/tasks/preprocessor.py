@@ -39,8 +39,8 @@ class Preprocessor:
       max_qa_length: Maximum number of pieces per choice.
       max_query_length: Maximum number of pieces per question on a context.
       doc_stride: Pieces between the starts of consecutive rows of a long context.
-      two_towers: Whether the two texts of a pair are sequences of their own, `<int32>[N, 2, L]`,
-        as AlbertForEmbedding learns from.
+      two_towers: Whether the two texts of a pair are separate sequences, `<int32>[N, 2, L]`, as
+        in the training of AlbertForEmbedding.
 
     Example:
       >>> import pathlib
@@ -109,7 +109,7 @@ class Preprocessor:
           vocab_file: Or a WordPiece vocabulary.
           do_lower_case: Whether the model is uncased; see vocabulary.find.
           keep_accents: Whether its text keeps accents; see there.
-          ids: Whose ids it reads, "release" or "folder"; see there.
+          ids: The kind of ids that the model reads, "release" or "folder"; see there.
           **settings: The other arguments of the class.
         """
         # The vocabulary must fit the model.
@@ -124,7 +124,7 @@ class Preprocessor:
         if task:
             known |= {name: n for name, n in task.kind.items() if name in _LENGTHS}
         if max_seq_length is not None:
-            # None stands for the known length, so it must not replace it.
+            # None means the known length, so it must not replace it.
             settings["max_seq_length"] = max_seq_length
         # An empty list of labels is a choice as well: it means numbers.
         labels = labels_file.stored(path) if labels is None else labels
@@ -151,7 +151,7 @@ class Preprocessor:
 
         There `from_weights`, albert-export and albert-predict find them.
         """
-        # First refuse anything that would make a mixture of two models.
+        # First refuse anything that would mix the files of two models.
         directory = os.fspath(directory)
         if not files.is_remote(directory):
             os.makedirs(directory, exist_ok=True)
@@ -161,7 +161,7 @@ class Preprocessor:
                 f"{stale} would name the classes of a model without labels: save to a new "
                 "directory, or remove it"
             )
-        # A vocabulary that is already there may only be the same one.
+        # A vocabulary that is already there must be the same.
         found = vocabulary.find(directory)
         if found is None:
             vocabulary.copy(self.vocabulary, directory)
@@ -169,7 +169,7 @@ class Preprocessor:
             raise FileExistsError(f"{found.path} is another vocabulary: save to a new directory")
         if self.labels:
             labels_file.write(directory, self.labels)
-        # In the directory of a run, its record gets the lengths.
+        # The lengths go into the run record that is there, or into a new one.
         run = run_record.find_run(directory) or RunRecord(settings={}, config={})
         task = run.task or TaskRecord("")
         task = dataclasses.replace(task, kind={**task.kind, **self.options})
@@ -187,7 +187,7 @@ class Preprocessor:
         """Turns raw texts into one batch, padded to its longest row.
 
         It also works in `map` of tf.data and of Hugging Face's datasets: with a batch of texts, or
-        with one text, which becomes a row of `max_seq_length`, without an axis N.
+        with one text, which becomes a row of `max_seq_length` pieces, without a batch axis.
 
         Args:
           texts: N texts, or one: strings, or a table's column of strings; or a dictionary with
@@ -201,7 +201,7 @@ class Preprocessor:
         Returns:
           `input_ids`, `input_mask` and `segment_ids`, each `<int32>[N, L]`, with choices
           `[N, C, L]`, with pairs in two towers `[N, 2, L]`. Contexts give as many rows as they
-          need, and further features: `p_mask`, and `example_index` `<int32>[N]`, the number of
+          need, and further features: `p_mask`, and `example_index` `<int32>[N]`, the index of
           each row's question.
         """
         check_integer("pad_to", pad_to or 1, 1)
@@ -228,7 +228,7 @@ class Preprocessor:
         return {name: value[0] for name, value in features.items()} if is_row else features
 
     def _in_graph(self, given: Mapping[str, Any], pad_to: int | None) -> dict[str, Any]:
-        """Adds an operation to the graph that does the same when the graph runs."""
+        """Adds an operation to the graph that calls the preprocessor when the graph runs."""
         import tensorflow as tf
 
         # The map may have passed labels as second texts.
@@ -239,7 +239,7 @@ class Preprocessor:
                     f"{name} must be strings, not {value.dtype.name}: map texts and labels with "
                     "`lambda text, label: (preprocess(text), label)`"
                 )
-        # A scalar is one text: its row has no axis N, and a fixed length.
+        # A scalar is one text: its row has no batch axis, and a fixed length.
         is_row = given["texts"].shape.rank == 0
         names = ("input_ids", "input_mask", "segment_ids")
 
@@ -279,19 +279,19 @@ class Preprocessor:
             ids get the names of its ClassLabel; or a tf.data.Dataset of texts, (texts, labels) or
             (texts, labels, weights).
           labels: N of `self.labels`, as names or as the numbers that they were made from; N lists
-            of names, which become 0 or 1 for each class; or N ids of classes or other numbers.
+            of names, which become multi-hot rows; or N ids of classes or other numbers.
           batch_size: Rows per batch; the last one may have fewer.
           pairs: See `__call__`.
           choices: See `__call__`.
           sample_weights: N weights of the examples in the loss.
-          shuffle: By default, whether there are labels. Give False where predictions are compared
-            with the labels.
-          seed: Seed of the order; None draws one.
+          shuffle: Whether to shuffle; by default, if there are labels. Give False where predictions
+            are compared with the labels.
+          seed: Seed of the order; None draws a random one.
           static_lengths: Number of lengths that batches are padded to; each is compiled once. 1
             pads all to `max_seq_length`, which models with an output per position need in
             `predict`.
-          pad_to: Lengths are instead the multiples of this up to `max_seq_length`, so that several
-            datasets share them: on JAX each new length takes seconds to compile.
+          pad_to: Pads to multiples of this instead, up to `max_seq_length`, so that datasets share
+            lengths: on JAX each new length takes seconds to compile.
 
         Returns:
           On TensorFlow a tf.data.Dataset, else a keras.utils.PyDataset, of (inputs,), (inputs,

@@ -37,7 +37,7 @@ def _mean_nbest(nbests: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str,
 
 
 class SquadTask(SupervisedTask[SquadExample, Predictions]):
-    """Base class of the tasks here; a row is a window on a paragraph."""
+    """Base class of SQuAD's tasks; each row is a window on a paragraph."""
 
     key_metric = "f1"
     metric_names: tuple[str, ...] = ("exact_match", "f1")
@@ -206,7 +206,7 @@ class SquadV2Task(SquadTask):
         """
         if not is_labelled(examples):
             return {}
-        # The best thresholds are found with all answers given; the scores are of the final ones.
+        # The best thresholds are found with all questions answered, the scores with final answers.
         answers, odds = answer_texts(examples), predictions.null_odds
         result = metrics.squad_v2_scores(predictions.texts, odds, answers)
         threshold = predictions.null_threshold

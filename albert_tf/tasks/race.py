@@ -96,7 +96,7 @@ def _examples(
             f"{where}: expected equally many questions, options and answers, got {counts}"
         )
     for number, (question, options, answer) in enumerate(zip(*columns, strict=True), start=1):
-        # None stands for options of another form: like any text that is no string, it is refused.
+        # None marks options of another form; like any value that is no string, it is refused.
         are_options = isinstance(options, list) and len(options) == len(LETTERS)
         texts = [question, *options] if are_options else [None]
         if answer not in LETTERS or not all(isinstance(text, str) for text in texts):

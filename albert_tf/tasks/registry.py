@@ -35,17 +35,17 @@ class TaskRow:
     kind: type[Kind]  # The kind of its answers.
     # Reads examples, given the settings, the split and the task.
     read: Callable[[TaskSettings, str, Any], list[Any]]
-    # Options of the kind that are no settings, from the settings and the names of the classes.
+    # Computes the kind's options that are not settings, from the settings and the class names.
     options: Callable[[TaskSettings, tuple[str, ...]], Mapping[str, Any]] = lambda *_: {}
     # Finds the names of the classes in the training file; a trained model has them stored.
     find_classes: Callable[[TaskSettings], tuple[str, ...]] | None = None
-    # Names of the classes that are always the same, or follow from the settings.
+    # Class names that are fixed, or computed from the settings.
     classes: tuple[str, ...] | Callable[[TaskSettings], tuple[str, ...]] = ()
     key_metric: str = ""  # The metric that checkpoints are compared by; "": the class's default.
     results_file: str = "predictions.tsv"  # Name of the file of ids and predicted labels.
     # The range that a regression's numbers are clipped to in this file.
     number_range: tuple[float, float] = (-math.inf, math.inf)
-    # Precedes the names of prediction files, if the task shares a directory with others.
+    # Prefix of the names of prediction files, if the task shares a directory with others.
     prefix: str = ""
     note: str = ""  # Follows the name in --help.
     # Settings whose default differs from run_classifier.py's, as in the release's script for this
@@ -195,7 +195,7 @@ _SQUAD_DEFAULTS = {
     # As in the release, prediction first finds the best checkpoint on the file to predict.
     "do_eval": lambda settings: settings.do_predict,
 }
-# The softmax over positions includes padding, so the loss depends on how long rows are padded.
+# The softmax over positions includes padding, so the loss depends on the padded length.
 _LINEAR_DEFAULTS = {**_SQUAD_DEFAULTS, "dropout_prob": 0.0, "static_lengths": 1}
 
 _SQUAD_V1 = TaskRow(
@@ -256,7 +256,7 @@ TASKS: Mapping[str, TaskRow] = {
 
 
 def of_kind(kind: Kind, settings: Any) -> Any:
-    """Returns the task that has a kind's answers to a user's own data, without a model.
+    """Returns a kind's task on a user's own data (the generic one, not GLUE's), without a model.
 
     `settings` are TableSettings.
     """

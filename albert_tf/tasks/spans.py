@@ -18,7 +18,7 @@ def tag_words(
 ) -> tuple[list[str], list[str] | None]:
     """Returns the words of a text, and their tags in IOB2 if spans are given.
 
-    White space at the ends of a span is no part of it. One that begins or ends within a word, or
+    White space at the ends of a span is ignored. A span that begins or ends within a word, or
     overlaps another one, is refused; the same span given twice counts once.
 
     Args:

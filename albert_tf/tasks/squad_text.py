@@ -21,7 +21,7 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Features
 
 FLAT_FORMATS = (".jsonl", parquet_files.ENDING)
-# The only entry of a question without any answer.
+# The only n-best entry of a question without any candidate answer.
 _NO_ANSWER = entry("", -NO_WINDOW_NULL_ODDS, -NO_WINDOW_NULL_ODDS)
 
 
@@ -97,8 +97,8 @@ def _rows(path: str) -> Iterator[SquadExample]:
 def _example(paragraph: str, question: Any, where: str) -> SquadExample:
     qas_id = str(json_member(question, "id", where, str, int))
     where = f"{where}: question {qas_id}"
-    # SQuAD 1.1 lacks is_impossible; a file to predict may lack answers. Tools write null, 0 or 1,
-    # and for a question without an answer one of empty text.
+    # SQuAD 1.1 lacks is_impossible; a file to predict may lack answers. Some tools write null, 0 or
+    # 1 for is_impossible, and an answer with empty text for a question that has none.
     found = {"is_impossible": False, **question}
     if found["is_impossible"] in (None, 0, 1):
         found["is_impossible"] = bool(found["is_impossible"])
@@ -243,8 +243,8 @@ class Predictions:
     # `start_log_prob` and `end_log_prob`.
     nbest: dict[str, list[dict[str, Any]]]
     null_odds: dict[str, float]  # Null odds (score of "no answer"); empty for SQuAD 1.1.
-    # Null odds from which on a question counts as unanswerable, found on another set; None if this
-    # set's own labels are to decide.
+    # Null odds at or above which a question counts as unanswerable, tuned on another set; None to
+    # tune them on this set's own labels.
     null_threshold: float | None = None
 
 

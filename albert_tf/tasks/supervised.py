@@ -58,7 +58,7 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
     # Names of the features that the model reads, and of further ones that only training reads.
     inputs: tuple[str, ...] = ("input_ids", "input_mask", "segment_ids")
     labels: tuple[str, ...]
-    # Precedes the names of prediction files, if the task shares a directory with others.
+    # Prefix of the names of prediction files, if the task shares a directory with others.
     prefix = ""
     # The metrics that `scores` returns for any labelled set; each can compare checkpoints.
     metric_names: tuple[str, ...]
@@ -141,14 +141,14 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
         """Returns metrics by name, including `key_metric`; {} if the examples have no labels."""
 
     def tuned(self, predictions: Predictions, dev_scores: Mapping[str, float]) -> Predictions:
-        """Applies what was found to be best on "dev", such as a threshold, to predictions.
+        """Applies values that were tuned on "dev", such as a threshold, to predictions.
 
         `dev_scores` are the scores of the same weights on "dev"; empty if unknown.
         """
         return predictions
 
     def asked(self, examples: Sequence[Example]) -> Sequence[Example]:
-        """Returns the examples that predictions are made of; by default all."""
+        """Returns the examples to predict; by default all."""
         return examples
 
     @abc.abstractmethod
@@ -165,7 +165,7 @@ class SupervisedTask(Task, Generic[Example, Predictions]):
 
 
 def prediction_path(directory: str, split: str, name: str) -> str:
-    """Returns the path of a split's file; only for "test" the name lacks the split."""
+    """Returns the path of a split's file; its name begins with the split, except for "test"."""
     return os.path.join(directory, name if split == "test" else f"{split}_{name}")
 
 
@@ -197,7 +197,7 @@ def mean_probabilities(
     directories: Sequence[str], split: str, ids: list[str], examples: Sequence[Any]
 ) -> np.ndarray:
     """Returns the mean of the stored probabilities of these examples in several directories."""
-    # Means of different examples would be wrong in silence: compare ids, or else texts.
+    # Averaging different examples would be silently wrong: compare ids and digests of texts.
     texts, found = _digest(examples), []
     for directory in directories:
         path = probabilities_file(directory, split)

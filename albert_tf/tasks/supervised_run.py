@@ -117,7 +117,7 @@ class SupervisedRun:
     def evaluate_saved(self, counts: Callable[[int], bool] = lambda step: True) -> int:
         """Evaluates on "dev", if there is one, the checkpoints that were not evaluated yet.
 
-        `counts` decides by its step whether a checkpoint is evaluated. Returns their number.
+        `counts` decides by step whether a checkpoint is evaluated. Returns how many were.
         """
         if "dev" not in self.splits:
             return 0
@@ -158,7 +158,7 @@ class SupervisedRun:
 
     def restore_best(self) -> str:
         """Loads the best weights available; returns where they come from."""
-        # 1. A checkpoint of the run, the best one where a "dev" split has told it.
+        # 1. A checkpoint of the run: the best one, if evaluations on a "dev" split have chosen it.
         directory = self.trainer.output_dir
         trains = self.trainer.optimizer is not None
         saved = checkpoint.to_use(directory, evaluates="dev" in self.splits or not trains)
@@ -166,7 +166,7 @@ class SupervisedRun:
             self._step = self.trainer.restore(saved)
             return saved
         # 2. The weights that the run was given, if they have this task's head.
-        # A head that is missing is no error here, but below, where the message can say more.
+        # A missing head is reported below, where the message can say more.
         report = conversion.load_weights(
             self.trainer.model, self.initial_weights, replace_config=True, classes=self.task.classes
         )

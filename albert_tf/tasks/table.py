@@ -36,11 +36,11 @@ WEIGHTS = ("sample_weight", "sample_weights")
 # Spellings of 0 and 1 in multi-hot labels.
 _BITS = {"0": False, "1": True, "false": False, "true": True}
 _NUMBER = re.compile(r"[-+]?\d+(\.\d+)?")
-# Labels that mean none: an empty cell (in any spelling), SNLI's, Hugging Face's, and the losses'.
+# Spellings of an empty cell; labels that mean none: empty, SNLI's, Hugging Face's, the losses'.
 _NULL, _NONE = ("", "null", "nan", "<na>"), ("null", "-", "-1", "-100")
-# Users separate labels by these too, numbers by spaces; and words, which nobody parts (1.5 is one).
+# Other usual separators of labels (spaces between numbers), and the words in a label (as 1.5).
 _SEPARATORS, _WORD = re.compile(r"[,;/#]|(?<=\d) +(?=\d)"), re.compile(r"\d+(?:\.\d+)+|[^\W_]+")
-# The log names this many labels of a file.
+# Maximum number of labels that the log names.
 _SHOWN = 10
 
 
@@ -54,7 +54,7 @@ def _texts(
     record: Mapping[str, Any], wanted: Sequence[str], where: str, labels: Sequence[str] = ()
 ) -> dict[str, str]:
     row = {name: _text(record.get(name), f"{where}: column {name!r}") for name in wanted}
-    # A label may be empty: _read says what that means.
+    # A label may be empty: `_Labels.read` decides what that means.
     missing = [n for n in wanted if not row[n]] + [n for n in labels if n not in record]
     if missing:
         raise ValueError(f"{where}: expected a value for {', '.join(map(repr, missing))}, got none")
@@ -110,7 +110,7 @@ def _text(value: Any, where: str) -> str:
 # Group heading of --help.
 COLUMNS = "Columns of a table"
 _column = functools.partial(setting, group=COLUMNS)
-_rare_column = functools.partial(_column, rare=True)  # Errors and the pages name these.
+_rare_column = functools.partial(_column, rare=True)  # Error messages and docs/ name these.
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -179,7 +179,7 @@ def has_labels(path: str, settings: TableSettings) -> bool:
 
 
 def stored_class_names(path: str) -> Mapping[str, tuple[str, ...]]:
-    """Returns the names of the ids in each column, which only a .parquet file can hold."""
+    """Returns the class names of the ids in each column; only .parquet files can store them."""
     if not path.lower().endswith(parquet_files.ENDING):
         return {}
     with parquet_files.ParquetFile(path) as file:
@@ -201,7 +201,7 @@ def _class_names(path: str, settings: TableSettings) -> tuple[str, ...]:
 def find_labels(path: str, settings: TableSettings, several: bool = False) -> tuple[str, ...]:
     """Returns the classes of a training file, sorted as numbers if all are numbers, else by name.
 
-    If the settings or the file name the classes, their order counts. The classes of multi-hot
+    If the settings or the file name the classes, their order is kept. The classes of multi-hot
     labels are positions. The arguments are those of read_texts; labels are named as by class_of.
     """
     if named := _class_names(path, settings):
@@ -256,27 +256,27 @@ def read_texts(
 
 @dataclasses.dataclass(frozen=True)
 class _Labels:
-    """Decides for all tasks what the labels of a file are."""
+    """Reads and interprets the labels of a file, for all tasks."""
 
     path: str
     settings: TableSettings
     several: bool = False
-    known: Sequence[str] | None = None  # The labels that it may have, none for numbers.
+    known: Sequence[str] | None = None  # The classes: empty for a regression, None if unknown.
 
     @property
     def columns(self) -> Sequence[str]:
         return self.settings.label_columns or (self.settings.label_column,)
 
     def examples(self, columns: Sequence[str], labelled: bool) -> tuple[dict[int, dict], dict]:
-        """Returns cells of texts, and ids of classes, tuples of them or numbers."""
+        """Returns the texts' cells, and the targets: class ids, tuples of them, or numbers."""
         if not labelled:
             return dict(text_rows(self.path, columns)), {}
         texts, given = self.read(columns)
         return texts, self._targets(given)
 
     def read(self, columns: Sequence[str]) -> tuple[dict[int, dict], dict[int, list[str]]]:
-        """Returns cells of texts, and labels as written, of the rows that are not ignored."""
-        # A regression and choices have one label; several names of columns are a mistake, too.
+        """Returns the texts' cells and the labels as written, for the rows that are not ignored."""
+        # Regressions and choices take no `label_columns`; `label_column` can't name several.
         is_one = self.settings.choice_columns or (self.known is not None and not self.known)
         if self.settings.label_columns if is_one else self.several and "," in self.columns[0]:
             raise ValueError(
@@ -294,7 +294,7 @@ class _Labels:
             texts[number] = _texts(record, columns, where, self.columns)
             given[number] = self._cells(record, f"{where}: column {', '.join(self.columns)!r}")
 
-        # Leave out what the settings say; any other label that means none is an error.
+        # Leave out rows with an ignored label; any other label that means none is an error.
         ignored = {*map(_spelt, self.settings.ignored_label)}
         kept = {n: x for n, x in given.items() if ignored.isdisjoint(map(_spelt, x))}
         counts = Counter(x for parts in kept.values() for x in {*map(_spelt, parts)})
@@ -310,7 +310,7 @@ class _Labels:
         return {n: texts[n] for n in kept}, kept
 
     def _cells(self, record: Mapping[str, Any], where: str) -> list[str]:
-        """Returns the labels of a row as they are written; of several columns, a cell of each."""
+        """Returns a row's labels as written or, with `label_columns`, the cell of each column."""
         values = [record[name] for name in self.columns]
         if self.several and not self.settings.label_columns:
             (value,) = values
@@ -319,7 +319,7 @@ class _Labels:
                 parts = _text(value, where).split(self.settings.label_separator or LABEL_SEPARATOR)
             values = [part for part in parts if _text(part, where)]
         parts = [_text(value, where) for value in values]
-        # Names with these would be two cells, rows or labels in predictions.tsv.
+        # These would split a name into two cells, rows or labels in predictions.tsv.
         wrong = {"\t", "\r", "\n", *(LABEL_SEPARATOR * self.several)}
         for part in parts:
             if wrong & {*part}:
@@ -335,7 +335,7 @@ class _Labels:
             return label not in map(class_of, known) and not (not known and label[1:].isdigit())
         if self.several or label in ("null", "-"):
             return self.several or label == "null" or "+" not in labels
-        # Other negative numbers, or -1 where 1 is the largest, are a scale.
+        # It is part of a scale if there are other negative numbers, or its opposite is the maximum.
         numbers = [float(x) for x in {*labels} - {*_NONE} if _NUMBER.fullmatch(x)]
         return min(numbers, default=0) >= 0 and max(numbers, default=0) != -int(label)
 
@@ -343,7 +343,7 @@ class _Labels:
         labels, how = self.known or (), "any number each" if self.several else "one each"
         names: Sequence[str] = _class_names(self.path, self.settings) if labels else ()
         if (found := self._positions(given, len(names or labels))) is not None:
-            # Positions count among the file's classes, which may be in another order.
+            # Positions refer to the file's classes, whose order may differ.
             how, names = "0 or 1 for each class", names or labels
             if {*map(class_of, names)} != {*map(class_of, labels)}:
                 raise ValueError(
@@ -376,10 +376,10 @@ class _Labels:
         return found
 
     def _named(self, given: Mapping[int, list[str]], names: Sequence[str]) -> dict[int, list[str]]:
-        """Returns labels by name, where they are ids or names."""
+        """Returns the labels as names, given ids or names."""
         ids = {str(i): class_of(name) for i, name in enumerate(names)}
         found = {class_of(part) for parts in given.values() for part in parts}
-        # Names may be numbers: unless the file itself says that it has ids, all rows tell.
+        # Names may be numbers: unless the file itself declares ids, all rows together decide.
         unlike = [x for x in found & ids.keys() & {*ids.values()} if ids[x] != x]
         if unlike and self.settings.label_names:
             are_names = found <= {*ids.values()}
@@ -392,7 +392,7 @@ class _Labels:
         return {n: [ids.get(class_of(x), x) for x in parts] for n, parts in given.items()}
 
     def _log(self, ids: Sequence[Any], names: Sequence[str], how: str) -> None:
-        """Logs in one line what was found, and so how the file was understood."""
+        """Logs one line that shows how the file was understood."""
         found = Counter(ids).most_common()
         counts = [f"{names[i][:40] if names else i} {count}" for i, count in found[:_SHOWN]]
         more = f" and {len(found) - _SHOWN} others" if len(found) > _SHOWN else ""
@@ -406,18 +406,18 @@ def _spelt(label: str) -> str:
 
 
 def _check_apart(labels: Mapping[str, int], apart: Collection[str], path: str) -> None:
-    """Checks that no label is several of them in one; `labels` have the number of a row.
+    """Checks that no label is several labels in one; `labels` maps each to the number of a row.
 
-    Rows separate those that are `apart` from others, such as sql-server in sql|sql-server.
+    Labels in `apart` are separated from others in a row, such as sql-server in sql|sql-server.
     """
     words = {tuple(_WORD.findall(label)) for label in labels}
     split = {x: {class_of(y.strip()) for y in _SEPARATORS.split(x) if y.strip()} for x in labels}
     uses = Counter(itertools.chain(*(split[label] for label in labels.keys() - apart)))
     for label, number in labels.items():
-        # At usual separators one part tells, be it a label or also a part of another one.
+        # At usual separators, one part that is a label, or also part of another one, is enough.
         parts = split[label]
         is_joined = len(parts) > 1 and any(part in labels or uses[part] > 1 for part in parts)
-        # At all others, a label begins it, and another one ends it.
+        # At any other character, it must begin with one label and end with another.
         own = () if label in apart else tuple(_WORD.findall(label))
         first = next((i for i in range(1, len(own)) if own[:i] in words), len(own))
         if is_joined or any(own[i:] in words for i in range(first, len(own))):
@@ -441,7 +441,7 @@ def multi_hot(
       num_classes: The number of classes; 0 if unknown.
     """
     spelt = {number: [*map(class_of, parts)] for number, parts in labels.items()}
-    # A text that repeats a number has no ids: it, or else the first text, tells the width.
+    # A text that repeats a number can't hold ids: it, or else the first text, sets the width.
     repeating = (
         n
         for n, x in spelt.items()
@@ -458,7 +458,7 @@ def multi_hot(
         )
     if others or width < 2:
         return None
-    # Rows such as [0, 1] alone could be both.
+    # If all rows are like [0, 1], they could be either.
     if first is None and {*itertools.chain(*labels.values())} <= {"0", "1"}:
         raise ValueError(
             f"{where}{next(iter(labels))}: 0 and 1, as in all rows, could be two ids, or say which "

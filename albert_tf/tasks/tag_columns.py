@@ -1,4 +1,4 @@
-"""Which column of a file of tagged words is which: CoNLL's, CoNLL-U's and CoNLL-2012's."""
+"""Finds the columns of words and tags in files of CoNLL, CoNLL-U and CoNLL-2012."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from albert_tf.tasks.table import TableSettings
 
 # Separates documents in CoNLL's files.
 _DOCUMENT = re.compile("-DOCSTART-([ \t]|$)|#(begin|end) document")
-# Before the first word of a sentence, the first is surely a comment; the second may be one.
+# Lines before a sentence's first word: the first matches comments, the second possible ones.
 _COMMENT, _HASH = re.compile(r"# +\S+ += "), re.compile("#([ \t]|$)")
 # CoNLL-U also numbers tokens of several words (3-4) and empty nodes (3.1): neither is a word.
 _NUMBER, _NO_WORD = re.compile("[0-9]{1,9}"), re.compile(r"\d+[-.]\d+")
@@ -30,14 +30,14 @@ NOTHING = "_"
 # CoNLL-2012 begins with document, part, number, word; entities follow the part of speech, parse,
 # lemma, frame set, sense and speaker, and a varying number of columns follows them.
 _NUMBER_2012, _ENTITY_2012, _LEAST_2012 = 2, 10, 11
-# Stands for each word of CoNLL-2012 before OntoNotes' words are filled in.
+# Placeholder for each word in CoNLL-2012 until OntoNotes' words are filled in.
 _MASK_2012 = "[WORD]"
-# Names in a header: those of words, of tags, and of tags if no other column has them.
+# Names in a header: of words, of tags, of tags if no other column has any, and of sentences.
 _WORD_NAME = re.compile("words?|tokens?|form|text")
 _TAG_NAME = re.compile("tags?|labels?|ner([-_ ]?tags?)?|entit(y|ies)|iob2?|bio")
 _POS_NAME = re.compile("u?pos([-_ ]?tags?)?")
 _SENTENCE_NAME = re.compile("sent(ence)?s?([-_ :]*(#|ids?|idx|index|no|num|number|nr))?")
-# Whatever resembles the tag of an entity in any scheme, and the tags of other words beside it.
+# Anything that resembles an entity tag in some scheme; below it, the tags outside entities.
 LIKE_ENTITY = re.compile(
     r"(?-i:B)|[BIESLUMW][-_:/|].+|.+[-_:/|][BIESLUMW]|[(<].+|.+[)>]|\".+\"",
     re.DOTALL | re.IGNORECASE,
@@ -139,7 +139,7 @@ def _header(lines: Sequence[_Line]) -> list[str]:
         _TAG_NAME.fullmatch(name) or _POS_NAME.fullmatch(name) for name in names
     ):
         return []
-    # A tag that other words have is no name.
+    # If other lines end in the same cell, it is a tag, and the line no header.
     others = ([*map(str.lower, cells)] for _, cells, _ in lines)
     return names if all(x == names or x[-1] != names[-1] for x in others) else []
 
@@ -168,8 +168,8 @@ def _is_comment(line: _Line, words: Sequence[_Line], tags: Collection[str], path
 def _numbers(sentences: Sequence[Sequence[_Line]], path: str) -> int | None:
     """Returns the column that numbers the words of each sentence; None if there is none.
 
-    Most lines of the file decide, and one with another number is refused: were it to change the
-    columns of all, their numbers would be words.
+    The majority of lines decides, and a line with another number is refused: otherwise a single
+    wrong line would turn the whole column of numbers into words.
     """
     width = len(sentences[0][0][1]) if sentences else 0
     for place, least in ((0, 3), (_NUMBER_2012, _LEAST_2012)):
@@ -187,7 +187,7 @@ def _numbers(sentences: Sequence[Sequence[_Line]], path: str) -> int | None:
                         odd.append(f"{path}:{number}: expected {after}, got {cell[:60]!r}")
                     after = 1 + (after if value is None else value)
                     expected = {after}
-        # In other files than CoNLL-U's a number may be the only word of each sentence.
+        # Outside CoNLL-U, a number may be the only word of each sentence.
         is_conllu = place == 0 and width == len(CONLLU_COLUMNS)
         hits = values if is_conllu else total - len(odd)
         if 2 * hits > total and (is_conllu or place or max(map(len, sentences)) > 1):
@@ -239,7 +239,7 @@ def _columns(
     if has_label:
         return word, named.get(label.lower())
 
-    # The cells must agree: a column of nothing has no tags, and some have no words or tags.
+    # The cells must fit: an empty tag column means no tags, and wrong columns are refused.
     rows = [cells for each in sentences for _, cells, _ in each]
     columns = [Counter(cells) for cells in zip(*rows, strict=False)]
     if {*columns[tag]} in ({NOTHING}, {"-"}):
@@ -247,7 +247,7 @@ def _columns(
     likely = [i for i, counts in enumerate(columns) if not numbers and _are_likely(counts)]
 
     def varies(place: int) -> bool:
-        """Whether a column is not the same for all words of a sentence, as a document's name is."""
+        """Whether a column varies within a sentence, which a document's name, say, does not."""
         return any(len({cells[place] for _, cells, _ in each}) > 1 for each in sentences)
 
     wrong = ""
