@@ -62,7 +62,7 @@ def main(settings: ConversionSettings) -> None:
     from albert_tf.conversion import convert
 
     with errors.in_one_line(flags=settings.names()):
-        # Find missing packages first; `complete` adds the ONNX files when weights are written.
+        # Find missing packages first; `complete` adds the ONNX files once weights are written.
         complete = None
         if settings.onnx and settings.to == "huggingface":
             with errors.of_extra("onnx", "`onnx`"):

@@ -19,9 +19,9 @@ from albert_tf.serving.predict import Predictor
 from albert_tf.serving.settings import MEDIAPIPE, WEB, ExportSettings
 from albert_tf.storage import files, text_files
 
-# Examples on a model's page.
+# Number of examples on a model's web page.
 _EXAMPLES = 2
-# More points lost, of a hundred, are warned of.
+# Largest loss of score, in points of a hundred, that causes no warning.
 _MOST_LOST = 0.5
 
 
@@ -32,7 +32,7 @@ def _table_of(before: Mapping[str, float], after: Mapping[str, float]) -> str:
 
 
 def _warn_of_loss(before: float, after: float, name: str) -> None:
-    """Warns if a score falls by more than half a point; scores of questions are of a hundred."""
+    """Warns if a score falls by more than half a point of 100; SQuAD's are already in percent."""
     share = 100 if max(abs(before), abs(after)) <= 1 else 1
     if (lost := share * (before - after)) > _MOST_LOST:
         logging.warning(
@@ -44,7 +44,7 @@ def _warn_of_loss(before: float, after: float, name: str) -> None:
 
 
 def _examples(path: str, predictor: Predictor) -> tuple[tuple[str, ...], ...]:
-    """Returns the texts of a file's first lines, which are as albert-predict reads them."""
+    """Returns the texts of a file's first lines, in the input format of albert-predict."""
     rows: list[tuple[str, ...]] = []
     for number, line in text_files.utf8_lines(path):
         if (text := line.rstrip("\r\n")) and len(rows) < _EXAMPLES:
@@ -88,7 +88,7 @@ def main(settings: ExportSettings) -> None:
         )
         served = served_tasks.load_served(task, stored, settings.options())
         served.depths = served.config.smaller_depths("depths", settings.depths)
-        # The page tells people of the model.
+        # A description and examples for the model's page.
         examples = _examples(path, predict.from_model(served)) if path else ()
         served.about = About(settings.description, examples)
         # Score the model before and after: formats may change answers, int8 most of all.
@@ -117,7 +117,7 @@ def main(settings: ExportSettings) -> None:
             print(_table_of(before, after))
             name = scored.task.key_metric
             _warn_of_loss(before[name], after[name], name)
-    # How to go on from here.
+    # Suggest the next command.
     if form == "saved_model" and (hint := saved_model.hint(directory)):
         logging.info("%s", hint)
     following = log.command("albert-predict", model=directory)

@@ -96,7 +96,7 @@ def _extend(settings: ExtensionSettings) -> str:
         files.replace(file, model.add(pieces))
         new = Vocabulary.read(file, False, *old.form)
         extended = add_pieces(source, new, [model.replaced(piece) for piece in pieces])
-        # Vocabulary and table must have grown alike.
+        # Vocabulary and embedding table must have grown by the same number.
         new.check(extended.config)
         convert.write_checkpoint(directory, extended)
     return (

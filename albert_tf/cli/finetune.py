@@ -53,11 +53,11 @@ def main(settings: FinetuningSettings) -> None:
         if settings.ensemble_dirs:
             combine(settings)
             return
-        if settings.do_train:  # From the first moment: before there is anything to save, too.
+        if settings.do_train:  # From the start, even before there is anything to save.
             held.enter_context(StopSignals())
         settings, run = prepare(settings, held)
         if settings.do_train and not train(settings, run):
-            return  # Stopped: the next start goes on.
+            return  # Stopped: the next start resumes it.
         # Evaluations choose the best checkpoint; without training an evaluation of it is enough.
         if settings.do_eval:
             chooses = chooses_best(settings, run.splits["dev"].examples)
@@ -75,7 +75,7 @@ def main(settings: FinetuningSettings) -> None:
 def prepare(
     settings: FinetuningSettings, held: contextlib.ExitStack
 ) -> tuple[FinetuningSettings, SupervisedRun]:
-    """Makes what a run needs until `held` closes: settings, and a SupervisedRun with weights."""
+    """Returns a run's settings and its SupervisedRun with weights; `held` holds its resources."""
     # 1. The run in the directory, or else weights, settings and config to begin with.
     directory, settings, config = RunDirectory.open(settings, find_initial_weights)
     config = with_dropout(settings, config)
@@ -215,7 +215,7 @@ def check_same_task(
 
 
 def keep_modules(task: SupervisedTask, directory: RunDirectory) -> None:
-    """Has vectors made as the stored model makes them, if it embeds texts."""
+    """Keeps the stored model's way of computing vectors, if it embeds texts."""
     path, kind = directory.stored or directory.initial, type(task.kind)
     stored = kinds.find(path) if path and kind.vector else None
     if stored and kinds.kind_of(stored) is kind:
@@ -226,8 +226,8 @@ def keep_modules(task: SupervisedTask, directory: RunDirectory) -> None:
 def chooses_best(settings: FinetuningSettings, examples: Sequence[Any]) -> bool:
     """Whether an evaluation chooses the best checkpoint of the run in output_dir.
 
-    Examples of another task don't choose. Without training, only the run's own examples do: others
-    may be the test set, and scores on two sets can't be compared.
+    An evaluation on another task's examples doesn't. Without training, only one on the run's own
+    examples does: others may be the test set, and scores on two sets can't be compared.
     """
     run = find_run(settings.output_dir)
     if run and run.task and run.task.name != settings.task_name:
@@ -312,7 +312,7 @@ def make_split(
         {**task.settings, "is_training": is_training},
         settings.feature_prefix(is_training),
     )
-    # More lengths mean less padding, but each is a program to compile.
+    # More lengths mean less padding, but each one is another program to compile.
     rows, longest, usual = features.lengths, settings.max_seq_length, length_buckets.USUAL_COUNT
     count, price = settings.static_lengths or usual, 0.0
     if count == 1:
@@ -329,7 +329,7 @@ def make_split(
         count = min(count, usual)  # An evaluation may read the set only once per compilation.
         if settings.do_train:
             price *= min(1.0, settings.save_checkpoints_steps / settings.train_step)
-    # Take the lengths of an earlier split, and so its program, if that costs little padding.
+    # Reuse an earlier split's lengths, and its compiled programs, if that costs little padding.
     for split in before.values():
         allowed = np.unique([*split.static_lengths, longest])
         padding = np.sum(allowed[np.searchsorted(allowed, rows)] - rows)

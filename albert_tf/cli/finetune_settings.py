@@ -262,7 +262,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
             defaults = (row.variant(known) if row.variant else row).defaults_for(known)
         if values.get("ensemble_dirs"):  # The predictions already exist.
             defaults |= {"do_train": False, "do_eval": False}
-        # A default must not contradict a value that was given in another unit, as epochs for steps.
+        # A default must not contradict a value given in another unit, such as epochs for steps.
         unset = [name for name in defaults if not {name, cls.same.get(name)} & {*values}]
         own = {name: defaults[name] for name in unset}
         return cls(**{**own, **values}, given=frozenset(values))
@@ -293,7 +293,7 @@ class FinetuningSettings(TrainingSettings, TaskSettings):
         return super().following(kept)
 
     def with_steps(self, num_examples: int) -> FinetuningSettings:
-        """Returns the settings with numbers of steps, not of epochs or shares of steps."""
+        """Returns the settings with epochs and shares of steps converted to numbers of steps."""
         steps, warmup = self.train_step, self.warmup_step
         if self.num_train_epochs is not None:
             steps = max(1, int(num_examples / self.train_batch_size * self.num_train_epochs))

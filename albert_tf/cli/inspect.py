@@ -38,7 +38,7 @@ _LENGTH_HELP = (
     "Maximum length of a row in tokens; for records, the length they were made with; by default "
     f"{_LENGTH}, or the model's maximum if that is less."
 )
-# How a run uses so many devices of a kind.
+# Flags with which a run uses a given number of devices of a kind.
 _GPU = "--backend=jax --precision=bfloat16 "
 _USES = {"gpu": _GPU, "tpu": _GPU + "--use_tpu --num_tpu_cores={} ", "cpu": ""}
 # Config -> name and number of parameters as printed in the paper. Source: its table 1.
@@ -327,7 +327,7 @@ def _planned(settings: PlanSettings) -> Iterator[str]:
     config = AlbertConfig.from_json_file(settings.albert_config_file)
     length, hours = settings.text_bytes, settings.hours
     made = planning.make(config, length, device, count, hours)
-    # 1. Names, values, and where these are from. English text stands for all others.
+    # 1. Names, values, and where these are from. Text is assumed to be like English.
     a_word, a_token = planning.BYTES_PER_WORD, planning.BYTES_PER_TOKEN
     fitting = made.tokens_per_second * 3600 * hours
     kept = f"{planning.KEPT} are kept: {planning.KEPT * made.checkpoint_bytes / 1e9:.3g} GB"
@@ -352,7 +352,7 @@ def _planned(settings: PlanSettings) -> Iterator[str]:
     ):
         yield f"{name:18}{value:>18}  {remark}".rstrip()
 
-    # 2. The commands, with what is not their default.
+    # 2. The commands, with the flags that differ from the defaults.
     shards = math.ceil(length / planning.SHARD_BYTES)
     text, pieces = "--input_file='text/*.txt'", f"--vocab_size={made.config.vocab_size}"
     masks = "--masking=dynamic --max_predictions_per_seq=0"

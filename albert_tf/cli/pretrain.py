@@ -50,7 +50,7 @@ def main(settings: PretrainingSettings) -> None:
     log.begin()
     in_one_line = errors.in_one_line(NonFiniteLossError, flags=settings.names())
     with in_one_line, contextlib.ExitStack() as held:
-        if settings.do_train:  # From the first moment: before there is anything to save, too.
+        if settings.do_train:  # From the start, even before there is anything to save.
             held.enter_context(StopSignals())
         settings, trainer, records, weights = prepare(settings, held)
         # From here on a damaged record is looked up and named, with its file.
@@ -61,13 +61,13 @@ def main(settings: PretrainingSettings) -> None:
             finished = not settings.do_train or train(settings, trainer, records)
             if settings.do_eval and finished:
                 input_fn = evaluation_input(settings, records)
-                # Weights by themselves, or every checkpoint of a run in output_dir.
+                # Evaluate weights of no run once, else every checkpoint of the run in output_dir.
                 if weights and not settings.do_train:
                     evaluate_once(settings, trainer, weights, input_fn, known)
                     return
                 last = functools.partial(last_step, settings)
                 evaluation.evaluate_checkpoints(trainer, input_fn, last, known)
-        # A run that was stopped has no checkpoint to use yet: the next start goes on.
+        # A run that was stopped has no checkpoint to use yet: the next start resumes it.
         if finished:
             run_directory.log_end(trainer, settings.do_eval, "fill_mask")
 
@@ -75,7 +75,7 @@ def main(settings: PretrainingSettings) -> None:
 def prepare(
     settings: PretrainingSettings, held: contextlib.ExitStack
 ) -> tuple[PretrainingSettings, Trainer, Records, str | None]:
-    """Makes what a run needs until `held` closes: its settings, a Trainer, records, and weights.
+    """Returns a run's settings, Trainer, records and weights; `held` holds its resources.
 
     For training the Trainer already has the weights; otherwise they are to be evaluated.
     """
@@ -91,7 +91,7 @@ def prepare(
     # 2. The devices, before any other TensorFlow operation: workers can't be connected later.
     devices = held.enter_context(settings.create_devices())
     settings.check_batch_sizes(devices, eval_batch_size=settings.do_eval)
-    if settings.do_train and not directory.stored:  # A run that resumes has its decay.
+    if settings.do_train and not directory.stored:  # A resumed run already has its decay.
         settings = place_decay(settings, directory.initial)
     directory.check_followed(settings)
 
@@ -106,7 +106,7 @@ def prepare(
     shared = {**settings.record(), "config": config.to_dict(), "records": data}
     run_directory.check_workers_agree(devices, shared)
     directory.check_followed(settings, **data)
-    # Training and evaluation are reserved apart: another process may evaluate this run.
+    # Training and evaluation are reserved separately: another process may evaluate this run.
     directory.hold(devices, held, run=settings.do_train, evaluation=settings.do_eval)
     text = "%d records in %d files; %s with %d replica(s)"
     logging.info(text, sum(records.counts), len(paths), devices.name, devices.num_replicas)
@@ -166,7 +166,7 @@ def check_weights(
 
 
 def place_decay(settings: PretrainingSettings, initial: str | None) -> PretrainingSettings:
-    """Returns the settings of a new run with the steps of a branch off `initial`, or a timed run.
+    """Returns a new run's settings, with the decay steps of a branch off `initial` or a timed run.
 
     A timed run's decay begins when the time that is left just suffices; see settle_decay.
     """
@@ -174,7 +174,7 @@ def place_decay(settings: PretrainingSettings, initial: str | None) -> Pretraini
     changes |= {} if "schedule" in settings.given else {"schedule": "wsd"}
     if not settings.decay_from:
         return dataclasses.replace(settings, **changes) if settings.train_minutes else settings
-    # 1. The rate of the run that the branch leaves, as its record says, or else these settings.
+    # 1. The learning rate at the branch point, by that run's record or, without one, by settings.
     first = int(checkpoint.read(initial).get("global_step", 0))
     left = settings
     if run := find_run(initial):
@@ -202,7 +202,7 @@ def place_decay(settings: PretrainingSettings, initial: str | None) -> Pretraini
 def settle_decay(
     settings: PretrainingSettings, devices: Devices, first: int, last: int
 ) -> WarmupPolynomialDecay:
-    """Records where a timed run decays, before its first such step; returns the schedule."""
+    """Records the steps of a timed run's decay before it begins; returns the schedule."""
     logging.info("the learning rate decays from step %d to step %d", first, last)
     asked = {"decay_steps": settings.decay_steps}  # There may be time for fewer.
     settings = dataclasses.replace(settings, num_train_steps=last, decay_steps=last - first)
@@ -251,7 +251,7 @@ class Records:
         return digest([[(each.records, each.digest) for each in self.indexes], remote])
 
     def masking(self, masks: Callable[..., MaskingSettings], seed: int) -> DynamicMasking | None:
-        """Returns the drawing of masks; None if the records hold masks."""
+        """Returns how to draw masks; None if the records already have masks."""
         rows = self.row_format
         return DynamicMasking(rows, masks(rows), seed) if rows else None
 
@@ -316,7 +316,7 @@ def make_trainer(settings: PretrainingSettings, config: AlbertConfig, devices: D
 
 def train(settings: PretrainingSettings, trainer: Trainer, records: Records) -> bool:
     """Trains up to the last step; returns whether it got there."""
-    # The order of records depends on seed and step alone, so that a resumed run reads on exactly.
+    # The order of records depends on seed and step alone, so a resumed run continues exactly.
     input_fn = functools.partial(
         input_pipeline.training_dataset,
         records.files,

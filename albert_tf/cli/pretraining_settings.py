@@ -34,7 +34,7 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
 
     headings = (MODEL, _RECORDS, TRAINING, _EVALUATION, MASKING, SPEED, TPU)
     recipes: ClassVar[Mapping[str, str]] = _RECIPES
-    # A branch, a timed run: each ends in a way of its own.
+    # A branch and a timed run each determine their last step themselves.
     exclusive = (
         *(("decay_from", name) for name in ("init_checkpoint", "num_train_steps", "train_minutes")),
         ("train_minutes", "num_train_steps"),
@@ -195,7 +195,7 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
     @classmethod
     def of(cls, **values: Any) -> PretrainingSettings:
         """Returns settings with values that count as given; an evaluation needs no output_dir."""
-        if values.get("decay_from"):  # However it is spelled, it is the same run.
+        if values.get("decay_from"):  # The same run, however its path is spelled.
             values["decay_from"] = checkpoint.spelled_out(values["decay_from"])
         if "output_dir" not in values and values.get("do_eval") and values.get("init_checkpoint"):
             return cls(**{"do_train": False, **values}, given=frozenset(values))
@@ -207,7 +207,7 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
         if not self.do_train and not self.do_eval:
             raise ValueError("nothing to do: set `do_train` or `do_eval`")
         if not self.do_train and tf_config.num_workers() > 1:
-            # The training's processes would mistake it for one of theirs.
+            # The processes that train would mistake it for one of them.
             raise ValueError(
                 "`do_eval` without `do_train` runs in a single process: unset TF_CONFIG"
             )

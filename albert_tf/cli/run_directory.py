@@ -36,7 +36,7 @@ _DECAY = {"train_minutes", "schedule", "num_train_steps", "decay_steps"}
 _END = {"num_train_steps", "train_step", "early_stopping_patience"}
 # Settings that replace a size in the config; fine-tuning has only the first.
 _SIZES = ("num_hidden_layers", "vocab_size")
-# Settings that have no effect without a value of another.
+# Settings that have no effect unless another one has a certain value.
 _NEEDED = dict.fromkeys(("decay_from", "decay_steps", "train_minutes"), ("schedule", "wsd"))
 _NEEDED["adam_share"] = ("optimizer", "muon")
 
@@ -50,7 +50,7 @@ class RunDirectory:
     path: str
     stored: str | None = None  # The newest checkpoint of the run in it.
     initial: str | None = None  # Weights to begin with otherwise; None for random ones.
-    # Settings as they are given, which a new run settles; see RunRecord.
+    # Settings as given, before the run settled other values; see RunRecord.
     asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -72,7 +72,7 @@ class RunDirectory:
         # 1. Weights: the newest checkpoint in the directory, init_checkpoint, or random ones.
         stored = checkpoint.latest(path)
         own = find_run(path) if checkpoint.read_list(path) else None
-        # Each start has what the run has settled, also before its first checkpoint.
+        # Every restart takes the values that the run has settled, even before its first checkpoint.
         asked = {"decay_from": settings.record()["decay_from"]} if branches else {}
         if own and (stored or (asked and asked.items() <= own.asked.items())):
             known = [name for name, value in own.asked.items() if getattr(settings, name) == value]
@@ -104,14 +104,14 @@ class RunDirectory:
         return cls(path, stored, initial, asked), settings, config
 
     def check_followed(self, settings: AnySettings, **data: str) -> None:
-        """Checks that what is given is followed, also where the run here had something else.
+        """Checks that the given settings can take effect, even if the run here had other values.
 
-        `data` are digests of what it trains on and, where it chooses the best, evaluates on.
+        `data` are digests of the training data and, if it chooses the best, of the evaluation data.
         """
         if not settings.do_train:
             return
         if self.stored and (run := find_run(self.path)):
-            # How a run began stays; how it trained, too, after its end, which may be put off.
+            # How a run began is fixed; once it ended, so is its training. The end may be postponed.
             refused, now, before = _fixed(run.settings), settings.record(), run.settings
             step, last = checkpoint.step_of(self.stored), settings.rate["num_train_steps"]
             early = getattr(settings, "early_stopping_patience", None), settings.loop["save_steps"]
@@ -145,7 +145,7 @@ class RunDirectory:
                 held.enter_context(files.hold(self.path, name))
 
     def initialise(self, trainer: Trainer, **options: bool) -> bool:
-        """Calls Trainer.initialise; all workers must have the same weights then."""
+        """Calls Trainer.initialise; all workers must have the same weights afterwards."""
         resumes = trainer.initialise(self.initial, **options)
         if trainer.devices.num_processes > 1:
             check_workers_agree(trainer.devices, {"initial weights": trainer.digest()})
@@ -162,10 +162,10 @@ class RunDirectory:
         classes: Sequence[str] = (),
         task: TaskRecord | None = None,
     ) -> None:
-        """Begins or resumes a training here: from now on the directory is its own.
+        """Begins or resumes a training run here, to which the directory then belongs.
 
         Every worker calls it. The chief writes what later commands read: vocabulary, class names,
-        config and run.json. `data` are digests of this command's data; other recorded ones stay.
+        config and run.json. `data` are digests of this command's data; others on record stay.
         """
         if devices.is_chief:
             if kept:
@@ -210,10 +210,10 @@ def log_end(trainer: Trainer, evaluates: bool, served_as: str, exported: str | N
 
 
 def _fixed(recorded: Mapping[str, Any]) -> set[str]:
-    """Returns the settings that a run with these recorded ones doesn't change any more."""
+    """Returns the names of the settings that a run with these recorded values can't change."""
     if not (recorded.get("decay_from") or recorded.get("train_minutes")):
         return _BEGIN | {"train_minutes"}
-    # Until a timed run's decay is settled there is time to change it.
+    # Until a timed run's decay is settled, it can be changed.
     is_open = recorded.get("num_train_steps") == UNKNOWN_STEPS
     return _BEGIN | (_DECAY - {"train_minutes", "decay_steps"} if is_open else _DECAY)
 
@@ -266,7 +266,7 @@ def make_output_dir(path: str) -> None:
     files.check_expanded(path)
     try:
         tf.io.gfile.makedirs(path)
-        # A training and its evaluation may begin at once: each tries a file of its own.
+        # Training and evaluation may start at the same time: each tests with a file of its own.
         files.try_to_write(os.path.join(path, f".write_test.{uuid.uuid4().hex}"))
     except tf.errors.OpError as error:
         raise ValueError(f"`output_dir` {path} can't be written: {files.reason(error)}") from None

@@ -309,7 +309,7 @@ class TrainingSettings(Settings):
 
     @classmethod
     def implied(cls, values: flags.FlagValues) -> list[str]:
-        """Returns the recipe's flags, without those that a given one excludes."""
+        """Returns the recipe's flags, without those that a given flag excludes."""
         if values.recipe is None:
             return []
         # absl reads the file, with its comments and nested flag files.

@@ -14,11 +14,11 @@ from albert_tf.storage import files
 
 # An argument in one of the library's messages, perhaps with a value: `name`, `name=value`.
 _ARGUMENT = re.compile(r"`((\w+)(?:=[^`]*)?)`")
-# RESOURCE_EXHAUSTED is no sign of it: JAX and TensorFlow call a full disk that, too.
+# RESOURCE_EXHAUSTED is no sign of it: JAX and TensorFlow also report a full disk by that code.
 _OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory", re.IGNORECASE)
 # Control characters except tab and newline.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# Flags on which memory depends in commands without batches.
+# Flags that determine memory use in commands without batches.
 _TAKE_MEMORY = ("num_processes", "block_megabytes", "input_sentence_size")
 
 
@@ -26,7 +26,7 @@ _TAKE_MEMORY = ("num_processes", "block_megabytes", "input_sentence_size")
 def in_one_line(*others: type[Exception], flags: Collection[str] = ()) -> Iterator[None]:
     """Ends the process with a one-line message and exit code 1 if the body raises a user error.
 
-    So does Ctrl-C. --verbosity=1 logs the traceback as well.
+    Ctrl-C ends it likewise. --verbosity=1 logs an error's traceback as well.
 
     Args:
       *others: Exceptions to handle besides ValueError, ImportError (a missing extra), OSError,
@@ -52,7 +52,7 @@ def in_one_line(*others: type[Exception], flags: Collection[str] = ()) -> Iterat
             near = error.object[max(error.start - 60, 0) : error.end + 60]
             text = f"{near!r} has a character that UTF-8 does not have ({error.reason})"
         elif isinstance(error, RuntimeError) and not isinstance(error, others):
-            raise  # A mistake of the program: the traceback tells more.
+            raise  # A bug: the traceback tells more.
         # Users read one line; a developer asks for the traceback.
         logging.debug("traceback of the error:", exc_info=True)
         sys.exit(f"error: {printable(with_dashes(text, flags))}")

@@ -142,7 +142,7 @@ class Settings:
 
     @classmethod
     def implied(cls, values: FlagValues) -> list[str]:
-        """Returns the flags that given ones stand for, such as those of a recipe."""
+        """Returns the flags that the given ones imply, such as those of a recipe."""
         return []
 
     def record(self) -> dict[str, Any]:
@@ -331,7 +331,7 @@ class _HelpFlag(flags.BooleanFlag):
 
 
 def help_text(cls: type[Settings], doc: str) -> str:
-    """Returns the text of --help: what the command does, and its flags by group, but rare ones."""
+    """Returns --help's text: what the command does, and its flags by group, except rare ones."""
     # Define the flags anew, because FLAGS may hold other modules' as well.
     values = FlagValues()
     define_flags(cls, values)

@@ -26,7 +26,7 @@ _NOTES = (
     rb"To enable the following instructions: .*|"
     rb"INFO: Created TensorFlow Lite .*"
 )
-# On a machine without a GPU it is no error that none is usable, though TensorFlow logs one.
+# On a machine without a GPU this is no error, though TensorFlow logs it as one.
 _NO_DEVICE = rb"|E\d{4} .*failed call to cuInit.*|\d{4}-.*: E .*failed call to cuInit.*"
 _NVIDIA = ("/dev/nvidia[0-9]*", "/dev/dxg")
 
@@ -55,7 +55,7 @@ def import_tensorflow(backend: str | None = None) -> None:
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     level = os.environ.setdefault(_LEVEL, "3")
     with contextlib.nullcontext() if level == "0" else filtered_stderr():
-        # The import makes a million objects that live until exit: spare the collector them.
+        # The import makes a million objects that live until exit: keep garbage collection off them.
         gc.disable()
         import tensorflow as tf
 

@@ -50,7 +50,7 @@ def num_workers() -> int:
 
 
 def index() -> int:
-    """Returns the place of this process among the addresses."""
+    """Returns the index of this process among the addresses."""
     task = json.loads(os.environ["TF_CONFIG"])["task"]
     return int(task["index"]) + (has_chief() and task["type"] == "worker")
 
@@ -102,7 +102,7 @@ def log_others() -> None:
 
 
 def has_chief() -> bool:
-    """Returns whether one of them is called the chief."""
+    """Returns whether TF_CONFIG names a chief."""
     return bool(hosts().get("chief"))
 
 
