@@ -64,7 +64,7 @@ def _command(name: str) -> Callable[[], None]:
     return run
 
 
-# These three are scripts of a clone as well, in data/.
+# These three are also scripts in a clone's data/.
 create_pretraining_data = _command("create_pretraining_data")
 train_sentencepiece = _command("train_sentencepiece")
 extend_vocabulary = _command("extend_vocabulary")

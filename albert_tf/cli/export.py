@@ -94,7 +94,7 @@ def main(settings: ExportSettings) -> None:
         # Score the model before and after: formats may change answers, int8 most of all.
         scored = scores.Evaluation.read(served.kind, settings) if settings.eval_file else None
         before = scored(predict.from_model(served).outputs) if scored else {}
-        # Other formats are compared with the model at once: `drift` says how far outputs differ.
+        # Other formats are compared with the model right away: `drift` says how far outputs differ.
         if form == "saved_model":
             saved_model.save(served, directory)
             what = f"a SavedModel that takes {' and '.join(served.kind.text_names)}"

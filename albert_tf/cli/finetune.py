@@ -187,7 +187,7 @@ def find_classes(settings: FinetuningSettings, directory: RunDirectory) -> tuple
 def check_same_task(
     settings: FinetuningSettings, task: SupervisedTask, directory: RunDirectory
 ) -> None:
-    """Checks that stored weights belong to the same task; a new run may begin with another's.
+    """Checks that stored weights belong to the same task; a new run may start from another's.
 
     Without training a task of the same kind will do, except for two tasks of GLUE; mismnli and ax
     use MNLI's weights.
@@ -196,7 +196,7 @@ def check_same_task(
     before = kinds.find(path) if path else None
     if not (before and before.name):  # The release wrote no record.
         return
-    # Both names and types of labels tell tasks apart: one table may be read as classes or numbers.
+    # Compare names and label types: the same table may be read as classes or as numbers.
     now = task.record(settings.task_name)
     types = [kinds.problem_type(each) for each in (before, now)]
     if settings.do_train:

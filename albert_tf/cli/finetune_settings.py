@@ -25,7 +25,7 @@ from albert_tf.training import length_buckets
 
 _EVALUATION, _EXPORT = "Evaluation and prediction", "Export"
 _RECIPES = config.shipped_recipes("finetuning")
-# Settings that say the same in other units.
+# Settings that mean the same in different units.
 _UNITS = (("num_train_epochs", "train_step"), ("warmup_proportion", "warmup_step"))
 
 _model = functools.partial(setting, group=MODEL)

@@ -183,7 +183,7 @@ def similarity(settings: SimilaritySettings) -> None:
             else:
                 rows = models.text_rows(lines, _tokenizer(stored), length)
             prepared.append((stored, rows))
-        # Every model fits its rows: load one after the other.
+        # All models fit their rows: now load one after the other.
         found = {}
         for stored, rows in prepared:
             model = models.lengthened(models.load_encoder(stored), settings.extra_layers)

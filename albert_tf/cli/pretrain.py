@@ -218,7 +218,7 @@ def find_vocabulary(
     paths: list[str], directory: RunDirectory, config: AlbertConfig
 ) -> Vocabulary | None:
     """Returns the vocabulary to keep: the one beside the records, else beside the weights."""
-    # The records were made with their vocabulary; that of the weights may differ.
+    # The records were made with the vocabulary beside them; the weights' may differ.
     found, weights = vocabulary.find_beside_records(paths), directory.initial
     try:
         found = found or (vocabulary.find(weights) if weights else None)

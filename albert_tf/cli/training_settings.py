@@ -294,7 +294,7 @@ class TrainingSettings(Settings):
     def check_batch_sizes(self, devices: Devices, **used: bool) -> None:
         """Checks that batches can be split evenly over the devices.
 
-        `used` says which batch sizes are used beside the training's, by setting.
+        `used` says by name which batch sizes are used besides the training's.
         """
         for name, is_used in {**used, "train_batch_size": self.do_train}.items():
             # Evaluations are divided among replicas only, a training batch also into its parts.

@@ -43,7 +43,7 @@ _MOST_SAID = 30
 class TokenExample:
     """A sentence."""
 
-    guid: str  # The line of its file in which it begins.
+    guid: str  # Number of the line on which it begins.
     words: tuple[str, ...]
     labels: tuple[int, ...] | None  # The ids of the words' tags; None if unknown.
 

@@ -20,7 +20,7 @@ _SPLITS = {"train": "train.tsv", "dev": "dev.tsv", "test": "test.tsv"}
 class GlueTask:
     """The files and columns of a task."""
 
-    folder: str  # The task's folder within that of GLUE.
+    folder: str  # The task's folder within GLUE's.
     text_a: str  # Column of the text.
     text_b: str | None = None  # Column of the second text, or None.
     label: str = "label"  # Column of the label.

@@ -126,7 +126,7 @@ class Preprocessor:
         if max_seq_length is not None:
             # None means the known length, so it must not replace it.
             settings["max_seq_length"] = max_seq_length
-        # An empty list of labels is a choice as well: it means numbers.
+        # An empty list of labels is a valid choice: it means numbers.
         labels = labels_file.stored(path) if labels is None else labels
         preprocess = cls(found, labels=labels, **{**known, **settings})
         config.check_length(preprocess.max_seq_length)

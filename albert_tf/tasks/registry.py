@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class TaskRow:
-    """A task of fine-tuning."""
+    """A fine-tuning task."""
 
     heading: str  # The group of --help that lists the task.
     task_class: str  # The class of the task, as module.Class in albert_tf.tasks.

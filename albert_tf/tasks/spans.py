@@ -54,7 +54,7 @@ def _span(span: Any, text: str, where: str) -> tuple[int, int, str]:
         )
     start, end, name = values
     found = text[start:end]
-    # Tools may count other units than characters, such as those of UTF-16.
+    # Tools may count in other units than characters, such as UTF-16 code units.
     if content not in (None, found):
         raise ValueError(f"{where}: expected the span {content!r} at {start}, got {found!r}")
     return start + len(found) - len(found.lstrip()), start + len(found.rstrip()), name

@@ -184,8 +184,8 @@ class SupervisedRun:
         predictions = self.predict(name, source)
         if not self.trainer.devices.is_chief:
             return {}
-        # Tune with the scores on "dev" of the same weights, as far as they are known. As in the
-        # release, examples that are those of "dev" are scored at their own best threshold.
+        # Tune with the same weights' scores on "dev", if these are known. As in the release,
+        # examples that are the same as in "dev" are scored at their own best threshold.
         directory, examples = self.trainer.output_dir, self.splits[name].examples
         has_own_labels = "dev" in self.splits and self.splits["dev"].examples == examples
         if name == "test" and not has_own_labels:

@@ -88,7 +88,7 @@ def read_columns(path: str, settings: TableSettings) -> tuple[str, list[Sentence
         is_comment = functools.partial(_is_comment, words=words, tags=tags, path=path)
         sentences = [*filter(None, ([*itertools.dropwhile(is_comment, x)] for x in blocks))]
 
-    # The first word tells how many columns there are; in CoNLL-2012 each sentence has its own.
+    # The first word's line sets the number of columns; in CoNLL-2012 each sentence has its own.
     for each in sentences:
         first = each[0] if numbers else sentences[0][0]
         wanted = f"{len(first[1])} column(s) as in line {first[0]}"
@@ -228,7 +228,7 @@ def _columns(
         names = [[x for x in header if name.fullmatch(x)] for name in (_TAG_NAME, _POS_NAME)]
         tag = header.index((names[0] or names[1])[-1])
 
-    # Columns that the settings name; a file to predict may lack that of the tags.
+    # Columns that the settings name; a file to predict may lack the column of tags.
     named = {name: i for i, name in enumerate(header or CONLLU_COLUMNS * is_conllu)}
     named |= {str(1 + i): i for i in range(width)}
     text, label = settings.text_column, settings.label_column

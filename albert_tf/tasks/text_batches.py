@@ -67,7 +67,7 @@ class TextBatches(keras.utils.PyDataset):
         from albert_tf.records.input_files import untuned
         from albert_tf.records.input_pipeline import BATCHES_AHEAD
 
-        # Only the length of features varies between batches, and the number of rows in the last.
+        # Between batches only the length of features varies and, in the last, the number of rows.
         features, *others = self[0]
         rows = 1 if self._batch_size == 1 else None
         signature = (

@@ -95,7 +95,7 @@ def read(texts: Any, **given: Any) -> TextColumns:
     """Reads the arguments of Preprocessor.dataset; `given` are fields of TextColumns."""
     given = {name: column for name, column in given.items() if column is not None}
     found: dict[str, Any] = {"texts": texts}
-    # Tell tables apart by their attributes, which needs none of their libraries.
+    # Tell tables apart by their attributes, without importing their libraries.
     if hasattr(texts, "as_numpy_iterator"):
         found = _from_tf_data(texts, given)
     elif hasattr(texts, "column_names") and hasattr(texts, "features"):
@@ -103,7 +103,7 @@ def read(texts: Any, **given: Any) -> TextColumns:
     elif isinstance(texts, Mapping) or hasattr(texts, "columns"):
         found = _from_table(texts)
 
-    # An argument replaces a column. The dataset's names of classes belong to its own labels only.
+    # An argument replaces a column. The dataset's class names apply only to its own labels.
     classes = found.pop("classes", ())
     columns: dict[str, Any] = {"texts": _texts(found.pop("texts"), "texts")}
     for name, column in {**found, **given}.items():
