@@ -103,7 +103,7 @@ def _encode_varints(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Returns the bytes <uint8>[T], and where each value begins <int64>[N + 1], with T at the end.
     """
-    # Most features have only values of one byte.
+    # In most features every value fits into one byte.
     largest, smallest = values.max(initial=0), values.min(initial=0)
     if smallest < 0:
         raise ValueError(f"expected integers of at least 0, got {smallest}")

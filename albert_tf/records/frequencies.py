@@ -1,4 +1,4 @@
-"""How well pieces are guessed by their frequency alone: the loss that masked LM has to beat."""
+"""The loss of guessing pieces by their frequency alone, which masked LM has to beat."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def find_files(patterns: str) -> list[str]:
 
 
 def _check_shards(files: Sequence[str], patterns: str) -> None:
-    """Checks that files of one name are from one run of the generator: others repeat its text.
+    """Checks that all files of one name are from one generator run: other runs repeat its text.
 
     Warns of missing shards whose names match a pattern.
     """
@@ -107,8 +107,8 @@ class FileIndex(NamedTuple):
     """Where the records of a file are."""
 
     records: int  # Their number.
-    # `<int64>[ceil(records / STRETCH) + 1]`, offset in bytes of the first of each STRETCH records,
-    # and last of all the size of the file.
+    # `<int64>[ceil(records / STRETCH) + 1]`, offset in bytes of the first of each STRETCH records;
+    # the last entry is the size of the file.
     starts: np.ndarray
     digest: int = 0  # Checksum of all records in their order.
 
@@ -117,7 +117,7 @@ def index_records(files: Sequence[str], cache_file: str | None = None) -> list[F
     """Counts and locates the records of TFRecord files, which also verifies all their checksums.
 
     The JSON file `cache_file` keeps the result between runs; a file is read again if its size or
-    time has changed.
+    modification time has changed.
     """
     known = _read_cache(cache_file)
     # Only new and changed files are read.
@@ -217,9 +217,9 @@ def check_features(files: Sequence[str], spec: FeatureSpec) -> FeatureSpec:
 
 @contextlib.contextmanager
 def naming_bad_records(files: Sequence[str], spec: FeatureSpec) -> Iterator[None]:
-    """Turns the error about a batch that the spec rejects into one that names the record.
+    """Replaces the error about a batch that the spec rejects by one that names the record.
 
-    To find it the files are read again: the input pipeline doesn't know where a record comes from.
+    To find it, the files are read again: the input pipeline doesn't know where a record is from.
     """
     try:
         yield

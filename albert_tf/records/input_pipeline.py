@@ -40,9 +40,9 @@ def training_dataset(
 ) -> tf.data.Dataset:
     """Returns an endless dataset of one host's batches, from step `first_step` on.
 
-    Each epoch shuffles the stretches of all files, and then the records in a buffer, by seed and
-    epoch. So any part of an epoch is a sample of the whole. A host reads all records but parses
-    only its own: reading is cheap, and the order does not depend on the number of hosts.
+    Each epoch shuffles the files' stretches (consecutive records), then the records in a buffer, by
+    seed and epoch. So any part of an epoch is a sample of the whole. A host reads all records but
+    parses only its own: reading is cheap, and the order does not depend on the number of hosts.
 
     Args:
       files: TFRecord files.
@@ -51,7 +51,7 @@ def training_dataset(
       global_batch_size: Examples per step, a multiple of the number of replicas.
       seed: Seed of the order.
       first_step: The step of the first batch.
-      context: Which host of how many this is.
+      context: Which host this is, and how many there are.
       finish: Applied to the parsed examples, if given.
 
     Returns:
@@ -65,8 +65,8 @@ def training_dataset(
     stretches = tf.constant(_stretches(files, indexes))
 
     def epoch_dataset(epoch: tf.Tensor) -> tf.data.Dataset:
-        # Seeds this function's graph: shuffle would use the program's global seed. With a seed of
-        # 0, modulo the largest int32, TensorFlow asks if the epoch is 0, too: no graph can tell.
+        # Seeds this function's graph: shuffle would use the program's global seed. If the seed is 0
+        # (modulo the largest int32), TensorFlow also asks if the epoch is 0: a graph can't tell.
         tf.compat.v1.set_random_seed(seed % tf.int32.max or _SEED_FOR_0)
         order = _deal(len(stretches), seed, epoch)
         return (
@@ -80,7 +80,7 @@ def training_dataset(
             .shuffle(_SHUFFLE_BUFFER, seed=epoch, reshuffle_each_iteration=False)
         )
 
-    # Epochs follow each other; then they are cut into batches, and this host's are parsed.
+    # Concatenate the epochs, cut them into batches, and parse this host's part.
     epochs = tf.data.Dataset.range(first_epoch, np.iinfo(np.int64).max)
     serialized = epochs.flat_map(epoch_dataset).skip(skipped)
     placed = serialized.enumerate(first_step * global_batch_size)
@@ -139,8 +139,8 @@ def _replica_batches(
     if hosts > 1:
         examples = examples.batch(global_batch_size // hosts, drop_remainder=True)
         examples = examples.shard(hosts, host).unbatch()
-    # A call costs as much as parsing and masking a few dozen rows, so it reads several small
-    # batches.
+    # A call costs as much as parsing and masking a few dozen rows, so one call reads several
+    # small batches.
     size = global_batch_size // context.num_replicas_in_sync
     read_together = size * max(1, _ROWS_READ_TOGETHER // size)
     batches = examples.batch(read_together).map(
@@ -170,7 +170,7 @@ def _read_stretch(names: tf.Tensor, stretch: tf.Tensor) -> tf.data.Dataset:
     variant = tf.raw_ops.TFRecordDatasetV2(
         filenames=names[file][None],
         compression_type="",
-        # `zip` asks for one more record before it ends: without room for it, as much is read again.
+        # `zip` asks for one more record at the end: if it doesn't fit, another buffer is read.
         buffer_size=tf.minimum(num_bytes + num_bytes // 16 + 4096, READ_BYTES),
         byte_offsets=start[None],
     )
@@ -182,8 +182,8 @@ def _read_stretch(names: tf.Tensor, stretch: tf.Tensor) -> tf.data.Dataset:
 def _deal(count: int, seed: int, epoch: tf.Tensor) -> tf.Tensor:
     """Returns a random order of `count` numbers; any part of it is spread evenly over all of them.
 
-    A plain shuffle of few stretches would leave out whole chapters for a while. So the numbers are
-    cut into hands of neighbours; each hand is shuffled, and each round takes one from each hand.
+    A plain shuffle of few stretches would leave out whole chapters for a while. So neighbouring
+    numbers form groups ("hands"); each is shuffled, and each round takes one number from each.
     """
     hands = np.arange(count) * math.isqrt(count) // count
     sizes = np.bincount(hands)

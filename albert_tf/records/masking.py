@@ -25,7 +25,7 @@ class MaskingSettings:
     ngram: int = 3  # Longest n-gram in words; n is drawn with p(n) proportional to 1/n.
     favor_shorter_ngram: bool = True  # False reverses the probabilities of n.
     do_whole_word_mask: bool = True  # False makes every piece a word.
-    # Also permute as many further tokens among themselves, also as labels.
+    # Also permute as many other tokens among themselves, which are then predicted, too.
     do_permutation: bool = False
     # Shares of the masked tokens that become [MASK], and a random piece; the others stay.
     mask_replace_prob: float = 0.8
@@ -56,7 +56,7 @@ class MaskingSettings:
 
 
 def count_full_row(masked_lm_prob: float, max_seq_length: int) -> int:
-    """Returns the least max_predictions_per_seq that limits no row's masks."""
+    """Returns the smallest max_predictions_per_seq that limits no row's masks."""
     return max(1, math.ceil(masked_lm_prob * max_seq_length))
 
 
@@ -161,7 +161,7 @@ class Rows:
         input_ids[is_text] = token_ids[:, :longest][given]
         starts = np.zeros(is_text.shape, bool)
         starts[is_text] = word_starts[:, :longest][given]
-        # The specials are neither text nor candidates, wherever they stand.
+        # Place the specials. They are never candidates, even where they occur in the text.
         input_ids[:, 0] = row_format.cls_id
         np.put_along_axis(input_ids, first_sep, row_format.sep_id, axis=1)
         np.put_along_axis(input_ids, lengths - 1, row_format.sep_id, axis=1)
@@ -200,7 +200,7 @@ class Rows:
         at = words.tokens(chosen)
         masked_ids[at] = _replace(self.input_ids[at], seeds[at[0]], at[1], settings)
 
-        # Choose as many others, and exchange their tokens among themselves.
+        # Choose words with as many other tokens, and permute these.
         if settings.do_permutation:
             taken = chosen.copy()
             _choose_words(chosen, words, budget, derive_seeds(seeds, _EXCHANGED), settings)
@@ -238,8 +238,8 @@ class _Words(NamedTuple):
     """Where words begin, for at most W words per row and C candidates in all rows together."""
 
     candidates: np.ndarray  # <int64>[C], their places in the flattened rows.
-    # <int64>[B, W + ngram], which candidate begins a word; past the last word, the next row's first
-    # candidate, so that differences are lengths of (cut) n-grams.
+    # <int64>[B, W + ngram], the candidate that begins each word; past the last word, the next
+    # row's first candidate, so that differences are lengths of (truncated) n-grams.
     begins: np.ndarray
     counts: np.ndarray  # <int64>[B], words per row.
     row_size: int  # S.
@@ -281,7 +281,7 @@ def _choose_words(
     seeds: np.ndarray,
     settings: MaskingSettings,
 ) -> None:
-    """Marks new words in `chosen` <bool>[B, W + ngram], `budget` <int>[B] tokens in total.
+    """Marks new words in `chosen` <bool>[B, W + ngram], of at most `budget` <int>[B] tokens in all.
 
     All rows visit their k-th word at the same time; rows that used up their budget drop out.
     """

@@ -47,7 +47,7 @@ class Feature:
         return _LIST_TYPES[np.dtype(self.dtype).kind]
 
     def read(self, stored: tf.train.Feature) -> np.ndarray | None:
-        """Returns one example's values, flat (bits as whole bytes), or None if of another type."""
+        """Returns one example's values, flat (bits fill whole bytes); None if of another type."""
         if stored.WhichOneof("kind") != self.list_type:
             return None
         values = getattr(stored, self.list_type).value
@@ -73,7 +73,7 @@ class FeatureSpec:
     """One declaration that both writes and parses a tf.train.Example."""
 
     features: Mapping[str, Feature]  # In-memory name -> Feature.
-    # Names on disk found only in other records -> what to do about it.
+    # Names on disk that only other kinds of records have -> what an error says about them.
     strangers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # Returns how one example's values, read by `Feature.read`, contradict each other, or None.
     contradiction: Callable[[Mapping[str, np.ndarray]], str | None] = lambda values: None
@@ -157,7 +157,7 @@ def _is_allowed(values: tf.Tensor | tf.RaggedTensor, feature: Feature) -> tf.Ten
         # NaN fails as well: it differs from its truth value.
         return tf.reduce_all(values == tf.cast(tf.cast(values, tf.bool), values.dtype))
     flat = values.values if feature.shape == (None,) else values
-    # As unsigned, a negative number is large: one comparison, some microseconds for 16,384 values.
+    # Negative numbers are large as unsigned: one comparison does (microseconds for 16,384 values).
     return tf.reduce_max(tf.bitcast(flat, tf.uint64)) < feature.below
 
 
@@ -236,7 +236,7 @@ def pretraining_spec(
     )
 
 
-# --- compact records, without ------------------------------------------------------------------
+# --- compact records, without masks ------------------------------------------------------------
 
 
 class RowFormat(NamedTuple):
