@@ -88,7 +88,7 @@ def _read(file: BinaryIO, entry: Entry) -> Any:
 
 
 def _strings(content: bytes, entry: Entry) -> Any:
-    """Returns an array of strings, which follow their lengths and a checksum of these."""
+    """Returns an array of strings, stored after their lengths and a checksum of the lengths."""
     # Layout: the lengths as varints, 4 bytes of checksum, then the strings without any gap.
     lengths, position = [], 0
     for _ in range(math.prod(entry.shape)):

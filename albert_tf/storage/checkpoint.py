@@ -85,13 +85,13 @@ def resolve(path: str) -> str:
     """Returns the prefix of a checkpoint.
 
     Args:
-      path: The prefix, one of the checkpoint's files, or a directory, of which the newest
-        checkpoint is taken, or else the best.
+      path: The prefix, one of the checkpoint's files, or a directory, which stands for its newest
+        checkpoint or, if there is none, its best.
     """
     path = os.fspath(path)
-    # Users also give a file's whole name, as their shell completes it.
+    # Users also give a file's full name, since that is what their shell completes.
     prefix = _ENDING.sub("", path)
-    # A directory may have the name of a prefix: the checkpoint's files come first.
+    # A directory may have the same name as a prefix; the checkpoint's files take precedence.
     if files.exists(prefix + _INDEX):
         return prefix
     if files.is_dir(path):
@@ -108,7 +108,7 @@ def resolve(path: str) -> str:
 
 
 def spelled_out(path: str) -> str:
-    """Returns the one spelling of a path: absolute, without links and a file's ending."""
+    """Returns the canonical form of a path: absolute, without links and a file's ending."""
     prefix = _ENDING.sub("", path)
     return prefix.rstrip("/") if files.is_remote(prefix) else os.path.realpath(prefix)
 
@@ -127,8 +127,8 @@ def best(directory: str) -> str | None:
 def to_use(directory: str, evaluates: bool) -> str | None:
     """Returns the checkpoint to predict with: the best, else the newest.
 
-    In a run that does not evaluate, a best checkpoint belongs to an earlier run: the newest is
-    taken.
+    If the run does not evaluate, a best checkpoint belongs to an earlier run, so the newest is
+    preferred.
     """
     finders = (best, latest) if evaluates else (latest, best)
     return finders[0](directory) or finders[1](directory)

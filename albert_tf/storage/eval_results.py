@@ -73,8 +73,8 @@ class Trial:
 def add(directory: str, evaluation: Evaluation, lines: Sequence[str]) -> None:
     """Adds an evaluation to a directory's files.
 
-    The line in eval_results.jsonl is written last and in one rename, and it decides: a run that was
-    killed before that evaluates the checkpoint again; one that was killed after it does not.
+    The line in eval_results.jsonl is written last, in one rename, and it alone counts: a run that
+    was killed before evaluates the checkpoint again; one that was killed after does not.
 
     Args:
       directory: The run's.
@@ -84,7 +84,7 @@ def add(directory: str, evaluation: Evaluation, lines: Sequence[str]) -> None:
     metrics = {name: float(value) for name, value in evaluation.metrics.items()}
     evaluations = [*read_all(directory), dataclasses.replace(evaluation, metrics=metrics)]
     trial = Trial._of(evaluations)
-    # Write the release's two files first, and the one that decides last.
+    # Write the release's two files first, and the one that counts last.
     append_text(os.path.join(directory, RESULTS_FILE), lines)
     text = f"{trial.last_step}:{trial.best_step}:{trial.best_value}"
     files.replace(os.path.join(directory, TRIAL_FILE), text)
@@ -95,7 +95,7 @@ def add(directory: str, evaluation: Evaluation, lines: Sequence[str]) -> None:
 def append_text(path: str, lines: Sequence[str]) -> None:
     """Appends a block of lines with a rule below it.
 
-    A last block with the same `global_step` is replaced: a killed run left it.
+    If the last block has the same `global_step`, a killed run left it: it is replaced.
     """
     before = files.read_bytes(path).decode(errors="replace") if files.is_file(path) else ""
     # The rule ends a block, so the text after the last one is empty.

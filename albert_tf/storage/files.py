@@ -270,7 +270,7 @@ def replace(path: str, content: bytes | str, several_writers: bool = False) -> N
                 file.write(content)
             os.replace(temporary, path)
     except BaseException as error:
-        # Any error, even Ctrl-C, takes the temporary file along.
+        # Remove the temporary file after any error, even Ctrl-C.
         if exists(temporary):
             (gfile() if is_remote(path) else os).remove(temporary)
         if isinstance(error, OSError):
@@ -300,8 +300,8 @@ def try_to_write(path: str) -> None:
 def whole_directory(path: str) -> Iterator[str]:
     """Makes a directory that appears complete, once the body has written all of it.
 
-    A directory in a bucket can't be renamed: it is copied there at the end, its folders before the
-    files that identify it, such as saved_model.pb.
+    A directory in a bucket can't be renamed: it is copied there at the end, first its folders, then
+    the files that identify it, such as saved_model.pb.
 
     Args:
       path: A new or empty directory.

@@ -19,7 +19,7 @@ _VOCABULARIES = (
     *("spiece.model", "30k-clean.model", "spm.model", "vocab.txt", "vocab_chinese.txt"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
 )
-# Settings of sentence-transformers beside an encoder, and the folders of its modules.
+# Files of sentence-transformers: settings beside the encoder, and folders of its modules.
 _MODULES = (
     *("modules.json", "config_sentence_transformers.json", "sentence_*_config.json"),
     *("*_Pooling/config.json", "*_Dense/config.json", "*_Dense/model.safetensors"),
@@ -37,15 +37,15 @@ def download(path: str | os.PathLike[str]) -> str:
 
     Returns:
       The directory in huggingface_hub's cache, which holds config, weights (safetensors, or else
-      tf_model.h5), vocabulary and, if there is one, run.json. What is there already is not
-      downloaded again, and is enough without a network.
+      tf_model.h5), vocabulary and, if there is one, run.json. Files already in the cache are not
+      downloaded again, and suffice without a network.
     """
     path = os.fspath(path)
     if not path.startswith(SCHEME):
         return path
     directory = fetch(path)
     logging.info("%s: %s", path, directory)
-    # transformers' TensorFlow weights are a second copy in most repositories: spare their download.
+    # transformers' TensorFlow weights are a second copy in most repositories: avoid fetching them.
     if not any(file.endswith(".safetensors") for file in os.listdir(directory)):
         directory = fetch(path, (_KERAS_WEIGHTS,))
     if not any(file.endswith((".safetensors", ".h5")) for file in os.listdir(directory)):

@@ -38,7 +38,7 @@ def class_names(feature: Any) -> tuple[str, ...]:
 class ParquetFile:
     """An open .parquet file, used in a `with` statement; `columns` are the names of its columns.
 
-    `class_names` are those of ids, by column, which Hugging Face's datasets write into a file.
+    `class_names` are the names of each column's class ids, if Hugging Face's datasets stored any.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -94,7 +94,7 @@ class ParquetFile:
             raise ValueError(f"{self.path}: not UTF-8 text after row {number}") from error
         except files.errors(self._pyarrow.ArrowException) as error:
             raise self._failed(error, number) from error
-        # A file that was cut short may end without any error of Arrow's.
+        # Arrow may raise no error at the end of a truncated file.
         if number != self.num_rows:
             raise self._failed(EOFError(f"expected {self.num_rows} rows"), number)
 
@@ -134,7 +134,7 @@ class ParquetFile:
         except UnicodeDecodeError:  # pyarrow doesn't check UTF-8 until here.
             if errors == "strict":
                 raise
-        # Decode the bytes ourselves, without those that are no UTF-8.
+        # Decode the bytes ourselves, dropping those that are not UTF-8.
         contents = column.cast(self._pyarrow.large_binary()).to_pylist()
         return [content and content.decode("utf-8", errors) for content in contents]
 

@@ -18,7 +18,7 @@ _VARINT, _LENGTH_DELIMITED = 0, 2
 
 
 def masked_checksum(content: bytes) -> bytes:
-    """Returns the four bytes of checksum that are stored with a content."""
+    """Returns the four-byte checksum that is stored with `content`."""
     crc = google_crc32c.value(content)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF)
 

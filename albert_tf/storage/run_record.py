@@ -48,7 +48,7 @@ class RunRecord:
     command: str = ""  # The command line.
     # Versions of Python and of packages.
     versions: Mapping[str, str] = dataclasses.field(default_factory=_versions)
-    # Settings as they were given, where the run has settled others, which `settings` holds.
+    # Settings as they were given, if the run then chose other values, which are in `settings`.
     asked: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def write(self, directory: str) -> None:

@@ -17,7 +17,7 @@ from absl import logging
 
 from albert_tf.storage import files
 
-# Endings of files of JSON Lines: CLUE's have the ending .json.
+# Name endings of JSON Lines files: CLUE's end in .json.
 JSON_LINES = (".jsonl", ".json")
 _CARRIAGE_RETURN = "a carriage return within the line: end lines with LF or CR LF"
 # An escape in a JSON text; the group is an unpaired surrogate.
@@ -63,7 +63,7 @@ def decoded_lines(file: Iterable[bytes], name: str | os.PathLike[str]) -> Iterat
 
 
 def whole_lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    """Yields line numbers from 1, and lines without their ends; refuses those that CR parts."""
+    """Yields line numbers from 1, and lines without their ends; refuses a CR within a line."""
     for number, line in utf8_lines(path):
         line = line.rstrip("\r\n")
         if "\r" in line:
@@ -119,7 +119,7 @@ def named_cells(
                 )
         elif cells in ([], [""]):
             continue
-        # A row has a cell for each column: in a shorter one nobody knows which is lacking.
+        # A row has a cell for each column: in a shorter row it is unknown which cells are missing.
         elif len(cells) == len(columns):
             yield number, dict(zip(columns, cells, strict=True))
         elif skips_short_rows and len(cells) < len(columns):
@@ -135,7 +135,7 @@ def named_cells(
 
 
 def listed_values(cell: str, where: str) -> list[Any] | None:
-    """Reads a list in JSON, or a list, tuple, set or array as Python, and so pandas, writes it.
+    """Reads a list in JSON, or a list, tuple, set or array as Python (and so pandas) writes it.
 
     Returns None for any other cell; error messages call its place `where`.
     """
