@@ -14,7 +14,7 @@ from albert_tf.model import layers
 from albert_tf.model.albert import AlbertModel
 from albert_tf.text.tokenization import Tokenizer
 
-# With more pieces their names would overlap.
+# Largest number of pieces that are named: more names would overlap.
 _MOST_NAMED = 32
 
 
@@ -41,7 +41,7 @@ def of_text(
     model: AlbertModel, tokenizer: Tokenizer, text: str, text_pair: str | None = None
 ) -> tuple[list[str], np.ndarray]:
     """Returns a text's pieces, special ones included, and `<float32>[L, N, S, S]`."""
-    # Room for one more piece: the model then refuses a text that would be truncated.
+    # Leave room for one piece more, so that the model refuses a text that would be truncated.
     row = pair_features(tokenizer, text, text_pair, model.config.max_position_embeddings + 1)
     features = {name: value[None] for name, value in row.items()}
     found = probabilities(model, features)[:, 0]
@@ -56,9 +56,9 @@ def npz(pieces: Sequence[str], probabilities: np.ndarray) -> bytes:
 
 
 def draw(pieces: Sequence[str], probabilities: np.ndarray) -> bytes:
-    """Returns a PNG with a panel for each layer (row) and head (column), the darker the more.
+    """Returns a PNG with a panel for each layer (row) and head (column); darker means more.
 
-    They share a scale that ends at the largest probability: in a long text most are small.
+    They share a scale that ends at the largest probability, since in a long text most are small.
     """
     layers, heads, length, _ = probabilities.shape
     most = probabilities.max()

@@ -63,7 +63,7 @@ def step_flops(config: AlbertConfig, shape: Shape) -> int:
 def muon_flops(config: AlbertConfig) -> int:
     """Returns the FLOPs of the products by which Muon makes the encoder's matrices orthogonal.
 
-    They are done once for an update, whatever its batch and the model's depth.
+    They are computed once per update, whatever the batch size and the model's depth.
     """
     parts = weight_shapes.parts(config)
     shapes = [s for name in _MATRICES for s in parts[name].shapes().values() if len(s) == 2]

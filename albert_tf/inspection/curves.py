@@ -20,7 +20,7 @@ COLUMNS = ("run", "series", "step", "tokens", "value")
 HELD_OUT = "held-out "
 GUESS = f"{HELD_OUT}masked_lm_loss_by_frequency"
 _EVENTS = "events.out.tfevents."
-# The panels below that of the losses.
+# The series of the panels below the losses.
 _BELOW = ("learning_rate", "tokens_per_second")
 
 
@@ -46,14 +46,14 @@ class Run:
 
 
 def read(directory: str) -> Run:
-    """Reads the curves of the run in a directory; what a resume has repeated counts once."""
+    """Reads the curves of a directory's run; steps that were repeated after a resume count once."""
     series: dict[str, dict[int, float]] = {}
     for prefix, folder in (("", directory), (HELD_OUT, os.path.join(directory, "eval"))):
         for events in _event_files(folder):
             begun: set[str] = set()
             for step, name, value in _scalars(events):
                 found = series.setdefault(prefix + name, {})
-                # A later file goes on from a checkpoint: it replaces all from its first step on.
+                # A later file continues from a checkpoint: it replaces all from its first step on.
                 if name not in begun and not prefix:
                     begun.add(name)
                     for later in [each for each in found if each >= step]:
@@ -78,7 +78,7 @@ def _event_files(folder: str) -> list[str]:
 
 
 def _scalars(path: str) -> Iterator[tuple[int, str, float]]:
-    # A run that goes on, or was killed, may have written half of its last record.
+    # The last record may be incomplete if the run still goes on or was killed.
     records = iter(tf.data.TFRecordDataset(path).ignore_errors())
     for record in records:
         event = tf.compat.v1.Event.FromString(record.numpy())
@@ -116,7 +116,7 @@ def draw(runs: Mapping[str, Run]) -> bytes:
             if (points := run.series.get(series)) is not None:
                 x = points[:, 0] * factor
                 panels[0].plot(x, points[:, 1], label=label, color=color, **style)
-        # The line of a guess by frequency, which any model should be below.
+        # The loss of guessing by frequency, which any model should be below.
         if (points := run.series.get(GUESS)) is not None:
             panels[0].axhline(points[-1, 1], linestyle=":", color=color, linewidth=1.0)
         for axes, series in zip(panels[1:], _BELOW, strict=True):

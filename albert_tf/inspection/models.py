@@ -73,7 +73,7 @@ def text_rows(lines: Iterable[str], tokenizer: Tokenizer, max_seq_length: int) -
 
 
 def are_records(paths: Sequence[str]) -> bool:
-    """Whether files hold records, not text; their first bytes tell."""
+    """Whether files hold records, not text, judging by their first bytes."""
     found = set()
     for path in paths:
         with files.open_bytes(path) as file:
@@ -101,7 +101,7 @@ def record_rows(
         vocab_size=config.vocab_size,
         type_vocab_size=config.type_vocab_size,
     )
-    # Records without masks, and packed ones, are refused by name.
+    # Recognise records without masks, and packed ones, by a feature's name, and refuse them.
     spec = dataclasses.replace(spec, strangers=_STRANGERS)
     input_files.check_features(paths, spec)
     with input_files.naming_bad_records(paths, spec):

@@ -1,8 +1,8 @@
-"""What a text, devices and hours allow: a plan of pre-training, each rule with its source.
+"""Plans pre-training with a given text, devices and hours; each rule states its source.
 
-Text and records are those of English text with the release's vocabulary: 20 MB of Wikipedia, a
-sentence a line, rows of 512 tokens without masks, which are drawn in training. The generator's rate
-is of CPU seconds of a busy EPYC core.
+Sizes of text and records are those of 20 MB of English Wikipedia with the release's vocabulary: one
+sentence per line, rows of 512 tokens, and masks that are drawn in training. The generator's rate is
+per CPU second of a busy EPYC core.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from albert_tf.records.masking import MaskingSettings, count_full_row
 LENGTH = 512  # The paper's.
 BYTES_PER_WORD, BYTES_PER_TOKEN, TOKENS_PER_RECORD, RECORD_BYTES = 6.26, 4.60, 400.5, 770
 GENERATED_PER_SECOND = 4.5e6  # Bytes of text.
-# Text for a file of records: the generator makes only the last one anew after a kill.
+# Bytes of text per file of records: after a kill the generator repeats only the last file.
 SHARD_BYTES = 1e9
-# Text from so many bytes on -> pieces. Source: between the rows of docs/own_language.md.
+# Least bytes of text -> pieces in the vocabulary. Source: between the rows of docs/own_language.md.
 PIECES = {0: 4_000, 3_000_000: 8_000, 20_000_000: 30_000}
 # More passes over a text bring little. Source: docs/own_language.md.
 MOST_PASSES = 20
-# The release's batch, its rate, and steps of warm-up; of a shorter run a tenth, as in small.flags.
+# Batch, rate and warm-up of the release; a short run warms up for a tenth, as in small.flags.
 BATCH, LEARNING_RATE, WARMUP_STEPS, WARMUP_SHARE = 4096, 0.00176, 3_125, 10
 # The fewest updates with which LAMB trained BERT. Source: arXiv 1904.00962, abstract.
 LEAST_STEPS = 8_599
-# Steps between checkpoints, the release's; at least ten in a run. Kept: the newest five, the best.
+# The release's steps between checkpoints; fewest saves per run; kept: the newest five, the best.
 SAVE_STEPS, LEAST_SAVES, KEPT = 5_000, 10, 6
 
 
@@ -38,8 +38,8 @@ class Device(NamedTuple):
     kind: str  # "gpu", "tpu" or "cpu".
     peak: float  # FLOP/s of its matrix products.
     memory: float  # Bytes.
-    mfu: float  # Share of the peak that a training reaches.
-    is_measured: bool = False  # Otherwise it is assumed.
+    mfu: float  # Share of the peak that training reaches.
+    is_measured: bool = False  # Whether `mfu` is measured, not assumed.
 
 
 # In bfloat16, without sparsity. Sources: NVIDIA's data sheets; cloud.google.com/tpu/docs, "Peak
@@ -61,14 +61,14 @@ class Plan(NamedTuple):
 
     config: AlbertConfig  # The model's, with the vocabulary's size.
     records: float
-    core_hours: float  # Hours in which one core of a CPU writes them.
+    core_hours: float  # Hours that one CPU core takes to write them.
     tokens_per_second: float  # All devices together, with padding.
     batch: int  # Sequences per step, over all devices.
-    parts: int  # Into which a device splits its share of a batch.
+    parts: int  # Micro-batches per step on each device.
     learning_rate: float  # LAMB's peak.
     steps: int
     warmup: int
-    passes: float  # Over the text, by all steps.
+    passes: float  # How often the run reads the text.
     save_steps: int  # Steps between checkpoints.
     checkpoint_bytes: int  # Weights and two moments.
     hours: float  # Time of all steps.
@@ -77,7 +77,7 @@ class Plan(NamedTuple):
 def make(
     config: AlbertConfig, text_bytes: float, device: Device, devices: int, hours: float
 ) -> Plan:
-    """Plans the pre-training of a model on a text, with devices of a kind, in at most some hours.
+    """Plans the pre-training of a model on a text, on devices of one kind, in at most `hours`.
 
     Example:
       >>> from albert_tf import AlbertConfig
