@@ -78,7 +78,7 @@ class AdamW(keras.optimizers.Optimizer):
         self._fused_step = compiled(self._step)
 
     def exclude_from_weight_decay(self, var_list: Any = None, var_names: Any = None) -> None:
-        """Refuses Keras' exclusions, which are from its own decay."""
+        """Refuses Keras' exclusions, which apply only to its own weight decay."""
         raise ValueError("use `exclude_names`, patterns of names, when you create the optimizer")
 
     def build(self, variables: Sequence[keras.Variable]) -> None:

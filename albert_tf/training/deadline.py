@@ -38,11 +38,11 @@ class Deadline:
 
         The last step is None as long as the time of a step is unknown.
         """
-        # The decay's learning rate needs a new program: keep back the time to compile it.
+        # The decay's learning rate needs a new program: reserve the time to compile it.
         left = max(0.0, self._seconds - self.used - self._compilation)
         step_seconds = self._timer.step_seconds()
         if left and not step_seconds:
             return step + 1, None
-        # The decay ends where the time does, and has at least one step ahead.
+        # The decay ends when the time is up, but at least one step from now.
         last = step + max(1, int(left and left / step_seconds))
         return max(step, last - count_decay_steps(self._decay_steps, last)), last

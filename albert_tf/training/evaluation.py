@@ -214,7 +214,7 @@ class RowOutputs:
     Args:
       devices: The devices.
       model: The model.
-      depth: After how many layers its outputs are read; None for all.
+      depth: Number of layers after which its outputs are read; None for all.
     """
 
     def __init__(self, devices: Devices, model: keras.Model, depth: int | None = None) -> None:
@@ -248,7 +248,7 @@ class RowOutputs:
         rows, weights = features.pop("example_rows"), features.pop("example_weights")
         if self._depth is None:
             return self._model(features, training=False), rows, weights
-        # The rows after fewer layers follow those after all.
+        # The rows read after fewer layers follow those read after all layers.
         count = ops.shape(rows)[0]
         features["depths"] = ops.full((count, 1), self._depth, "int32")
         outputs = self._model(features, training=False)

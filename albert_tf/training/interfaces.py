@@ -47,10 +47,10 @@ class Task(abc.ABC):
         """Returns a new, randomly initialised model."""
 
     def with_drawn(self, features: Features, seed: int, step: Array) -> Features:
-        """Returns a training batch's features and what is drawn for it, alike on all replicas.
+        """Returns a batch's features and anything drawn at random for it, the same on all replicas.
 
         Args:
-          features: Those of a replica's share of the batch.
+          features: The features of a replica's share of the batch.
           seed: The run's seed.
           step: The training step, `<int>[]`; None in an evaluation.
         """
@@ -86,7 +86,7 @@ InputFn = Callable[["tf.distribute.InputContext"], "tf.data.Dataset"]
 Run = tuple[Any, int]
 # Trains for several runs of steps in sequence, and returns their statistics.
 RunSteps = Callable[[Iterable[Run]], np.ndarray]
-# Name of the gradients of the total loss by a micro-batch's outputs, among its features.
+# Name of a micro-batch's feature: the gradients of the total loss with respect to its outputs.
 OUTPUT_GRADIENTS = "output_gradients"
 # A function of a batch, or of one replica's share of a batch.
 OnBatch = Callable[[Any], Any]

@@ -36,10 +36,10 @@ from albert_tf.training.interfaces import (
 )
 from albert_tf.types import Array, Features
 
-# The mesh's axis of replicas; the specs of arrays that are equal on all of them or divided.
+# The mesh axis of the replicas, and the specs of arrays that are replicated or divided over it.
 _AXIS = "replica"
 _SAME, _DIVIDED = PartitionSpec(), PartitionSpec(_AXIS)
-# Steps that the host may be ahead of the devices, each of which keeps its batch in their memory.
+# Steps that the host may run ahead of the devices; each keeps its batch in device memory.
 _STEPS_AHEAD = 2
 # JAX's messages when another process no longer answers.
 _LOST = re.compile(r"Gloo|Connection|[Cc]oordination|heartbeat|UNAVAILABLE|DEADLINE_EXCEEDED")
@@ -118,7 +118,7 @@ class Gradients:
         else:
             numbers, parts = ops.arange(count), jax.tree.map(split, features)
             if self._task.compares_examples:
-                # First the gradients by all outputs; the backward pass computes these once more.
+                # First the gradients for all outputs; the backward pass recomputes the outputs.
                 # Source: Gao et al. 2021 (arXiv 2101.06983).
                 outputs = lax.map(
                     lambda part: self._outputs(weights, part[1], seed(part[0])), (numbers, parts)
@@ -146,7 +146,7 @@ class Gradients:
             return ops.sum(outputs * features[OUTPUT_GRADIENTS]), {}
         shares = 1
         if self._task.compares_examples:
-            # All replicas compute the sums of the whole batch, of which each counts its share.
+            # Each replica computes the sums of the whole batch, and counts an equal share of them.
             outputs, shares = lax.all_gather(outputs, _AXIS, tiled=True), lax.psum(1, _AXIS)
         sums = {name: x / shares for name, x in self._task.loss_sums(outputs, features).items()}
         return sum(self._task.losses(sums, totals)), sums
@@ -214,7 +214,7 @@ class JaxDevices(Devices):
         """Ends this process at once after an error, once the error's message has appeared.
 
         JAX would wait five minutes for all processes to end, and then abort them with the stack of
-        its C++ code. It may still do so to the others, if it notices before their step fails. An
+        its C++ code. It may still abort others this way if it notices before their step fails. An
         error about a lost process becomes a ConnectionError of one line.
         """
         if error is None or self.num_processes == 1:
@@ -363,7 +363,7 @@ class JaxDevices(Devices):
     def _each_once(
         self, function: Callable[[Array], Array], arrays: Sequence[Array]
     ) -> list[Array]:
-        """Returns a function of each array, each computed by one replica in turn."""
+        """Returns `function` of each array; the replicas take turns to compute them."""
         if self.num_replicas == 1:
             return [function(array) for array in arrays]
 
@@ -431,8 +431,8 @@ def connect(
     if use_tpu:
         _check_tpu(platform, num_tpu_cores)
     devices = JaxDevices(shard_optimizer=shard_optimizer)
-    # Nobody may have run the kernels on such a device or with such libraries: try them. What fails
-    # in one process is turned off in all, since all must run the same program.
+    # The kernels may be untested on this device or with these libraries: try them. Kernels that
+    # fail in one process are turned off in all, since all must run the same program.
     for kind in jax_ops.KINDS:
         cause = jax_ops.why_not(kind)
         if devices.any_process(cause is not None or jax_ops.accelerator(kind) is None):

@@ -31,8 +31,8 @@ class Muon(AdamW):
     the root mean square of AdamW's, so that both parts have the same learning rate and decay.
     Everything else (embedding tables, biases, layer norms, heads) is AdamW's, with bias correction.
 
-    Gradients are clipped as AdamW clips them. On several replicas one of them makes a matrix
-    orthogonal, and the others receive it.
+    Gradients are clipped as AdamW clips them. With several replicas, each matrix is made orthogonal
+    on one of them, and the others receive the result.
 
     Source: Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon); the scale: Liu et al.
     2025 (arXiv 2502.16982).
@@ -43,7 +43,7 @@ class Muon(AdamW):
       momentum: Decay of the matrices' momentum.
       adam_share: Learning rate of all other weights, as a share of the matrices'.
       matrices: A regular expression. Variables of two axes whose path it matches are matrices;
-        among them no embedding table should be.
+        it should match no embedding table.
       **kwargs: AdamW's arguments; `bias_correction` is True by default.
 
     Example:
@@ -64,8 +64,8 @@ class Muon(AdamW):
         self.momentum = momentum
         self.adam_share = adam_share
         self.matrices = matrices
-        # Computes a function of each of several arrays, each on one replica; the results are on
-        # all. JAX's replicas are known to the training loop only.
+        # Computes a function of each of several arrays, each on one replica, and returns all
+        # results on all replicas. Only the training loop knows JAX's replicas.
         self.each_once = _on_tensorflow if keras.backend.backend() == "tensorflow" else _here
 
     def is_matrix(self, variable: keras.Variable) -> bool:
@@ -96,7 +96,7 @@ class Muon(AdamW):
 
     # --- one update -----------------------------------------------------------------------------
 
-    def _all_reduce_sum_gradients(self, grads_and_vars):  # TensorFlow's alone.
+    def _all_reduce_sum_gradients(self, grads_and_vars):  # Only on TensorFlow.
         grads, variables = zip(*super()._all_reduce_sum_gradients(grads_and_vars), strict=True)
         return list(zip(self._directed(grads, variables), variables, strict=True))
 
@@ -137,7 +137,7 @@ class Muon(AdamW):
 
 
 def orthogonal(matrix: Array) -> Array:
-    """Returns a matrix `<float>[M, N]` with the singular vectors of another, and values near 1.
+    """Returns a matrix `<float>[M, N]` with another's singular vectors and singular values near 1.
 
     Five steps of a Newton-Schulz iteration, in the matrix's precision, bring all singular values
     above 1/200 of its norm to between 0.68 and 1.16.
@@ -151,7 +151,7 @@ def orthogonal(matrix: Array) -> Array:
     """
     is_tall = matrix.shape[0] > matrix.shape[1]
     x = ops.transpose(matrix) if is_tall else matrix
-    # A norm of 1 bounds the singular values; a matrix of zeros stays one.
+    # A norm of 1 bounds the singular values; a matrix of zeros stays zero.
     norm = ops.sqrt(ops.sum(ops.square(x)))
     x = x / ops.maximum(norm, 1e-30)
     a, b, c = _COEFFICIENTS
@@ -171,7 +171,7 @@ def _on_tensorflow(function: Callable[[Array], Array], arrays: Sequence[Array]) 
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return _here(function, arrays)
-    # Each replica in turn computes one; the others add zeros.
+    # The replicas take turns to compute a result; for each, the others add zeros.
     number, replicas = context.replica_id_in_sync_group, context.num_replicas_in_sync
 
     def share(i: int, x: Array) -> Array:

@@ -33,8 +33,8 @@ from albert_tf.training.interfaces import (
 )
 from albert_tf.types import Features
 
-# The name of a worker that no longer answers, in TensorFlow's messages. A device's name, which
-# looks alike, continues.
+# The name of a worker that no longer answers, in TensorFlow's messages. The lookahead excludes
+# names of devices, which begin alike.
 _LOST_WORKER = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)\b(?!/device)")
 
 
@@ -79,7 +79,7 @@ def create_strategy(
 
 @functools.cache
 def _mirrored(*devices: str) -> tf.distribute.MirroredStrategy:
-    """Returns one strategy for a whole process: two would number their collectives alike."""
+    """Returns the one strategy of this process: two would give their collectives equal numbers."""
     return tf.distribute.MirroredStrategy(devices)
 
 
@@ -232,8 +232,8 @@ class TrainStep:
     def _compare(self, features: Features, weights: Any, context: Any) -> Any:
         """Does what `_accumulate` does, for losses that compare examples of the whole batch.
 
-        With several micro-batches all outputs are computed first, for the gradients by them, and
-        once more in the backward pass.
+        With several micro-batches all outputs are computed first, for the gradients with respect to
+        them, and once more in the backward pass.
 
         Source: Gao et al. 2021 (arXiv 2101.06983).
         """
@@ -247,10 +247,10 @@ class TrainStep:
             if count == 1:
                 outputs = self._outputs(*part(0))
             tape.watch(outputs)
-            # All replicas compute the sums of the whole batch, of which each counts its share.
+            # Each replica computes the sums of the whole batch, and counts an equal share of them.
             replicas = context.num_replicas_in_sync
             everything = outputs
-            if replicas > 1:  # It forgets static sizes.
+            if replicas > 1:  # all_gather loses static sizes.
                 everything = context.all_gather(outputs, axis=0)
                 everything = tf.ensure_shape(everything, [None, *outputs.shape[1:]])
             sums = self._task.loss_sums(everything, features)
@@ -351,7 +351,7 @@ class TensorFlowDevices(Devices):
     def iterator(self, input_fn: InputFn) -> Iterator[Any]:
         """Returns an iterator over a host's dataset, without autotuning.
 
-        tf.distribute's own iterators tune themselves whatever the dataset's options. Only TPUs use
+        tf.distribute's own iterators autotune whatever the dataset's options say. Only TPUs use
         them, because they also feed the hosts of a pod.
         """
         if self._on_tpu:
@@ -381,7 +381,7 @@ class TensorFlowDevices(Devices):
     ) -> RunSteps:
         train_step = TrainStep(task, model, optimizer, settings)
 
-        # No Python in there needs AutoGraph, which would take more than a second per run.
+        # No Python code called here needs AutoGraph, which would take more than a second per run.
         @tf.autograph.experimental.do_not_convert
         def step(iterator: Any) -> tf.Tensor:
             replicas = self._strategy.run(train_step, args=(self._next_batch(iterator),))

@@ -140,9 +140,9 @@ class Trainer:
         return False
 
     def digest(self) -> int:
-        """Returns a checksum of weights and step, by which to compare workers.
+        """Returns a checksum of weights and step, for comparing workers.
 
-        Each worker loads its own files, so that a difference would go unnoticed.
+        Each worker loads its own files, and a difference would otherwise go unnoticed.
         """
         state = self.devices.host_values(conversion.named_weights(self.model))
         number = self.step if self.optimizer else 0
@@ -274,7 +274,7 @@ class Trainer:
         the decay of a timed run it also holds the seconds used.
 
         The devices wait only until the previous checkpoint is written and the state is copied to
-        the host. A later call raises an error in writing.
+        the host. If writing fails, a later call raises the error.
         """
         self._writer.wait()  # Before the copy, so that the host holds only one state.
         named = conversion.named_weights(self.model)
@@ -294,9 +294,9 @@ class Trainer:
         """Restores a checkpoint of this task's model, written by a Trainer or by the release.
 
         Returns:
-          The checkpoint's step. The optimizer has its variables and the step; without one only the
-          weights are restored, and a classifier whose classes are stored beside it in another order
-          than the task's is put into theirs.
+          The checkpoint's step. The optimizer gets its variables and the step. Without an optimizer
+          only the weights are restored; if the classes stored beside the checkpoint are in another
+          order than the task's, the classifier's rows are put into the task's order.
         """
         stored = checkpoint.read(prefix)
         # Weights, strictly by name.
@@ -306,7 +306,7 @@ class Trainer:
         else:  # Not for training: the rows of slots would have to move as well.
             stored = labels.in_order(prefix, stored, self.task.classes, leave_others=False)
         report = conversion.load_tensors(self.model, prefix, stored)
-        # Another optimizer has other variables of the same weights.
+        # If another optimizer saved the checkpoint, it has other variables of the same weights.
         others = {name.rpartition("/")[0] for name in stored if name not in slots}
         fresh = {n for n in slots if n not in stored and n.rpartition("/")[0] in others}
         slots = {name: slot for name, slot in slots.items() if name not in fresh}
@@ -439,8 +439,8 @@ def _slots(
 class CheckpointWriter:
     """Writes one checkpoint at a time, in a thread.
 
-    The next call of `check` or `wait` raises an error in writing. A `with` statement always waits
-    for its last checkpoint.
+    If writing fails, the next call of `check` or `wait` raises the error. A `with` statement always
+    waits for its last checkpoint.
     """
 
     def __init__(self, directory: str) -> None:
