@@ -40,8 +40,8 @@ class AlbertModel(ConfiguredModel):
     one of the attribute `readable_depths`: `sequence_output`, `pooled_output` and `gathered_output`
     have D times B more rows, those of the first column of `depths` first.
 
-    If the inputs have `depth` `<int32>[]`, so many layers are applied, in a loop of the graph, and
-    `all_encoder_layers` has the last one only. Not for training, nor for layers of several groups.
+    If the inputs have `depth` `<int32>[]`, that many layers are applied, in a graph loop, and
+    `all_encoder_layers` has only the last one. Not for training, nor for layers of several groups.
 
     Args: see ConfiguredModel.
 
@@ -193,12 +193,12 @@ def read_inputs(inputs: Mapping[str, Array]) -> tuple[Array, Array, Array]:
 
 
 def with_depths(full: Array, by_depth: Mapping[int, Array], depths: Array) -> Array:
-    """Appends to rows those after fewer layers.
+    """Appends rows read after fewer layers to those read after all.
 
     Args:
       full: The rows after all layers, `<float>[B, ...]`.
       by_depth: The rows after fewer layers, by their number.
-      depths: Which of them, `<int32>[B, D]`.
+      depths: After how many layers to read each row, `<int32>[B, D]`.
 
     Returns:
       `<float>[B + D * B, ...]`.

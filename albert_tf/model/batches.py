@@ -1,4 +1,4 @@
-"""Checks of a batch's arrays before a step, which can refuse none once it is compiled."""
+"""Checks a batch's arrays before a step, since a compiled step can't refuse any."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 # Names of the axes that arrays share.
 _ON_AXES = {"B": "rows", "S": "positions", "C": "choices"}
-# Losses of a number from 0 to 1 for each class, and those whose labels have not the outputs' shape.
+# Losses with a label from 0 to 1 for each class; losses whose labels differ in shape from outputs.
 _OF_PROBABILITIES = (
     keras.losses.binary_crossentropy,
     keras.losses.binary_focal_crossentropy,
@@ -39,7 +39,7 @@ def check_array(name: str, values: Any) -> None:
 
 
 class Sizes(NamedTuple):
-    """Arrays with the names of their axes, each of which has one size in all arrays."""
+    """Arrays with the names of their axes; an axis must have the same size in all arrays."""
 
     arrays: Mapping[str, tuple[Any, str]]
 
@@ -69,7 +69,7 @@ class Sizes(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """The range of a batch's numbers; an axis of unknown length gives none."""
+    """The range of a batch's numbers; `most` is None if it depends on an axis of unknown length."""
 
     name: str
     values: Any
@@ -80,7 +80,7 @@ class Limit(NamedTuple):
     advice: str = ""
 
     def _hold(self, values: Any, floor: Callable[[Any], Any] | None) -> Any:
-        """Returns whether each number, of NumPy or TensorFlow, is in the range."""
+        """Returns whether each number of a NumPy array or TensorFlow tensor is in the range."""
         hold = (values >= self.least) & (values <= self.most)
         hold = hold & (floor(values) == values) if self.whole and floor else hold
         return hold | self.besides(values) if self.besides else hold
@@ -95,7 +95,7 @@ class Limit(NamedTuple):
         return tf.reduce_all(self._hold(tf.cast(self.values, tf.float64), floor))
 
     def check(self) -> None:
-        """Refuses texts, and numbers out of the range; a symbolic tensor has none."""
+        """Refuses texts, and numbers out of the range; a symbolic tensor has no numbers yet."""
         try:
             values = np.asarray(self.values)
         except (NotImplementedError, TypeError, ValueError):
@@ -118,10 +118,10 @@ class Limit(NamedTuple):
 
 
 def label_limits(name: str, labels: Any, loss: Any, output: Any, classes: bool) -> Iterator[Limit]:
-    """Yields a limit if labels beyond it cost nothing, or too much, by backend and device.
+    """Yields a limit if labels beyond it give no loss or too much, by backend and device.
 
-    What a loss of Keras takes is known. To any other loss, integers with the outputs' axes but the
-    last are classes, if the outputs have some.
+    The labels that Keras' own losses take are known. For any other loss, integer labels with the
+    outputs' axes except the last are taken for classes, if the outputs have classes.
     """
     loss = keras.losses.get(loss)
     function = getattr(loss, "fn", getattr(loss, "func", loss))
@@ -154,14 +154,14 @@ def label_limits(name: str, labels: Any, loss: Any, output: Any, classes: bool) 
 
 
 def _fits(shape: tuple[int | None, ...], expected: tuple[int | None, ...]) -> bool:
-    """Whether shapes may be equal, if a last axis of size 1 counts for nothing, as for Keras."""
+    """Whether shapes may be equal, ignoring a last axis of size 1, as Keras does."""
     shape, expected = (x[:-1] if len(x) > 1 and x[-1] == 1 else x for x in (shape, expected))
     pairs = zip(shape, expected, strict=False)
     return len(shape) == len(expected) and all(a == b or None in (a, b) for a, b in pairs)
 
 
 class BatchCheck:
-    """Checks data of any form that Keras takes, and keeps its refusals.
+    """Checks data in any form that Keras takes, and keeps the errors that it raises.
 
     Args:
       limits: Yields the limits of a batch's inputs, labels and weights; or raises an error.
@@ -178,7 +178,7 @@ class BatchCheck:
         self._limits = limits
 
     def data(self, x: Any, *others: Any) -> Any:
-        """Returns `x` such that each batch is checked when it is drawn; checks arrays now."""
+        """Returns `x` with a check of each batch when it is drawn; checks arrays at once."""
         if isinstance(x, keras.utils.PyDataset):
             return _CheckedDataset(x, self._passed)
         if isinstance(x, types.GeneratorType):
@@ -207,10 +207,10 @@ class BatchCheck:
         return batch
 
     def _passed_in_graph(self, *batch: Any) -> Any:
-        """Has the graph compare all numbers, and calls Python to refuse some, or in doubt."""
+        """Compares all numbers in the graph; calls Python to refuse any, or if in doubt."""
         import tensorflow as tf
 
-        # Refuse now what names, types and known sizes tell; ragged tensors have no further place.
+        # Check names, types and known sizes now; ragged tensors are not passed on.
         flat = [x if isinstance(x, tf.Tensor) else tf.constant("") for x in tf.nest.flatten(batch)]
         if is_known := all(x.shape.rank is not None for x in flat):
             self._check(*batch)

@@ -43,12 +43,12 @@ _MEANINGS = {
     "masked_lm_positions": "the positions to predict",
     "p_mask": "1 where no answer can start or end",
 }
-# At most so much is far below 0, in a mask that is added to scores.
+# In a mask that is added to scores, values up to this one exclude a position.
 _FAR_BELOW = -100
 
 
 def _on_checked_data(method: _Method) -> _Method:
-    """Returns a method of keras.Model that checks its data: a compiled step can't refuse any."""
+    """Returns a method of keras.Model that checks its data first, since a compiled step can't."""
     signature = inspect.signature(method)
     has_loss = "y" in signature.parameters
 
@@ -69,7 +69,7 @@ def _on_checked_data(method: _Method) -> _Method:
         except Exception:
             if keras.backend.backend() == "jax":
                 model.jax_state_sync()  # Gives the variables their values back.
-            # TensorFlow buries an error of a dataset or a generator in one of its graph.
+            # TensorFlow buries an error from a dataset or a generator in one about its graph.
             if check.refusals:
                 raise check.refusals[0] from None
             raise
@@ -90,7 +90,7 @@ class ConfiguredModel(keras.Model):
 
     # Whether any output of the model depends on the pooler.
     reads_pooler = True
-    # Maps each input of the model to its axes; and the inputs that every call needs.
+    # Maps each input of the model to its axes; every call needs the `needed_inputs` among them.
     input_axes: ClassVar[Mapping[str, str]] = {
         "input_ids": "B, S",
         "input_mask": "B, S",
@@ -158,7 +158,7 @@ class ConfiguredModel(keras.Model):
             limit.check()
 
     def _check_names(self, inputs: Any) -> None:
-        """Refuses other names and axes than those of the model's inputs."""
+        """Refuses names and axes that are not those of the model's inputs."""
         if not isinstance(inputs, Mapping):
             # A TypeError, because Keras' export also tries a single tensor and ignores only that.
             raise TypeError(
@@ -198,7 +198,7 @@ class ConfiguredModel(keras.Model):
                 )
 
     def axes_of(self, inputs: Mapping[str, Any]) -> Mapping[str, str]:
-        """Returns `input_axes`, of a model that takes inputs of several ranks those of these."""
+        """Returns `input_axes`; for models whose inputs vary in rank, the axes of these inputs."""
         return self.input_axes
 
     def _sizes(self, inputs: Mapping[str, Any]) -> Sizes:
@@ -206,7 +206,7 @@ class ConfiguredModel(keras.Model):
         return Sizes({name: (inputs[name], x) for name, x in axes if inputs.get(name) is not None})
 
     def _input_limits(self, inputs: Mapping[str, Any]) -> Iterator[Limit]:
-        """Yields limits, beyond which values would be cut, or select another row, or none."""
+        """Yields limits; values beyond them would be cut, or select another row or none."""
         config, shape = self.config, shape_of(inputs.get("input_ids"))
         counts = {"input_ids": config.vocab_size, "segment_ids": config.type_vocab_size}
         layers = config.num_hidden_layers
@@ -215,7 +215,7 @@ class ConfiguredModel(keras.Model):
         for name in self.input_axes:
             if inputs.get(name) is None:
                 continue
-            # Positions have no count of their own. A mask may be one that is added to scores.
+            # Positions are limited by the row's length. A mask may be one that is added to scores.
             count = counts.get(name, shape[-1] if shape else None)
             more = (_is_far_below, far_below) if name == "input_mask" else ()
             least = 1 if name in ("depths", "depth") else 0
@@ -300,7 +300,7 @@ class ConfiguredModel(keras.Model):
         model.export(os.fspath(filepath), *args, **kwargs)
 
     def _exported(self) -> keras.Model:
-        """Returns the model without its outputs that are lists, which no signature can have."""
+        """Returns the model without the outputs that are lists, which a signature can't have."""
         inputs = self.symbolic_inputs()
         outputs = self(inputs)
         if isinstance(outputs, dict):
@@ -327,15 +327,15 @@ class ConfiguredModel(keras.Model):
         return super().__call__(inputs, *args, **kwargs)
 
     def _get_jax_state(self, *args: Any, **wanted: bool) -> tuple[Any, ...]:
-        # On JAX Keras takes the values out of the variables before it draws the first batch, and
-        # keeps them after the step only. Without these, an error in that batch would lose them.
+        # On JAX, Keras takes the values out of the variables before it draws the first batch, but
+        # stores them only after the step. Unless kept here, an error in that batch would lose them.
         state = super()._get_jax_state(*args, **wanted)
         if wanted.pop("purge_model_variables", False):
             self._jax_state = dict(zip(wanted, state, strict=True))
         return state
 
     def _check_training(self, has_loss: bool, given: Mapping[str, Any]) -> None:
-        """Refuses a loss that isn't one of logits, and what Keras would do otherwise than meant."""
+        """Refuses a loss that doesn't take logits, and what Keras would not do as intended."""
         callbacks, class_weight = given.get("callbacks"), given.get("class_weight")
         losses = keras.tree.flatten(getattr(self, "loss", None)) if has_loss else ()
         if self._is_ours() and any(map(_takes_probabilities, losses)):
@@ -374,7 +374,7 @@ class ConfiguredModel(keras.Model):
                     ) from None
 
     def get_config(self) -> dict[str, Any]:
-        # Keras stores no `trainable` of layers inside a model.
+        # Keras doesn't store `trainable` of the layers inside a model.
         config = self.config.to_dict()
         arguments = {**super().get_config(), "config": config, "recompute": self.recompute}
         frozen = [path for path, layer in _layers_in(self) if not layer.trainable]
@@ -402,7 +402,7 @@ def _takes_probabilities(loss: Any) -> bool:
 
 
 def _has_single_pairs(x: Any, batch_size: int | None) -> bool:
-    """Whether batches have one row of two texts, as far as that is known before all are drawn."""
+    """Whether batches have one row of two texts, as far as known before drawing them."""
     first = x[0] if isinstance(x, keras.utils.PyDataset) else getattr(x, "element_spec", x)
     inputs = first[0] if isinstance(first, tuple) else first
     shape = shape_of(inputs.get("input_ids")) if isinstance(inputs, Mapping) else None

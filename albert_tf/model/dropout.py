@@ -49,7 +49,7 @@ def draw_seed(generator: keras.random.SeedGenerator) -> Array:
 
 
 def fold_in(seed: Array, site: Array) -> Array:
-    """Derives a site's seed `<int>[2]` from that of the forward pass; None, no dropout, stays."""
+    """Derives a site's seed `<int>[2]` from the pass' seed; None (no dropout) stays None."""
     if seed is None:
         return None
     return seed + ops.stack([ops.cast(site, seed.dtype), ops.zeros((), seed.dtype)])

@@ -19,18 +19,18 @@ from albert_tf.types import Array
 
 @keras.saving.register_keras_serializable(package="albert_tf")
 class AlbertForEmbedding(ConfiguredModel):
-    """Embeds texts: pooling, then if wanted a dense layer, fewer dimensions, and length 1.
+    """Embeds texts: pooling, then optionally a dense layer, fewer dimensions, and unit length.
 
-    Called on AlbertModel's inputs, it returns vectors `<float32>[B, D]`; on C texts a row,
-    `<int32>[B, C, S]`, such as the two of a pair, `<float32>[B, C, D]`.
+    Called on AlbertModel's inputs, it returns vectors `<float32>[B, D]`; for rows of C texts,
+    `<int32>[B, C, S]`, such as pairs, it returns `<float32>[B, C, D]`.
 
     Args: those of ConfiguredModel, and
-      pooling: "mean" of the pieces' vectors, special ones included; the vector at [CLS], "cls"; the
-        largest of each number, "max"; or "mean_sqrt", their sum over the root of their number.
-      dense_units: Outputs of the dense layer; None: there is none.
+      pooling: "mean" of the pieces' vectors, special ones included; "cls", the vector at [CLS];
+        "max", their elementwise maximum; or "mean_sqrt", their sum over the root of their number.
+      dense_units: Outputs of the dense layer; None for no such layer.
       dense_activation: Its activation: "tanh", "linear" or "relu".
-      dimensions: D, the number of first dimensions that are kept; None: all.
-      normalize: Whether vectors have the length 1.
+      dimensions: D, the number of leading dimensions to keep; None for all.
+      normalize: Whether vectors are scaled to length 1.
 
     Differs: the release has no such model. The vectors are those of sentence-transformers.
 
@@ -68,7 +68,7 @@ class AlbertForEmbedding(ConfiguredModel):
         self.width = Embed(**arguments).width(self.config)
         self.albert = AlbertModel(self.config, recompute, dtype=self.dtype_policy)
         self.dense = None
-        if dense_units is not None:  # It takes no time worth a lower precision.
+        if dense_units is not None:  # Too fast for lower precision to pay off.
             how = {"name": "embedding_dense", "dtype": "float32"}
             self.dense = keras.layers.Dense(dense_units, dense_activation, **how)
         self.build_all()

@@ -331,7 +331,7 @@ def pool(sequence: Array, mask: Array, pooling: str) -> Array:
 
     Args:
       sequence: The vectors of its pieces, `<float32>[B, S, H]`.
-      mask: 1 for pieces, 0 for padding (or 0, and far below), `<int>[B, S]`.
+      mask: 1 for pieces, 0 for padding (or 0 and a value far below it), `<int>[B, S]`.
       pooling: One of POOLINGS.
 
     Example:
@@ -351,7 +351,7 @@ def pool(sequence: Array, mask: Array, pooling: str) -> Array:
 
 
 def unit_length(vectors: Array) -> Array:
-    """Returns vectors `<float32>[..., D]` with the length 1; those of zeros stay.
+    """Returns vectors `<float32>[..., D]` scaled to length 1; zero vectors stay zero.
 
     Example:
       >>> [round(float(x), 1) for x in unit_length(ops.convert_to_tensor([3.0, 4.0]))]

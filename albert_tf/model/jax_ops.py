@@ -32,8 +32,8 @@ _HEADS_ON_TPU = (64, 128) if jax.__version_info__ >= (0, 10) else (128,)
 
 # Whether kernels are interpreted on any device; only tests set it.
 interpreted = False
-# Kinds of kernels, and the platforms that have them. ALBERT_KERNELS names those that may run: by
-# default all, and "off" is none.
+# Kinds of kernels, and the platforms that have them. ALBERT_KERNELS names the kinds that may run:
+# all by default, none if it is "off".
 KINDS = {"attention": ("cuda", "tpu"), "elementwise": ("cuda",)}
 
 
@@ -69,8 +69,8 @@ def _found() -> Literal["cuda", "tpu"] | None:
 def _chosen(kernel: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function that runs the kernel on the accelerator and plain code elsewhere.
 
-    A process with an accelerator may also compute on its CPU. There the plain code recomputes its
-    gradient: otherwise the values that either of the two keeps would be outputs of both.
+    A process with an accelerator may also compute on its CPU. The gradient there recomputes the
+    plain code: otherwise both would have to output the values that either keeps for it.
     """
     if interpreted:
         return kernel
@@ -473,7 +473,7 @@ def _compiled_with(warps: int) -> dict[str, Any]:
         return {"interpret": True}
     from jax.experimental.pallas import triton
 
-    # JAX 0.11 says so at each kernel. Where Triton is gone, `why_not` finds the import failing.
+    # JAX 0.11 warns at each kernel. Where Triton is gone, the import fails and `why_not` says so.
     warnings.filterwarnings("ignore", "The Pallas Triton backend is deprecated", DeprecationWarning)
     return {"compiler_params": triton.CompilerParams(num_warps=warps, num_stages=1)}
 

@@ -257,7 +257,7 @@ class SelfAttention(Sublayer):
             asking = gather_positions(x, positions)
             (query,) = project(asking, kernel[:, :width], bias[:width], heads)
             key, value = project(x, kernel[:, width:], bias[width:], heads)
-            # In packed rows each query has its own mask: take those of the asking positions.
+            # In packed rows each query has its own mask: take the masks of these positions.
             if masked_scores.shape[2] != 1:
                 rows = gather_positions(masked_scores[:, 0], positions)
                 masked_scores = ops.expand_dims(rows, 1)
@@ -335,8 +335,8 @@ class Pooler(AlbertLayer):
 def product(x: Array, kernel: Array) -> Array:
     """Multiplies x `<float>[..., N]` by a kernel `<float>[N, M]`.
 
-    On JAX as two matrices: the gradient by the kernel of a product of more axes loses up to a fifth
-    of its size in bfloat16 on a CPU with jax 0.12.0.
+    On JAX x becomes a matrix first: with more axes, the kernel's gradient loses up to a fifth of
+    its size in bfloat16 on a CPU with jax 0.12.0.
     """
     if not on_jax:
         return ops.matmul(x, kernel)
