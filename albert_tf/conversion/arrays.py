@@ -71,7 +71,7 @@ def without_head_axis(name: str, value: np.ndarray) -> np.ndarray:
     """Merges the axes of heads and head size, which Keras' own attention keeps apart.
 
     `[H, N, D]`, `[N, D, H]` and `[N, D]` become `[H, H]` and `[H]`; other weights stay as they are,
-    as do axes that are merged already. `name` is the release's.
+    as do axes that are merged already. `name` is the weight's name in the release.
     """
     shape = value.shape
     if name.endswith("/attention_1/output/dense/kernel") and value.ndim == 3:
@@ -104,7 +104,7 @@ def read_safetensors(path: str) -> dict[str, np.ndarray]:
 
 
 def read_hdf5(file: Any, path: str) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Reads all floating-point datasets of an HDF5 file, and none that lie in another file.
+    """Reads all floating-point datasets of an HDF5 file; one stored in another file is an error.
 
     Args:
       file: The file's path, or an open binary file.
@@ -119,7 +119,7 @@ def read_hdf5(file: Any, path: str) -> tuple[dict[str, np.ndarray], dict[str, st
 
     def visit(where: str, member: h5py.Group | h5py.Dataset) -> None:
         if isinstance(where, bytes):
-            raise TypeError(f"the name {where!r} is not UTF-8")  # As h5py gives it.
+            raise TypeError(f"the name {where!r} is not UTF-8")  # h5py returns such names as bytes.
         # A group with a name is one of Keras' layers; its weights are the datasets in it.
         name = member.attrs.get("name")
         if isinstance(name, str):
@@ -128,8 +128,8 @@ def read_hdf5(file: Any, path: str) -> tuple[dict[str, np.ndarray], dict[str, st
         is_bfloat16 = member.attrs.get("dtype") == "bfloat16"
         if not isinstance(member, h5py.Dataset) or not (member.dtype.kind == "f" or is_bfloat16):
             return
-        # Keras writes datasets whole and uncompressed. So refuse those that would take more memory
-        # than the file has bytes, or lie in another file.
+        # Keras writes datasets whole and uncompressed, so refuse any whose size in memory differs
+        # from that in the file, or that is stored in another file.
         held = member.id.get_storage_size()
         if held != member.nbytes or member.external or member.is_virtual:
             raise ValueError(

@@ -65,7 +65,7 @@ def read_config(path: str) -> AlbertConfig:
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
-    """Returns `<float32>` arrays by the release's names; weights unknown there keep their own.
+    """Returns `<float32>` arrays by the release's names; other weights keep their own names.
 
     The optimizer's slots, the step and tensors that are not floating-point are left out.
     """
@@ -108,8 +108,8 @@ def _by_variable_name(tensors: Mapping[str, np.ndarray], path: str) -> dict[str,
         # The Model Garden, TF-Hub's modules and our own models name their variables differently.
         name = name.removesuffix(":0")
         name = _GARDEN_NAMES.backward(name) or names.tf1_name(name)
-        # Several objects may own one variable; different variables of one name belong to two
-        # models.
+        # Several objects may share one variable, but different variables of the same name belong
+        # to two models.
         if name in named and not np.array_equal(named[name], value):
             raise ValueError(
                 f"{path} contains two variables named {name}: expected a single ALBERT model"
@@ -124,7 +124,7 @@ def _is_albert_zh(tensors: Iterable[str]) -> bool:
 
 
 def _fold_albert_zh(weights: Mapping[str, np.ndarray], path: str) -> dict[str, np.ndarray]:
-    """Renames weights, and multiplies the embedding's factors [V, E] and [E, H] to [V, H]."""
+    """Renames weights, and multiplies the embedding's factors [V, E] and [E, H] into [V, H]."""
     # Rename the weights; none may exist under both names.
     renamed = {_ZH_NAMES.backward(name) or name: value for name, value in weights.items()}
     if len(renamed) != len(weights):

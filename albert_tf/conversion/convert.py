@@ -55,21 +55,21 @@ def convert(
     names it. The directory appears once everything is written.
 
     Args:
-      path: What `load_weights` takes.
+      path: A path that `load_weights` takes.
       layout: One of layouts.LAYOUTS.
       output_dir: An empty or new directory.
       architecture: The Hugging Face class to load it with; inferred from the heads by default.
       drop: Prefixes of the release's names of weights to leave out.
       license: The licence for Hugging Face's model card; see model_card.write.
       complete: Adds files to the directory before it appears, and returns a text about them.
-      **beside: Files that do not lie beside the weights; see ModelLocation.
+      **beside: ModelLocation's arguments for files and options not found beside the weights.
     """
     # Read and check all of the model before anything is written.
     files.check_free(output_dir)
     source = read(ModelLocation(path, **beside), drop)
     if source.vocabulary is None:
         logging.warning("no vocabulary beside %s, and none given: none is written", path)
-    # Write it, and compare what can be read there with the source.
+    # Write it, then compare what can be read back with the source.
     with files.whole_directory(output_dir) as directory:
         of_card = {"architecture": architecture, "license": license}
         options = of_card if layout == "huggingface" else {}
@@ -114,7 +114,7 @@ def _lost(directory: str, source: StoredModel, layout: str) -> list[str]:
 
 
 def _reading(task: TaskRecord | None) -> dict[str, Any]:
-    """Returns a record's options of reading texts, without those that weights keep."""
+    """Returns a record's options for reading texts, without those kept with the weights."""
     others = {"task", "labels", "multilabel", "dense_units", "dense_activation", "dimensions"}
     known, kind = task.kind if task else {}, kinds.kind_of(task)
     # The record of a Preprocessor has other kinds' options, too.
@@ -158,7 +158,7 @@ def _copy_beside(source: StoredModel, directory: str) -> None:
 def _write_hugging_face(
     directory: str, source: StoredModel, architecture: str | None, license: str | None
 ) -> str:
-    # A dense layer of vectors is a module beside the encoder.
+    # The dense layer after pooling becomes a separate module beside the encoder.
     embed = None if architecture else _embed(source)
     dense = {name: source.weights[name] for name in DENSE if embed and name in source.weights}
     if embed:
@@ -188,7 +188,7 @@ def _write_hugging_face(
             )
         architecture = min(fitting, key=lambda name: known[name][0] != source.has_pooler)
 
-    # It must have exactly the stored parts, and as many outputs.
+    # The class must have exactly the stored parts, and as many outputs.
     pooler, parts, pipeline = known[architecture]
     _refuse_loss(source, architecture, source.has_pooler if embed else pooler, parts)
     count = source.num_labels
@@ -221,7 +221,7 @@ def _write_hugging_face(
 
 
 def _embed(source: StoredModel) -> Embed | None:
-    """Returns the kind of a model that embeds texts; None if it does something else."""
+    """Returns the Embed of a model that embeds texts, with its options; None for other models."""
     if source.task is None or kinds.kind_of(source.task) is not Embed:
         return None
     options = {"max_seq_length": source.config.max_position_embeddings}
@@ -269,7 +269,7 @@ def _write_keras(directory: str, source: StoredModel) -> str:
     # Each weight finds its variable, because `read` has checked all names and shapes.
     for name, value in source.weights.items():
         named[name].assign(value)
-    # If no pooler is stored, which no output depends on, fill it with zeros; the reader drops them.
+    # A pooler that is not stored affects no output: fill it with zeros, which the reader drops.
     for name in set(named) - set(source.weights):
         named[name].assign(np.zeros(named[name].shape, np.float32))
     model.save(os.path.join(directory, "model.keras"))

@@ -1,4 +1,4 @@
-"""Hugging Face directories: config.json, model.safetensors, also in shards, or tf_model.h5."""
+"""Hugging Face directories: config.json and model.safetensors, perhaps sharded, or tf_model.h5."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _COPIES = {
     "predictions.decoder.bias": "predictions.bias",
 }
 _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
-# Hugging Face's name -> ours; its "gelu" is the exact function. The first of several is written.
+# Hugging Face's name (its "gelu" is the exact function) -> ours; of several, we write the first.
 _ACTIVATIONS = {
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",
@@ -53,7 +53,7 @@ _SAME_KEYS = (
     "type_vocab_size",
     "initializer_range",
 )
-# Fields with the only value that albert_tf builds.
+# The only values of these fields that albert_tf supports.
 _FIXED = {
     "layer_norm_eps": LAYER_NORM_EPSILON,
     "position_embedding_type": "absolute",
@@ -62,9 +62,9 @@ _FIXED = {
 }
 _DEFAULT_LABEL = "LABEL_{}"
 MOST_LABELS = 100_000
-# The release's rate, a constant in its code.
+# The release's dropout rate, a constant in its code.
 CLASSIFIER_DROPOUT = 0.1
-# Architectures with the names of classes in their config.
+# Architectures whose config names the classes.
 _WITH_LABELS = {kind.model for kind in KINDS if issubclass(kind, Labelled)}
 # architecture -> (whether it has a pooler, prefixes of the release's names of its heads, Hugging
 # Face's name of its task).
@@ -120,7 +120,7 @@ def is_exact_gelu(path: str) -> bool:
 
 
 def _check_schedule(config: AlbertConfig, path: str) -> None:
-    """Checks that Hugging Face applies the same group at each layer."""
+    """Checks that each layer gets the same group in Hugging Face as here."""
     if config.parameter_sharing != "all":
         raise ValueError(
             f"{path}: parameter_sharing {config.parameter_sharing!r} can't be stored in this "
@@ -158,7 +158,7 @@ def read_labels(path: str) -> tuple[str, ...]:
 def read_task(path: str) -> tuple[str, str, float]:
     """Returns a directory's first architecture, its problem_type and the dropout of its head.
 
-    Names that the config lacks are "".
+    A name that the config lacks is returned as "".
     """
     theirs = text_files.read_json_object(os.path.join(path, _CONFIG))
     architectures = theirs.get("architectures")
@@ -169,9 +169,9 @@ def read_task(path: str) -> tuple[str, str, float]:
 
 
 def read_weights(path: str) -> dict[str, np.ndarray]:
-    """Returns `<float32>` arrays by the release's names; weights unknown there keep their own."""
+    """Returns `<float32>` arrays by the release's names; other weights keep their own names."""
     tensors = _read_tensors(path)
-    # The names of an AlbertModel, which has no heads, lack the prefix.
+    # Weight names of an AlbertModel, which has no heads, lack the prefix.
     if not any(name.startswith("albert.") for name in tensors):
         tensors = {f"albert.{name}": value for name, value in tensors.items()}
     # Drop buffers and copies of other weights, and transpose kernels.
@@ -205,7 +205,7 @@ def _read_shards(path: str, index: str) -> dict[str, np.ndarray]:
     weight_map = text_files.read_json_object(index).get("weight_map")
     if not isinstance(weight_map, dict):
         raise ValueError(f"{index}: weight_map must be an object that maps weights to file names")
-    # A name with a path could lead to any file of this machine.
+    # A name with a path could point to any file on this machine.
     for name, shard in weight_map.items():
         if not isinstance(shard, str) or shard != os.path.basename(shard) or shard in ("", ".."):
             raise ValueError(

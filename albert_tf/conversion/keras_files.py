@@ -21,7 +21,7 @@ _ARCHIVE, _WEIGHTS = ".keras", ".weights.h5"
 _WEIGHTS_MEMBER, _CONFIG_MEMBER = "model.weights.h5", "config.json"
 _OF_PRESETS = ("model.weights.h5", "task.weights.h5")
 _REGISTERED = "albert_tf>"
-# Keras' names of the losses for any number of labels.
+# Keras' names of the losses for multi-label classification.
 _LOSSES_OF_SEVERAL = ("BinaryCrossentropy", "BinaryFocalCrossentropy")
 
 
@@ -133,7 +133,7 @@ def read_weights(path: str) -> dict[str, np.ndarray]:
 
 
 def _read_member(file: str, member: str, most: float = math.inf) -> bytes:
-    """Reads one file of an archive, without unpacking any."""
+    """Reads one file of an archive into memory; nothing is unpacked to disk."""
     try:
         with zipfile.ZipFile(file) as archive:
             # Keras doesn't compress, so a member can't be larger than its archive.

@@ -31,8 +31,8 @@ TASKS = {
     "AlbertMaskedLM": (names.MASKED_LM_HEAD,),
     "AlbertTextClassifier": (names.CLASSIFIER_HEAD,),
 }
-# Learning rate of the Adam with which KerasHub compiles each task. A task's file must hold the
-# optimizer's two scalars, its iterations and this rate.
+# Learning rate of the Adam optimizer that KerasHub compiles each task with. A task's file must
+# hold the optimizer's two scalars, its iterations and this rate.
 _RATES = {"AlbertMaskedLM": 5e-5, "AlbertTextClassifier": 1e-5}
 _PACKAGE = "keras_hub.src.models.albert"
 _MODULES = {
@@ -132,7 +132,7 @@ def _read(file: str) -> dict[str, np.ndarray]:
 
 
 def _with_groups(dataset: str, inner_group_num: int) -> str:
-    """Replaces a block's number in the file by its group and inner group."""
+    """Replaces a block's number in the file with its group and inner group."""
 
     def rename(match: re.Match[str]) -> str:
         group, inner = divmod(int(match[1] or 0), inner_group_num)
@@ -156,9 +156,9 @@ def write(
     task: str | None,
     has_tokenizer: bool,
 ) -> None:
-    """Writes configs and weights of a backbone and, if it has one, its task, a key of TASKS."""
+    """Writes configs and weights of a backbone, and of its task (a key of TASKS) if it has one."""
     _check_expressible(config, "the config")
-    # Sort the weights by dataset into the backbone's and the task's file.
+    # Sort the weights into the datasets of the backbone's file and of the task's file.
     backbone, head = {}, {}
     for name, value in arrays.with_identity(weights, config.hidden_size).items():
         # A weight that the backbone has no name for belongs to the task's head.
@@ -199,7 +199,7 @@ def write(
 
 
 def backbone_arguments(config: AlbertConfig) -> dict[str, Any]:
-    """Returns the arguments with which KerasHub's AlbertBackbone has a config's sizes."""
+    """Returns the arguments that give KerasHub's AlbertBackbone the sizes of a config."""
     ours = config.to_dict()
     return {key: ours[our_key] for key, our_key in _KEYS.items()}
 

@@ -23,7 +23,7 @@ from albert_tf.storage.run_record import RUN_FILE, RunRecord, TaskRecord
 
 # Kinds with a classifier's head: the names of their weights don't tell them apart.
 ALIKE = {kind.model: kind for kind in kinds.KINDS if kind.heads == (CLASSIFIER_HEAD,)}
-# The release's dropout of each class's head, which holds if none is stored.
+# The release's dropout rate of each class's head, used if none is stored.
 HEAD_DROPOUT = {
     **dict.fromkeys(ALIKE, huggingface.CLASSIFIER_DROPOUT),
     Span.model: 0.0,
@@ -73,9 +73,9 @@ def kind_of(task: TaskRecord | None) -> type[Kind] | None:
 
 
 def head_dropout(path: str, model: str) -> float:
-    """Returns the stored dropout of the head of a class, one of HEAD_DROPOUT.
+    """Returns the stored dropout rate of the head of `model`, a class in HEAD_DROPOUT.
 
-    Classes with a classifier's head share theirs; the dropout of any other class doesn't count.
+    All classes with a classifier's head share one; a rate stored for another head is ignored.
     """
     same = ALIKE.keys() if model in ALIKE else {model}
     architecture, _, arguments = keras_files.read_task(path)
@@ -134,7 +134,7 @@ def is_another(task: TaskRecord, other: TaskRecord) -> bool:
 
 
 def has_problem_type(architecture: str) -> bool:
-    """Whether Hugging Face's config of such a model names its problem_type."""
+    """Whether Hugging Face's config names the problem_type of such a model."""
     return architecture == Classify.model
 
 
@@ -161,7 +161,7 @@ def meaning(task: TaskRecord | None, num_labels: int) -> str:
 
 
 def check_outputs(path: str, task: TaskRecord | None, outputs: int) -> None:
-    """Checks that a head has the outputs that its problem_type needs."""
+    """Checks that a head has as many outputs as its problem_type needs."""
     found = problem_type(task)
     needed = {REGRESSION: "one output", MULTI_LABEL: "several outputs"}
     if found in needed and (outputs > 1) != (found == MULTI_LABEL):

@@ -45,7 +45,7 @@ def read(directory: str) -> tuple[str, ...]:
 
 
 def find(path: str, num_labels: int) -> tuple[str, ...]:
-    """Returns the names of a model's classes beside its weights, by id; () if there are none."""
+    """Returns the class names stored beside a model's weights, by id; () if there are none."""
     labels = stored(path) if num_labels > 1 else ()
     if labels and len(labels) != num_labels:
         raise ValueError(
@@ -64,7 +64,7 @@ def stored(path: str) -> tuple[str, ...]:
 
 
 def check_order(labels: Sequence[str], path: str) -> None:
-    """Checks that labels have the same ids as beside a model's weights, if they are the same."""
+    """Checks that labels, if the same as beside a model's weights, are in the same order, too."""
     beside = stored(path) if labels else ()
     if tuple(labels) != beside and sorted(labels) == sorted(beside):
         raise ValueError(

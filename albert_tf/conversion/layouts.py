@@ -80,7 +80,7 @@ def load_config(path: str | os.PathLike[str]) -> AlbertConfig:
       True
     """
     path = os.fspath(path)
-    # Weights of that name in the working directory come first.
+    # Weights of that name in the working directory take precedence.
     if path in shipped_models() and not any(layout.matches(path) for layout in _READERS):
         return AlbertConfig.from_json_file(path)
     return read_config(path)
@@ -90,8 +90,8 @@ def read_config(path: str | os.PathLike[str]) -> AlbertConfig:
     """Reads the config that belongs to stored weights, and checks that it fits their size."""
     path = hub.download(path)
     config = find(path).read_config(path)
-    # A damaged config must not make anyone build a huge model. All layouts store each number of the
-    # encoder in two bytes or more, some without its pooler.
+    # A damaged config must not make anyone build a huge model. Every layout stores the encoder in
+    # two or more bytes per number, though some leave out its pooler.
     parts = weight_shapes.parts(config)
     declared = sum(parts[name].count() for name in weight_shapes.ENCODER if name != "pooler")
     if files.is_dir(path):
@@ -119,13 +119,13 @@ def check_config(
     ignored: Collection[str] = (),
     replace: bool = False,
 ) -> None:
-    """Compares fields that no shape shows (layers, heads, activation) with the config at a path.
+    """Compares fields that no shape reveals (layers, heads, activation) with the config at a path.
 
     Args:
-      config: The model's.
+      config: The model's config.
       layout: The module that reads the path.
       path: Where the weights are stored.
-      ignored: Fields that may differ, which is logged. Dropout always may.
+      ignored: Fields that may differ, which is logged. Dropout may always differ.
       replace: Whether an invalid config at the path is ignored.
     """
     try:

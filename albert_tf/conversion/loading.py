@@ -85,16 +85,16 @@ def load_weights(
       model: A built model.
       path: A directory, a checkpoint's prefix, a file, or hf://OWNER/NAME; see hub.download.
       expand_group0: Whether groups that the checkpoint lacks are filled from its group_0.
-      any_depth: Whether the model may apply its blocks more or fewer times than the one that was
-        stored: a start for further training or, of a model that was trained with
-        `elastic_depths`, one that is less deep.
-      replace_heads: Whether a head of another shape (another task's) is skipped: unused in the
-        checkpoint, missing in the model.
+      any_depth: Whether the model may have more or fewer layers than the stored one: as a start
+        for further training or, if the stored model was trained with `elastic_depths`, to use it
+        with fewer layers.
+      replace_heads: Whether a head of another shape (another task's) is skipped: it then counts
+        as unused in the checkpoint and missing in the model.
       replace_config: Whether the model's config replaces an invalid one beside the weights;
         otherwise that is an error.
-      classes: Names of the classes that the model is for, by id. If the stored classifier's are
-        beside it, its rows are put into this order; one of other classes is an error or, with
-        `replace_heads`, skipped.
+      classes: Names of the model's classes, by id. If class names are stored beside the weights,
+        the stored classifier's rows are put into this order; a classifier of other classes is an
+        error or, with `replace_heads`, skipped.
 
     Returns:
       The variables that were loaded, missing and unused.
@@ -143,7 +143,7 @@ def lacking(model: keras.Model, report: LoadReport) -> list[str]:
 def from_weights(
     model_class: type[_Model], path: str | os.PathLike[str], **arguments: Any
 ) -> _Model:
-    """Does what ConfiguredModel.from_weights says."""
+    """Implements ConfiguredModel.from_weights; see there."""
     path = hub.download(path)
     config = layouts.read_config(path)
     # Refuse the classifier's head of another class, whose weights would fit.
@@ -223,7 +223,7 @@ def _fill(
         listed = "; ".join(differences)
         raise ValueError(f"checkpoint {path} has other shapes than the model ({listed}): {remedy}")
 
-    # Only heads may be missing or unused, and the configs must agree on what no shape shows.
+    # Only heads may be missing or unused, and the configs must agree on what no shape reveals.
     missing = [name for name, source in sources.items() if source is None]
     unused = sorted(set(values) - set(sources.values()))
     _check_encoder(path, missing, unused, values)
@@ -285,7 +285,7 @@ def _check_encoder(
 
 
 def _config_of(model: keras.Model) -> AlbertConfig | None:
-    """Returns the config of a model of albert_tf, also of a nested one; None if there is none."""
+    """Returns the AlbertConfig of a model, or of a model nested in it; None if there is none."""
     import keras  # Not at the top: a command's --help needs no framework.
 
     if isinstance(config := getattr(model, "config", None), AlbertConfig):

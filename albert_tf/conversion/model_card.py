@@ -1,6 +1,6 @@
 """The model card, README.md of a Hugging Face directory.
 
-It is written by hand, since huggingface_hub, which has a class for it, need not be installed.
+It is assembled here, since huggingface_hub, which has a class for it, need not be installed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from albert_tf.storage.run_record import RunRecord
 
 # Owners of ALBERT's released weights on the Hub, and the licence there.
 _RELEASED, _LICENCE = ("albert/", "keras/albert_"), "apache-2.0"
-# The Hub's names of data; those of GLUE's tasks are parts of one.
+# The Hub's names of data sets; GLUE's tasks are all in a single one.
 _DATA = {"squad_v1": "rajpurkar/squad", "squad_v2": "rajpurkar/squad_v2", "race": "ehovy/race"}
 _GLUE = ["cola", "mnli", "mrpc", "qnli", "qqp", "rte", "sst-2", "sts-b", "wnli"]
 # Our names of metrics -> the Hub's.

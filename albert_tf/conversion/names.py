@@ -33,7 +33,7 @@ _MAPPING = "bert/encoder/embedding_hidden_mapping_in"
 _PARTS = {"dense": ("kernel", "bias"), "norm": ("gamma", "beta")}
 
 # Our variable path (after the model's own name) -> the release's name. The rows of a layer are in
-# the order in which it creates its weights: .keras and .weights.h5 files number them so.
+# the order in which it creates its weights, which is how .keras and .weights.h5 files number them.
 TF1_NAMES: tuple[tuple[str, str], ...] = (
     ("embeddings/word_embeddings", "bert/embeddings/word_embeddings"),
     ("embeddings/token_type_embeddings", "bert/embeddings/token_type_embeddings"),
@@ -176,7 +176,7 @@ MODEL_GARDEN_NAMES: tuple[tuple[str, str], ...] = (
 )
 
 
-# The release's name -> brightmart/albert_zh's: BERT's layers, one of which serves all.
+# The release's name -> brightmart/albert_zh's: BERT's names, for a single shared layer.
 ALBERT_ZH_LAYER = "bert/encoder/layer_shared"
 ALBERT_ZH_NAMES: tuple[tuple[str, str], ...] = (
     *(
@@ -233,7 +233,7 @@ _OURS = Renaming(TF1_NAMES, prefix="(?:.*/)?")
 
 
 def tf1_name(path: str) -> str:
-    """Returns the release's name of a variable's Keras path, or the path if the table lacks it."""
+    """Returns the release's name for a variable's Keras path, or the path if the table lacks it."""
     return _OURS.forward(path) or path
 
 

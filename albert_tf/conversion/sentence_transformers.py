@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers: what turns an encoder's outputs into vectors, and prompts.
+"""Folders of sentence-transformers: modules that make vectors of encoder outputs, and prompts.
 
 The encoder lies in the folder itself, in Hugging Face's layout, and each further module in a folder
 of its own.
@@ -24,7 +24,7 @@ from albert_tf.text import fast_tokenizer
 MODULES_FILE = "modules.json"
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 _SETTINGS, _TOKENIZER = "config_sentence_transformers.json", "tokenizer_config.json"
-# The encoder's own file; old versions named it by the encoder.
+# The encoder's own settings file; old versions named it after the encoder's type.
 _ENCODER = ("sentence_bert_config.json", "sentence_albert_config.json")
 # Their name of a pooling -> ours; before version 6 each had a field of its own.
 _POOLINGS = {"mean": "mean", "cls": "cls", "max": "max", "mean_sqrt_len_tokens": "mean_sqrt"}
@@ -41,14 +41,14 @@ _ACTIVATIONS = {
     "torch.nn.modules.activation.ReLU": "relu",
 }
 _TYPES, _MODEL = "sentence_transformers.", "SentenceTransformer"
-# The modules that are read, in this order, and what in their files would change vectors -> its only
-# value that is read, which it has if it is missing.
+# The modules that can be read, in this order, each with the fields of its file that would change
+# vectors -> the field's only supported value, which is also its default.
 _ENDS = dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding")
 _ARGUMENTS = ("tokenizer_args", "processor_kwargs", "config_args", "config_kwargs")
 _LENGTHS = ("query_length", "document_length", "query_expansion", "processing_kwargs")
 _FIXED: dict[str, dict[str, Any]] = {
     "Transformer": {
-        "do_lower_case": False,  # The tokenizer lower-cases, if any.
+        "do_lower_case": False,  # Lower-casing, if any, is left to the tokenizer.
         "transformer_task": "feature-extraction",
         "module_output_name": "token_embeddings",
         **dict.fromkeys((*_ARGUMENTS, *_LENGTHS)),
@@ -69,7 +69,7 @@ def matches(directory: str) -> bool:
 
 
 def read_options(directory: str) -> dict[str, Any]:
-    """Returns the options of Embed that a directory tells."""
+    """Returns the options of Embed that a directory's files specify."""
     paths = [os.path.join(directory, name) for name in _ENCODER]
     files_of = {n: os.path.join(folder, _CONFIG) for n, folder in _modules(directory).items()}
     files_of["Transformer"] = next(filter(os.path.isfile, paths), paths[0])
@@ -111,13 +111,13 @@ def read_dense(directory: str) -> dict[str, np.ndarray]:
 
 
 def write(directory: str, kind: Embed, width: int, dense: Mapping[str, np.ndarray]) -> None:
-    """Writes the modules behind an encoder with vectors of this width."""
+    """Writes the modules that follow an encoder with outputs of this width."""
     found: list[tuple[str, dict[str, Any]]] = [("Transformer", {})]
     pooling = {field: name == kind.pooling for field, name in _FIELDS.items()}
     found.append(("Pooling", {"word_embedding_dimension": width, **pooling}))
     kernel, bias = (dense.get(name) for name in DENSE)
     activation = kind.dense_activation
-    # They have no module that leaves out dimensions: a dense layer can.
+    # sentence-transformers has no module that truncates vectors, so a dense layer does it.
     if kernel is None and kind.dimensions:
         kernel, bias = np.eye(width, dtype=np.float32), np.zeros(width, np.float32)
         activation = "linear"
@@ -153,7 +153,7 @@ def _write(path: str, value: Any) -> None:
 
 
 def _read(file: str, fixed: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Reads a JSON object, {} without the file, which has no other values of `fixed` members."""
+    """Reads a JSON object, {} if there is no file; members in `fixed` must have no other value."""
     values = read_json_object(file) if os.path.isfile(file) else {}
     for name, value in (fixed or {}).items():
         if values.get(name) not in (None, {}, value):
@@ -170,9 +170,9 @@ def _modules(directory: str) -> dict[str, str]:
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
         raise ValueError(f"{file} must be a list of objects")
     types = [str(each.get("type")) for each in listed]
-    # A class of the same name that comes with the model may do anything.
+    # A custom class that comes with the model may do anything, even under a known class's name.
     names = [each.rpartition(".")[2] if each.startswith(_TYPES) else each for each in types]
-    # Each at most once, and in their order; the folder of the encoder is the directory.
+    # Each occurs at most once, in this order; the encoder's folder is the directory itself.
     known = [*_FIXED]
     if names[:2] != known[:2] or names != [each for each in known if each in names]:
         raise ValueError(
@@ -180,7 +180,7 @@ def _modules(directory: str) -> dict[str, str]:
             f"missing, not {', '.join(names)}; without this file, the encoder alone is read"
         )
     paths = [str(each.get("path")) for each in listed]
-    # A path could lead to any folder of this machine.
+    # A path could point to any folder on this machine.
     if paths[0] or any(path != os.path.basename(path) or path in ("", "..") for path in paths[1:]):
         raise ValueError(f"{file}: modules must be in folders of this one, not {', '.join(paths)}")
     return {n: os.path.join(directory, p) for n, p in zip(names, paths, strict=True)}
@@ -222,7 +222,7 @@ def _settings(file: str, normalize: bool) -> dict[str, Any]:
 
 
 def _length(encoder: Mapping[str, Any], directory: str) -> dict[str, int]:
-    # Newer versions keep the length with the tokenizer. Long texts must lose their ends.
+    # Newer versions keep the maximum length with the tokenizer. Texts must be truncated at the end.
     of_tokenizer = _read(file := os.path.join(directory, _TOKENIZER))
     truncation = _read(os.path.join(directory, fast_tokenizer.FILE)).get("truncation")
     side = (truncation if isinstance(truncation, dict) else {}).get("direction", "right")
@@ -230,7 +230,7 @@ def _length(encoder: Mapping[str, Any], directory: str) -> dict[str, int]:
         raise ValueError(f"{file}: truncation_side must be right, not {side}")
     length, longest = encoder.get("max_seq_length"), of_tokenizer.get("model_max_length")
     if length is None and isinstance(longest, (int, float)):
-        # A tokenizer may have no limit, which is a huge number, or a larger one than the encoder.
+        # A tokenizer's limit may be a huge number, which means none, or exceed the encoder's.
         config = read_json_object(os.path.join(directory, _CONFIG))
         length = int(min(longest, config.get("max_position_embeddings", 512)))
     return {} if length is None else {"max_seq_length": length}

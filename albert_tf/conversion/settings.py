@@ -1,4 +1,4 @@
-"""The settings that all commands have in common that read a stored model."""
+"""The settings shared by all commands that read a stored model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StoredSettings(Settings):
     )
 
     def stored(self, path: str) -> ModelLocation:
-        """Returns the stored model of a path, read as these settings say."""
+        """Returns the location of the stored model at a path, with these settings."""
         from albert_tf.conversion.stored_model import ModelLocation
 
         files = (self.albert_config_file, self.spm_model_file, self.vocab_file)

@@ -1,4 +1,4 @@
-"""Where a stored model is (`ModelLocation`), and all of it, read and checked (`StoredModel`)."""
+"""A stored model's location (`ModelLocation`) and its checked content (`StoredModel`)."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class ModelLocation:
     """Where a trained model is stored.
 
     Attributes:
-      path: What `load_weights` takes.
-      albert_config_file: For weights without a valid config beside them.
-      spm_model_file: For weights without a vocabulary beside them.
+      path: A path that `load_weights` takes.
+      albert_config_file: A config, for weights without a valid one beside them.
+      spm_model_file: A SentencePiece model, for weights without a vocabulary beside them.
       vocab_file: A WordPiece vocabulary instead.
       do_lower_case: Whether the model is uncased; see vocabulary.find.
       keep_accents: Whether its text keeps accents; see there.
-      ids: Whose ids it reads, "release" or "folder"; see there.
+      ids: The ids that it reads, "release" or "folder"; see there.
       num_hidden_layers: Number of layers to use; None for the config's.
     """
 
@@ -87,9 +87,9 @@ class ModelLocation:
         return self.spm_model_file, self.vocab_file, *form, self.ids
 
     def fill(self, model: ConfiguredModel, classes: Sequence[str] = ()) -> list[str]:
-        """Fills a model of the stored config; `classes` are load_weights'.
+        """Fills a model that has the stored config; see load_weights for `classes`.
 
-        Returns the release's names of what is not stored and the model's outputs depend on.
+        Returns the release's names of weights that its outputs depend on but that are not stored.
         """
         report = conversion.load_weights(
             model,
@@ -124,7 +124,7 @@ class StoredModel:
 
     @property
     def dense_units(self) -> int:
-        """Number of outputs of the dense layer of vectors; 0 without one."""
+        """Number of outputs of the dense layer after pooling; 0 without one."""
         return np.size(self.weights.get(DENSE_BIAS, ()))
 
     @property
@@ -192,7 +192,7 @@ def _check_weights(source: StoredModel) -> None:
 def add_pieces(
     source: StoredModel, vocabulary: Vocabulary, replaced: Sequence[Sequence[int]]
 ) -> StoredModel:
-    """Returns the model with more pieces, last in `vocabulary`.
+    """Returns the model with rows for new pieces, which come last in `vocabulary`.
 
     A new piece gets the mean of the rows of the pieces that it replaces.
     """
