@@ -1,4 +1,4 @@
-"""Tokens added to a Hugging Face tokenizer: each is one piece wherever a raw text has it."""
+"""Tokens added to a Hugging Face tokenizer: each is one piece wherever raw text contains it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from albert_tf.text.tokenization import Tokenizer
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _DECODER = "added_tokens_decoder"
 _KEYS = ("added_tokens", _DECODER, "additional_special_tokens", "extra_special_tokens")
-# Special pieces are plain text with the release's ids.
+# With the release's ids, special pieces in a text are read as plain text.
 _PLAIN = {"<pad>", "[PAD]", "<unk>", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"}
-# Flags that can't be followed. Two others, lstrip and rstrip, change offsets only.
+# Flags that are not supported. Two others, lstrip and rstrip, change offsets only.
 _NOT_FOLLOWED = ("single_word", "normalized")
 
 
@@ -32,7 +32,7 @@ def find(path: str, is_word_piece: bool, tokenizer: Tokenizer) -> tuple[str, ...
     its_own = {piece.piece for piece in pieces if piece.type == Piece.USER_DEFINED}
     plain = _PLAIN if tokenizer.ids == RELEASE else set()
     for file, tokens in stored.items():
-        # Names all tokens of a file that would be read in another way than by Hugging Face.
+        # Collect all of a file's tokens that we would read differently from Hugging Face.
         odd = []
         for text, flags in tokens.items():
             if text in plain or (text in its_own and tokenizer.preprocess(text) == text):

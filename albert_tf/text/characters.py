@@ -1,4 +1,4 @@
-"""Tables for str.translate that change characters as tokenisation does; filled as needed."""
+"""Tables for str.translate with the replacements of tokenisation; filled as needed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def is_mark(char: str) -> bool:
 
 
 def origins(text: str, replace: Callable[[str], str]) -> np.ndarray:
-    """Returns the index in `text` that each character comes from once `replace` was applied."""
+    """Returns, for each character after `replace`, the index in `text` that it comes from."""
     lengths = {char: len(replace(char)) for char in set(text)}
     return np.repeat(np.arange(len(text)), [lengths[char] for char in text])
 

@@ -20,7 +20,7 @@ from albert_tf.text.sentence_piece import Piece, ends_in_digit_comma
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.word_starts import CONTINUATION_MARK, SPACE_MARK
 
-# The file that transformers writes, since its version 5 without the vocabulary beside it.
+# The file that transformers writes; since version 5, without the vocabulary beside it.
 FILE = "tokenizer.json"
 # Scores are float32 in SentencePiece's file.
 _MOST_SCORE = 3e38
@@ -28,7 +28,7 @@ _MOST_SCORE = 3e38
 _DIGIT_COMMA_PENALTY = 100
 # Subtracted from the scores of pieces that SentencePiece never uses.
 _UNUSED_PENALTY = 1000
-# The class of characters that preprocess_text strips begins so in every version of Unicode.
+# Start of the regular expression of combining characters, the same in every Unicode version.
 _COMBINING = "[\u0300-\u034e"
 
 
@@ -37,16 +37,16 @@ def _step(how: str, pattern: str, content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {how: pattern}, "content": content}
 
 
-# transformers' own steps for a spiece.model. The release has no such quotes.
+# Steps that transformers adds for a spiece.model. The release does not replace such quotes.
 QUOTES = [_step("String", "``", '"'), _step("String", "''", '"')]
-# A sigma at the end of a word, as `str.lower` finds it; their Lowercase looks at single letters.
+# A sigma at the end of a word, as in `str.lower`; the step Lowercase looks at single letters.
 _CASED, _IGNORED = r"[\p{Lu}\p{Ll}\p{Lt}]", r"[\p{Mn}\p{Me}\p{Cf}\p{Lm}\p{Sk}'.:·‘’․‧]"
 _SIGMA = _step("Regex", f"(?<={_CASED})Σ(?!{_IGNORED}*{_CASED})", "ς")
 ONE_SPACE = _step("Regex", " {2,}", " ")
 _STRIP = {"type": "Strip", "strip_left": True, "strip_right": True}
 _COMPOSE = {"type": "NFC"}
-# A private character between two marks keeps their order while they are composed, as the model
-# does: a vowel after a shadda, or an asat before a dot. Only U+0300 to U+036F compose in pairs.
+# A private-use character between two marks preserves their order during NFC, as the model does: a
+# vowel after a shadda, or an asat before a dot. Only U+0300 to U+036F compose in pairs.
 _APART = "\ue000"
 _HELD_APART = _step("Regex", "(?<=\\p{Mn})(?=\\p{Mn})(?![\u0300-\u036f])", _APART)
 _TOGETHER = _step("String", _APART, "")
@@ -57,7 +57,7 @@ def read(path: str) -> tuple[bytes, bool, bool, bool]:
 
     Returns:
       The content of its file, whether it is a WordPiece vocabulary, whether text is lower-cased,
-      and whether it keeps its accents, as Vocabulary.form has it.
+      and whether it keeps its accents, as in Vocabulary.form.
     """
     tokenizer = read_json_object(path)
     model, normalizer = member(tokenizer, "model"), member(tokenizer, "normalizer")
@@ -77,7 +77,7 @@ def read(path: str) -> tuple[bytes, bool, bool, bool]:
 
 
 def member(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Returns an object in another one; an empty one if there is none."""
+    """Returns the JSON object of this name in another one; an empty one if there is none."""
     value = holder.get(name)
     return value if isinstance(value, dict) else {}
 
@@ -96,7 +96,7 @@ def _word_piece_file(model: Mapping[str, Any]) -> bytes:
 
 
 def _bert_form(normalizer: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Returns case and accents of a BertNormalizer, which must do all else as WordPiece does."""
+    """Returns a BertNormalizer's case and accents; it must do everything else as WordPiece does."""
     steps = [step for step in normalizer.get("normalizers") or () if step != _SIGMA]
     if len(steps) == 1 and isinstance(steps[0], dict):
         normalizer = steps[0]
@@ -120,7 +120,7 @@ def _sentence_piece_model(
     special = [token.get("content") for token in added if token.get("special")]
     found = sentence_piece.ModelProto()
     for i, (piece, score) in enumerate(vocab):
-        # No logarithm of a trained piece's probability is as low.
+        # No trained piece has so low a log probability.
         is_unused = score <= -_UNUSED_PENALTY
         score += _UNUSED_PENALTY * is_unused
         # `write` lowers the scores of such pieces, so that no text gets them: undo that.
@@ -136,7 +136,7 @@ def _sentence_piece_model(
         elif score == 0:  # No piece that training found has this score.
             piece_type = Piece.USER_DEFINED
         found.pieces.add(piece=piece, score=score, type=piece_type)
-    # By default it adds an initial space, reduces runs of them to one, and writes each as a mark.
+    # By default it adds an initial space, collapses runs of spaces, and writes each as a mark.
     found.normalizer_spec.precompiled_charsmap = table
     return found.SerializeToString()
 
@@ -211,9 +211,9 @@ def table_of(step: Mapping[str, Any]) -> bytes:
 
 
 def write(tokenizer: Tokenizer, is_word_piece: bool, directory: str) -> bool:
-    """Writes a tokenizer.json that gives the ids of a tokenizer.
+    """Writes a tokenizer.json that gives the same ids as a tokenizer.
 
-    Returns whether there can be one: with SentencePiece, only for a Unigram model that begins each
+    Returns whether that is possible: with SentencePiece, only for a Unigram model that begins each
     text and each word with a space.
     """
     if is_word_piece:
@@ -221,7 +221,7 @@ def write(tokenizer: Tokenizer, is_word_piece: bool, directory: str) -> bool:
     else:
         stored = sentence_piece.read_model(tokenizer.content)
         spec = stored.normalizer_spec
-        # An initial space, none removed but runs of them, and spaces written as a mark.
+        # An initial space is added, extra spaces are removed, and each is written as a mark.
         usual = spec.add_dummy_prefix and spec.remove_extra_whitespaces and spec.escape_whitespaces
         begins_words = not sentence_piece.spaces_end_words(stored)
         if not (usual and sentence_piece.is_unigram(stored) and begins_words):
@@ -229,7 +229,7 @@ def write(tokenizer: Tokenizer, is_word_piece: bool, directory: str) -> bool:
         pieces = stored.pieces
         parts = _of_pieces(tokenizer, pieces, spec.precompiled_charsmap)
 
-    # In Hugging Face's tokenizers a text may contain special pieces.
+    # Hugging Face's tokenizers recognise special pieces in raw text.
     control = (Piece.UNKNOWN, Piece.CONTROL)
     ids = {i for i, piece in enumerate(pieces) if piece.type in control}
     ids |= {getattr(tokenizer, f"{name}_id") for name in ("pad", "unk", "cls", "sep", "mask")}
@@ -267,7 +267,7 @@ def _of_pieces(tokenizer: Tokenizer, pieces: Sequence[Any], table: bytes) -> dic
     if tokenizer.do_lower_case:
         steps += [_SIGMA, {"type": "Lowercase"}]
     if table:
-        # The step Precompiled composes no syllables, as the model's own table does: NFC does.
+        # Unlike the model's own table, the step Precompiled composes no syllables; NFC does.
         charsmap = base64.b64encode(table).decode()
         compose = [_HELD_APART, _COMPOSE, _TOGETHER] if tokenizer.keep_accents else [_COMPOSE]
         steps += [*compose, {"type": "Precompiled", "precompiled_charsmap": charsmap}]

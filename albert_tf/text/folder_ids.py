@@ -1,7 +1,7 @@
 """Hugging Face's own ids: a tokenizer.json as a SentencePiece model that splits texts as it does.
 
-All of its steps become the model's table of characters, and what is in no such table is told by the
-table's name, which readers of the model look up in RULES.
+All of its steps become the model's table of characters. The table's name, which readers of the
+model look up in RULES, tells the rules that no such table can express.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from albert_tf.text.sentence_piece import (
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.word_starts import SPACE_MARK
 
-# Separates characters that are normalised in one call. Normalisation leaves private-use characters.
+# Separates characters normalised in one call. Normalisation leaves private-use characters alone.
 _APART = "\ue000"
-# Without the private use area, surrogates, and planes in which nothing changes.
+# Code points without the private use area, surrogates, and planes in which nothing changes.
 _CODES = (range(1, 0xD800), range(0xF900, 0x40000), range(0xE0000, 0xE1000))
-# END becomes a piece that every model has, and no normalised text.
+# END becomes this piece, which every model has, and which no normalised text contains.
 _CLOSE = "[CLS]"
 
 
@@ -46,9 +46,9 @@ def is_own(path: str) -> bool:
 
 
 def read(path: str, config: Mapping[str, Any]) -> bytes:
-    """Returns a tokenizer.json, of a tokenizer_config.json, as a SentencePiece model's content."""
+    """Converts a tokenizer.json with its tokenizer_config.json to SentencePiece model content."""
     tokenizer = read_json_object(path)
-    # Version 5, which names its backend, gives segments only if it was asked to.
+    # transformers 5, which stores its backend, gives segment ids only if it was asked to.
     names = config.get("model_input_names") or ()
     has_segments = "backend" not in config or "token_type_ids" in names
     try:
@@ -70,7 +70,7 @@ def _model(tokenizer: Mapping[str, Any], has_segments: bool) -> Any:
     found = ModelProto()
     vocab, unknown = fast_tokenizer.scored_pieces(fast_tokenizer.member(tokenizer, "model"))
     for i, (piece, score) in enumerate(vocab):
-        # Words are split one by one.
+        # Words are split one by one, so no piece may span several.
         kind = Piece.UNUSED if SPACE_MARK in piece[1:] else Piece.NORMAL
         found.pieces.add(piece=piece, score=score, type=Piece.UNKNOWN if i == unknown else kind)
     found.normalizer_spec.name = RULES[cuts_ends + (cuts_ends and has_segments)]
@@ -80,7 +80,7 @@ def _model(tokenizer: Mapping[str, Any], has_segments: bool) -> Any:
 
 
 def _is_metaspace(step: Any) -> bool:
-    # Files of before 2024 have add_prefix_space.
+    # Files from before 2024 have add_prefix_space.
     always = isinstance(step, dict) and step.get("prepend_scheme", "always") == "always"
     return always and step.get("type") == "Metaspace" and step.get("add_prefix_space", True)
 
@@ -97,7 +97,7 @@ def _table(steps: str, cuts_ends: bool) -> bytes:
     for step in json.loads(steps):
         if step in fast_tokenizer.QUOTES:
             rules[step["pattern"]["String"]] = step["content"]
-        elif step != fast_tokenizer.ONE_SPACE:  # The model itself leaves one of several spaces.
+        elif step != fast_tokenizer.ONE_SPACE:  # The model itself collapses runs of spaces.
             text = _changed(step, text)
     # Since version 5 any white space separates words.
     text = re.sub(r"\s", " ", text) if cuts_ends else text
@@ -110,7 +110,7 @@ def _table(steps: str, cuts_ends: bool) -> bytes:
 
 
 def _table_of(rules: Mapping[str, str]) -> bytes:
-    # SentencePiece makes its tables only where it trains: train a model of one letter.
+    # SentencePiece compiles tables only when it trains, so train a model of one letter.
     with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
         codes = (["".join(f"{ord(c):X} " for c in text) for text in rule] for rule in rules.items())
         file.writelines(f"{before}\t{after}\n" for before, after in codes)
@@ -136,7 +136,7 @@ def _changed(step: Mapping[str, Any], text: str) -> str:
         return text.lower()
     if fast_tokenizer.type_of(step) != "Precompiled":
         raise ValueError(f"its normalizer has a step {fast_tokenizer.type_of(step)}")
-    # A table looks at each character alone, as SentencePiece doesn't.
+    # This step looks at each character alone, unlike SentencePiece.
     characters = sorted({*text} - {_APART, SPACE_MARK})
     becomes = _by_table(fast_tokenizer.table_of(step), _APART.join(characters)).split(_APART)
     return text.translate(dict(zip(map(ord, characters), becomes, strict=True)))
@@ -158,13 +158,13 @@ def standing_alone(tokenizer: Tokenizer) -> bytes:
     """Returns a SentencePiece model for programs that know neither our rules nor the release's.
 
     Its table does what preprocess_text and the model's own table do to each character alone. Ids
-    may differ where neighbours count: a final Σ, Korean in single letters, with `keep_accents` a
-    letter and its mark, and added tokens, of which it has none.
+    may differ where neighbouring characters matter (a final Σ, Korean in single letters and, with
+    `keep_accents`, a letter and its mark), and at added tokens, which it lacks.
     """
     if tokenizer.ids == FOLDER:  # Its table has all of the tokenizer.json's steps.
         return tokenizer.content
     model = read_model(without_digit_commas(tokenizer.content))
-    # SentencePiece compares its splits with these samples, which the new table may change.
+    # SentencePiece checks how it splits these samples, which the new table may change.
     model.ClearField("self_test_data")
     characters = [chr(code) for code in itertools.chain(*_CODES) if chr(code) != SPACE_MARK]
     text = tokenizer.preprocess(_APART + _APART.join(characters) + _APART)

@@ -1,4 +1,4 @@
-"""SentencePiece with the release's rules; its model's file, and pieces added to a model."""
+"""SentencePiece with the release's rules; reading its model files, and adding pieces to a model."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ ModelProto = sentencepiece_model_pb2.ModelProto
 Piece = ModelProto.SentencePiece
 # A tokenizer has the release's ids, or those of a Hugging Face folder.
 RELEASE, FOLDER = "release", "folder"
-# Tables of characters that text/folder_ids.py makes: of a tokenizer.json of transformers 4, which
-# splits white space at the end of a text off as a piece; since version 5, when both texts of a pair
-# have segment 0; and of a file that splits as the second, but has two segments.
+# Names of the character tables that text/folder_ids.py makes, by their tokenizer.json: that of
+# transformers 4 splits white space at the end of a text off as a piece; that of version 5 does not,
+# and gives both texts of a pair segment 0; the third splits like the second, with two segments.
 RULES = ("transformers 4", "transformers 5", "transformers 5 with segments")
-# No text has this code point. Behind a text it keeps SentencePiece from dropping white space.
+# No text has this code point. After a text, it keeps SentencePiece from dropping white space.
 END = "\uffff"
 
 
 def read_model(content: bytes) -> Any:
-    """Returns the ModelProto of a file that sentencepiece has loaded; its pieces are by id."""
+    """Returns the ModelProto of a file that sentencepiece has loaded; pieces are in id order."""
     return ModelProto.FromString(content)
 
 
@@ -56,7 +56,7 @@ def preprocess_text(text: str | bytes, lower: bool = True, keep_accents: bool = 
 
 
 def _replaced(text: str, lower: bool, keep_accents: bool) -> str:
-    """Does preprocess_text's replacing of single characters."""
+    """Does the part of preprocess_text that replaces single characters."""
     if not (keep_accents or text.isascii()):
         text = unicodedata.normalize("NFKD", text).translate(WITHOUT_COMBINING)
     return text.lower() if lower else text
@@ -113,13 +113,13 @@ class SentencePiece:
                 f"{path} is not a SentencePiece model: give a WordPiece vocabulary as `vocab_file`"
             ) from error
         self.ids = {piece: i for i, piece in enumerate(self.pieces)}
-        # Pieces of byte fallback, <0x00> to <0xFF>, spell characters without a piece.
+        # Byte-fallback pieces, <0x00> to <0xFF>, spell characters that have no piece.
         bytes_of = filter(self._processor.is_byte, range(len(self.pieces)))
         self._bytes = {self.pieces[i]: int(self.pieces[i][3:5], 16) for i in bytes_of}
         model = read_model(content)
         self._path, self._spaces_end_words = path, spaces_end_words(model)
         self.rules = rules_of(model)
-        # Whether both texts of a pair have segment 0; and what ends a text before it is split.
+        # Whether both texts of a pair have segment 0, and what is appended to a text to split.
         self.one_segment = self.rules == RULES[1]
         self._end = END if self.rules == RULES[0] else ""
         # Whether the best split always has a boundary before a space.
@@ -140,9 +140,9 @@ class SentencePiece:
     preprocess = normalize
 
     def origins(self, text: str) -> np.ndarray:
-        """Returns for each character of a normalised text the index of its origin in the raw."""
+        """Returns, for each character of normalised text, the index of its origin in raw text."""
         is_space = np.array([char.isspace() for char in text], bool)
-        # Between two words the first character of white space stays.
+        # White space between two words is reduced to its first character.
         kept = ~is_space
         kept[1:] |= is_space[1:] & ~is_space[:-1]
         kept[len(text.rstrip()) :] = False
@@ -232,10 +232,10 @@ class FolderPiece(SentencePiece):
         return ids[: len(ids) - len(self._end)]
 
     def encode_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        # The pieces are only there as long as their text.
+        # The pieces exist only as long as the object that holds them.
         split = self._processor.encode(text + self._end, out_type="immutable_proto")
         found = [*split.pieces][: len(split.pieces) - len(self._end)]
-        # Each piece made of a character has all of it; a space that is not in the text has none.
+        # All pieces made of one character span it; a space that is not in the text spans nothing.
         widths = [piece.piece != SPACE_MARK for piece in found]
         spans = [(p.begin, max(p.end, p.begin + n)) for p, n in zip(found, widths, strict=True)]
         return [piece.id for piece in found], spans
@@ -266,7 +266,7 @@ class ExtensibleModel:
 
     def __init__(self, content: bytes, path: str) -> None:
         self._model = read_model(content)
-        # SentencePiece compares its splits with these samples, which the new pieces may change.
+        # SentencePiece checks how it splits these samples, which the new pieces may change.
         self._model.ClearField("self_test_data")
         self._pieces = list(self._model.pieces)
         odd = any(p.type == Piece.BYTE for p in self._pieces) or rules_of(self._model)

@@ -19,16 +19,16 @@ from albert_tf.text.sentence_piece import SentencePiece, load
 from albert_tf.text.word_piece import WordPiece
 from albert_tf.text.word_starts import find_in_words
 
-# Characters of a long text to read for each wanted piece, and the factor if they are too few.
+# Characters to read of a long text per wanted piece, and the factor to grow by if too few.
 CHARACTERS_PER_PIECE, GROWTH = 8, 4
-# If only some pieces are wanted, a longer word is cut here, and the text with it. The best split of
-# a word may depend on its last character, however far away that is, and SentencePiece takes
+# If only the first pieces are wanted, a longer word is cut here, and the text ends. The best split
+# of a word may depend on its last character, however far away that is, and SentencePiece takes
 # quadratic time for a word of unknown characters.
 LONGEST_WORD = 1 << 16
 
 
 class Tokenizer:
-    r"""Turns text into the pieces and ids that an ALBERT model was trained on, and ids back.
+    r"""Turns text into the pieces and ids that an ALBERT model was trained on, and ids into text.
 
     Args:
       spm_model_file: A SentencePiece model, as in the English releases.
@@ -38,19 +38,19 @@ class Tokenizer:
       keep_accents: Whether accents, vowel signs and tone marks stay, as with Hugging Face's
         keep_accents (strip_accents=False with WordPiece). The release always strips them with
         SentencePiece, and with WordPiece if it lower-cases.
-      added_tokens: Pieces such as [unused1] that `encode` finds in a raw text as they stand, and
-        behind which it begins anew, as Hugging Face's tokenizers do with added tokens.
+      added_tokens: Pieces such as [unused1] that `encode` finds verbatim in raw text; it encodes
+        the text between them separately, as Hugging Face's tokenizers do with added tokens.
       content: The vocabulary to use instead of the file, which is then only named in errors.
 
     Attributes:
       do_lower_case, keep_accents: As given; a cased WordPiece vocabulary keeps them anyway.
-      content: The vocabulary file's.
+      content: Content of the vocabulary file.
       vocab_size: Number of pieces V.
-      ids: Whose ids they are: "release", or "folder" for those of a Hugging Face tokenizer.json,
+      ids: Origin of the ids: "release", or "folder" for those of a Hugging Face tokenizer.json,
         which text/folder_ids.py reads.
       one_segment: Whether both texts of a pair have segment 0.
       added_pattern: A regular expression of the added tokens; "" without any.
-      digest: Hash of the file, the options and added tokens: another one for other ids.
+      digest: Hash of the file, the options and added tokens; equal digests mean equal ids.
       pad_id, unk_id, cls_id, sep_id, mask_id: Ids of the special pieces.
 
     Source: tokenization.py, FullTokenizer.
@@ -95,7 +95,7 @@ class Tokenizer:
         self.digest = hashlib.sha256(self.content + form).hexdigest()
         self._vocabulary = read(self.content, path, do_lower_case, self.keep_accents)
         self.ids, self.one_segment = self._vocabulary.ids_of, self._vocabulary.one_segment
-        # Where several added tokens fit, the longest counts; [MASK] takes the spaces before it.
+        # Where several added tokens match, the longest wins; [MASK] takes the spaces before it.
         longest_first = sorted(added_tokens, key=len, reverse=True)
         patterns = (r"\s*" * (text == "[MASK]") + re.escape(text) for text in longest_first)
         self.added_tokens, self.added_pattern = tuple(added_tokens), "|".join(patterns)
@@ -161,7 +161,7 @@ class Tokenizer:
         vocabulary = self._vocabulary
         if (token := text.strip()) in self.added_tokens:
             return [vocabulary.ids[token]]
-        # Encode a growing head of the text, up to a space, until it gives enough ids.
+        # Encode a growing prefix of the text, up to a space, until it gives enough ids.
         size = len(text) if most is None else CHARACTERS_PER_PIECE * most
         while size < len(text) and vocabulary.words_are_apart:
             head = vocabulary.normalize(text[:size])
@@ -178,7 +178,7 @@ class Tokenizer:
     def encode_words(self, words: Sequence[str]) -> tuple[list[int], np.ndarray]:
         """Returns the ids of a segmented text, and which of them start a word, `<bool>[T]`.
 
-        The ids are `encode`'s of the text that the words make with nothing between them.
+        The ids are those that `encode` gives for the words joined with nothing between them.
         """
         vocabulary = self._vocabulary
         if self.added_tokens:
@@ -276,7 +276,7 @@ def describe_fit(tokenizer: Tokenizer, sentences: Iterable[str]) -> str:
     share = sum(lost.values()) / max(letters, 1)
     if not tokenizer.strips_accents or share < 0.00005:
         return said
-    # If the vocabulary lacks the letters with marks, keeping them would make [UNK] of words.
+    # If the vocabulary lacks the letters with marks, keeping marks would turn words into [UNK].
     held = set("".join(tokenizer.convert_ids_to_tokens(range(tokenizer.vocab_size))))
     form = str.lower if tokenizer.do_lower_case else str
     lacking = sum(count for char, count in lost.items() if not held.issuperset(form(char)))

@@ -25,12 +25,12 @@ _SENTENCE_PIECE = ("spiece.model", _KERAS_HUB, "assets/*.model", "*.model")
 _WORD_PIECE = ("vocab.txt", "assets/vocab.txt", "vocab_chinese.txt")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _TOKENIZER_CONFIG = "tokenizer_config.json"
-# Tables are padded to multiples of 8 to 1024; more rows are another vocabulary's.
+# Embeddings are padded to multiples of 8 to 1024; more rows mean another vocabulary.
 _MOST_PADDING = 1023
-# Classes of pretrained weights in Hugging Face's config.
+# Classes that Hugging Face's config names for pretrained weights.
 _PRETRAINED = {"AlbertModel", "AlbertForPreTraining", "AlbertForMaskedLM"}
 IDS = (RELEASE, FOLDER)
-# The form of text: names of settings, arguments and fields of Hugging Face's config.
+# The form of text, as named in settings, arguments and Hugging Face's config.
 FORM = ("do_lower_case", "keep_accents")
 
 
@@ -39,7 +39,7 @@ class Vocabulary:
     """A vocabulary file and its tokenizer.
 
     Attributes:
-      path: The file; also a tokenizer.json that holds one.
+      path: The file, perhaps a tokenizer.json that contains a vocabulary.
       is_word_piece: Whether it is a list of WordPiece pieces, not a SentencePiece model.
       tokenizer: The tokenizer that uses it.
       fast: Hugging Face's tokenizer.json beside it, if there is one.
@@ -75,7 +75,7 @@ class Vocabulary:
         return self.tokenizer.do_lower_case, self.tokenizer.keep_accents
 
     def check(self, config: AlbertConfig) -> None:
-        """Checks that the model has an embedding for each piece, and at most padding besides."""
+        """Checks that the model has an embedding for each piece, and beyond these only padding."""
         padding = config.vocab_size - self.tokenizer.vocab_size
         if 0 < padding <= _MOST_PADDING:
             logging.warning("%s: the model has %d more embeddings, not used", self.path, padding)
@@ -88,7 +88,7 @@ class Vocabulary:
 
 
 def need(path: str, *given: Any, **options: Any) -> Vocabulary:
-    """Does what `find` does, but there must be a vocabulary."""
+    """Does what `find` does, but raises FileNotFoundError if there is no vocabulary."""
     found = find(path, *given, **options)
     if found is None:
         raise FileNotFoundError(
@@ -105,15 +105,15 @@ def find(
     keep_accents: bool | None = None,
     ids: str | None = None,
 ) -> Vocabulary | None:
-    """Returns the vocabulary that is given or else lies beside stored weights, or None.
+    """Returns the given vocabulary, or else the one beside stored weights, or None.
 
     Args:
       path: The directory of the weights, or a file or prefix in it.
       spm_model_file: A SentencePiece model instead of what lies there.
       vocab_file: A WordPiece vocabulary instead.
       do_lower_case: Whether the model is uncased. None takes it from the config of Hugging Face's
-        tokenizer, or a tokenizer.json; without them, uncased.
-      keep_accents: Whether accents stay; None likewise, and without them, they go.
+        tokenizer, or a tokenizer.json; without either, it is uncased.
+      keep_accents: Whether accents stay. None likewise; without either, they are stripped.
       ids: "folder" for the ids that Hugging Face's libraries make with the tokenizer.json there,
         "release" for the release's. None takes what was stored with the vocabulary, else "folder"
         for weights that those libraries fine-tuned, "release" for others.
@@ -124,7 +124,7 @@ def find(
     fast = os.path.join(directory, fast_tokenizer.FILE)
     is_beside = files.is_file(fast) and not (spm_model_file or vocab_file)
     is_own = is_beside and folder_ids.is_own(fast)
-    # The form of text is a part of Hugging Face's ids.
+    # Hugging Face's ids imply the form of text in the tokenizer.json.
     form = fast_tokenizer.read(fast)[2:] if is_own and given[2:] != (None, None) else (None, None)
     forms = zip(FORM, given[2:], form, strict=True)
     others = [f"{name}={own}" for name, asked, own in forms if asked not in (None, own)]
@@ -171,7 +171,7 @@ def _stored_ids(directory: str) -> str:
 
 
 def _said_ids(directory: str) -> str | None:
-    """Returns whose ids a tokenizer_config.json says that they are, if it does."""
+    """Returns the `ids` that a tokenizer_config.json states, or None."""
     file = os.path.join(directory, _TOKENIZER_CONFIG)
     said = read_json_object(file).get("ids") if files.is_file(file) else None
     if said not in (None, *IDS):
@@ -196,7 +196,7 @@ def _find(
         return Vocabulary.read(given, bool(vocab_file), *form)
     directory = files.directory_of(path)
     fast = os.path.join(directory, fast_tokenizer.FILE)
-    # A tokenizer.json is the model's only if no other case was asked for.
+    # A tokenizer.json is the model's only if neither case nor accents were asked for.
     theirs = fast if files.is_file(fast) and asked == (None, None) else None
     # A vocabulary file takes precedence over the vocabulary in a tokenizer.json.
     for patterns, is_word_piece in ((_SENTENCE_PIECE, False), (_WORD_PIECE, True)):
@@ -237,7 +237,7 @@ def find_form(
 ) -> tuple[bool, bool]:
     """Returns whether text is lower-cased, and whether it keeps its accents.
 
-    Given values count first, then the config of Hugging Face's tokenizer, then the defaults.
+    Given values take precedence, then the config of Hugging Face's tokenizer, then the defaults.
 
     Args:
       paths: Weights and vocabulary; the first one with such a config beside it counts.
@@ -261,7 +261,7 @@ def find_form(
     for name in FORM:
         if not isinstance(form[name], bool):
             raise ValueError(f"{file}: {name} must be true or false, not {form[name]!r}")
-    # Refuse settings that our tokenizers would silently not follow.
+    # Refuse settings that our tokenizers would silently ignore.
     wrong = ""
     if is_word_piece and config.get("strip_accents") and not form["do_lower_case"]:
         wrong = "strip_accents must be null or as do_lower_case: accents go with lower-casing"
@@ -275,7 +275,7 @@ def find_form(
 
 
 def copy(vocabulary: Vocabulary, directory: str) -> str:
-    """Copies a vocabulary and its case to a directory; returns the file, which `find` finds."""
+    """Copies a vocabulary and its case to a directory, for `find`; returns the file's path."""
     patterns, name = _patterns(vocabulary), os.path.basename(vocabulary.path)
     if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
         name = patterns[0]
@@ -348,7 +348,7 @@ def _patterns(vocabulary: Vocabulary) -> tuple[str, ...]:
 
 
 def _copy_file(vocabulary: Vocabulary, target: str) -> None:
-    # The tokenizer.json of such ids goes along, for the way back to Hugging Face's libraries.
+    # With Hugging Face's ids, its tokenizer.json is copied too, for converting back.
     if vocabulary.fast and vocabulary.tokenizer.ids == FOLDER:
         beside = os.path.join(os.path.dirname(target), fast_tokenizer.FILE)
         files.replace(beside, files.read_bytes(vocabulary.fast))
@@ -393,7 +393,7 @@ def write_hugging_face(vocabulary: Vocabulary, directory: str, max_length: int) 
             file = os.path.join(os.path.dirname(vocabulary.fast), name)
             if files.is_file(file):
                 files.replace(os.path.join(directory, name), files.read_bytes(file))
-        # Only what the files don't tell is written: Hugging Face's copy it into later models.
+        # Write only what these files don't tell: Hugging Face's copy it into later models.
         if folder_ids.is_own(vocabulary.fast) and _stored_ids(directory) != tokenizer.ids:
             config = _beside_fast(vocabulary) | {"ids": tokenizer.ids}
             files.replace(target, json.dumps(config, indent=2, sort_keys=True))

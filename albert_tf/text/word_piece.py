@@ -15,7 +15,7 @@ from albert_tf.text.characters import (
 )
 from albert_tf.text.word_starts import CONTINUATION_MARK
 
-# Longer words are unknown.
+# Longer words become [UNK].
 MAX_WORD_CHARS = 200
 UNKNOWN = "[UNK]"
 # Twice as many as the largest vocabularies have.
@@ -65,11 +65,11 @@ class WordPiece:
         return [self.ids[token] for token in self._split(text)]
 
     def origins(self, text: str) -> np.ndarray:
-        """Returns for each character of a normalised text the index of its origin in the raw."""
+        """Returns, for each character of normalised text, the index of its origin in raw text."""
         return origins(text, self.normalize)
 
     def encode_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Returns the ids of normalised text, and the first character and the end of each there."""
+        """Returns the ids of normalised text, and where each one begins and ends in it."""
         ids, spans, begin = [], [], 0
         for word in text.translate(SPLIT_PUNCTUATION).split():
             # Between two words there are only spaces, or nothing where the splitting put one.

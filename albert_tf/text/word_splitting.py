@@ -10,9 +10,9 @@ import unicodedata
 
 from albert_tf.text.characters import CJK
 
-# An s that ends a word behind an apostrophe is a word of its own, with it: "Anna's".
+# An s at the end of a word is, with the apostrophe before it, a word of its own: "Anna's".
 APOSTROPHES = "'\u2019"
-# Beside ASCII's, the marks that may stand within a word: apostrophe, hyphens, dash of a range, dot.
+# Besides ASCII's, marks that may stand within a word: apostrophe, hyphens, dash of a range, dot.
 _JOINING = "\u2019\u2010\u2011\u2013\u00b7"
 # From here on no character is a space, a mark or an ideograph.
 _END = 0x40000
@@ -82,7 +82,7 @@ def _words_of_stretch(
     """Splits the letters and marks from start to end."""
     letters = [i for i in range(start, end) if classes[i] is CharacterClass.LETTER] or [end - 1]
     first, last = letters[0], letters[-1]
-    # Cut between all marks outside of the letters, but nowhere within these.
+    # Cut around each mark before the first or after the last letter, but not between these.
     cuts = [*range(start, first + 1), *range(last + 1, end + 1)]
     if first < last - 1 and text[last - 1] in APOSTROPHES and text[last] in "sS":
         cuts = sorted([*cuts, last - 1])

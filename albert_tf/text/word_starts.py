@@ -12,7 +12,7 @@ import numpy as np
 SPACE_MARK = "▁"
 # Begins a WordPiece piece that continues a word.
 CONTINUATION_MARK = "##"
-# Start a word when alone, continue one together with letters. The release omits ' < = and >.
+# Marks that start a word alone, but continue one with letters. The release omits ' < = and >.
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
 # The Unicode names of characters of scripts without spaces between words begin with one of these.
 _UNSPACED_SCRIPTS = (
