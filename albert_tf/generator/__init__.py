@@ -1,1 +1,1 @@
-"""Pre-training records and vocabularies from raw text: what the scripts in data/ run."""
+"""Pre-training records and vocabularies from raw text: the code behind the scripts in data/."""

@@ -3,8 +3,8 @@
     text -> blocks -> a part of a shard for each, in a folder that all workers share
                    -> per shard: its records, shuffled, in one file
 
-The functions are the local runner's, and so are the files, byte for byte. One worker reads and cuts
-the text, which keeps about thirty cores busy at dupe_factor 5, more at a higher one.
+It uses the local runner's functions and writes the same files, byte for byte. One worker reads and
+cuts the text, which keeps about thirty cores busy at dupe_factor 5, more at a higher one.
 
 Workers import albert_tf: it must be installed there.
 Beam's DirectRunner holds the text in memory: use it for tests and small texts.
@@ -86,7 +86,7 @@ def run(plan: workers.Plan, beam_options: str) -> Report:
         plan.check(report)
         plan.warn_of_loss(report)
         shards.check_filled(report, len(plan.output_files))
-        # Workers count no time, and shards come in any order.
+        # Workers measure no time, and shards come in any order.
         report.seconds = time.monotonic() - started
         report.shards = {path: report.shards[path] for path in plan.output_files}
         for path in plan.output_files:
@@ -103,7 +103,7 @@ def _cut_blocks(plan: workers.Plan) -> Iterator[TextBlock]:
 
 
 class _MakeParts(beam.DoFn):
-    """From a TextBlock to its shard and _Part."""
+    """Turns a TextBlock into the number of its shard and its _Part."""
 
     def __init__(self, plan: workers.Plan, folder: str):
         self._plan, self._folder = plan, folder

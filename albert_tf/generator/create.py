@@ -29,7 +29,7 @@ from albert_tf.text.vocabulary import FORM, Vocabulary, find_form, keep_beside_r
 
 def create_pretraining_data(settings: GeneratorSettings) -> Report:
     """Makes the records that the settings describe, and a report beside them."""
-    # Missing packages are reported before any work.
+    # Report missing packages before any work begins.
     if settings.plots:
         with errors.of_extra("plots", "`plots`"):
             importlib.import_module("matplotlib")
@@ -72,7 +72,7 @@ def create_pretraining_data(settings: GeneratorSettings) -> Report:
 
 
 def find_vocabulary(settings: GeneratorSettings) -> Vocabulary:
-    """Reads the vocabulary that is named."""
+    """Reads the vocabulary that the settings name."""
     path = settings.spm_model_file or settings.vocab_file
     if not path:
         raise ValueError("no vocabulary: set `spm_model_file` or `vocab_file`")
@@ -86,7 +86,7 @@ def make_plan(
     settings: GeneratorSettings,
 ) -> tuple[workers.Plan, list[tuple[str, Any]], Vocabulary]:
     """Returns the plan of a run, its input files with their `stat`, and its vocabulary."""
-    # Not imported at the top: workers may import this file, and do without TensorFlow.
+    # Not imported at the top: workers may import this file, but don't need TensorFlow.
     import tensorflow as tf
 
     # No output file may be an input file, under whatever name.
@@ -96,14 +96,14 @@ def make_plan(
     for path in output_files:
         if os.path.realpath(path) in inputs:
             raise ValueError(f"`output_file`: {path} is also an input file: give another name")
-    # How many slots the masks need depends on the vocabulary; a shortage is told before the work.
+    # How many slots the masks need depends on the vocabulary; warn of a shortage before the work.
     vocabulary = find_vocabulary(settings)
     masks = settings.mask_settings(vocabulary.tokenizer)
     if masks and (shortfall := masks.shortfall(settings.max_seq_length)):
         if settings.max_examples_per_row > 1:
             shortfall += ", and let packing fill the rows: the examples of a row share them"
         logging.warning("%s", shortfall)
-    # The plan is picklable: a function that cuts the text needs only where to begin.
+    # The plan must be picklable: it holds a function that cuts the text, given where to begin.
     stats = [tf.io.gfile.stat(path) for path in input_files]
     cut_blocks = functools.partial(
         documents.cut_blocks,
@@ -141,12 +141,12 @@ def run_locally(
 ) -> Report:
     """Carries out a plan, or the rest of an unfinished run, in processes on this machine.
 
-    The records depend on `settings`; the progress bar, on the stored size of the text.
+    The records depend on `settings`; the progress bar, on `input_bytes`, the text's stored size.
     """
     from albert_tf.generator import shards
     from albert_tf.training.progress import ProgressBar
 
-    # The text is read here, its blocks are made in other processes, and their parts appended here.
+    # The text is read here; other processes turn its blocks into parts, which are appended here.
     with shards.open_run(plan, settings) as shard_run:
         tokenizer_file = workers.save_tokenizer(plan.tokenizer, shard_run.folder)
         make_part = functools.partial(workers.make_part, tokenizer_file, plan.settings)

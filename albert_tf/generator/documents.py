@@ -86,7 +86,7 @@ class Sentences(NamedTuple):
 
 # Splits a paragraph into sentences.
 Splitter = Callable[[str], list[str]]
-# Takes what `open_text` returns for its format.
+# Parses the file that `open_text` returns for its format.
 Parser = Callable[[Any], Iterator[Sentences]]
 
 
@@ -192,7 +192,7 @@ def _make_splitter(settings: TextSettings) -> Splitter:
     def split(paragraph: str) -> list[str]:
         # sentencex panics on a no-break space before a full stop, and looks back from each full
         # stop to the last space or slash: in Chinese, often to the start. So it gets a prepared
-        # text. Its pieces join to that text, whose length is the paragraph's: the same cuts fit.
+        # text of the same length: its pieces add up to it, so their ends fit the paragraph, too.
         prepared = _BEFORE_STOP.sub("/", _WHITE_SPACE.sub(" ", paragraph))
         pieces = sentencex.segment(settings.language, prepared)
         ends = itertools.accumulate(map(len, pieces), initial=0)
@@ -289,7 +289,7 @@ class TextBlock(NamedTuple):
     """Consecutive documents that serve as each other's random documents."""
 
     shard: int  # The shard they all belong to.
-    first_document: int  # Corpus number of the first document.
+    first_document: int  # Number of the first document in the corpus.
     documents: list[list[str]]  # The sentences of each.
     end: Place  # Where the last document ends.
 
@@ -303,7 +303,7 @@ def cut_blocks(
     start: Place,
     first_shard: int,
 ) -> Iterator[TextBlock]:
-    """Reads documents and cuts where a shard ends or a block is full.
+    """Reads documents and cuts them into blocks where a shard ends or a block is full.
 
     A shard is a region of the stored bytes and holds the documents that begin there. No shard is
     skipped, however long the document before it; a warning tells of such a document. The ends of

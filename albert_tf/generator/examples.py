@@ -19,7 +19,7 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.word_splitting import split_segmented
 
 _TRIES_FOR_ANOTHER_DOCUMENT = 10
-# The purpose of a seed.
+# The purpose of a seed, which is part of its hash.
 _PAIRS, _INSTANCES, _ORDER = range(3)
 # Features with one value for each token of a row, and for each prediction.
 _TOKEN_FEATURES = ("input_mask", "segment_ids", "token_boundary")
@@ -38,7 +38,7 @@ class SegmentPair(NamedTuple):
     b_end: int
     label: int  # 1 if B is not what follows A: swapped, or from a random document.
     single: int  # 1 if the chunk was one sentence, paired as `single_segment` says.
-    dropped: int  # Tokens cut from the two for lack of room, and of single words beside them.
+    dropped: int  # Tokens cut off for lack of room, and those of single-word chunks beside it.
 
 
 def draw_pairs(
@@ -50,11 +50,11 @@ def draw_pairs(
 ) -> list[SegmentPair]:
     """Cuts one document into the instances of one pass.
 
-    Sentences are gathered up to the target length, drawn once per call, and split at random. B is
+    Sentences are gathered up to a target length (drawn once per call) and split at random. B is
     what follows A, or both are swapped (sentence-order prediction, for the inter-sentence coherence
     loss); with `random_next_sentence` it is what follows A, or comes from a random document.
 
-    `single_segment` decides on a chunk of one sentence. With "random" it gets a B from a random
+    `single_segment` governs a chunk of one sentence. With "random" it gets a B from a random
     document, and label 1, though nothing is out of order. With "split" it is split at the start of
     one of its words, into a pair like any other; a single word is dropped.
 
@@ -79,7 +79,7 @@ def draw_pairs(
 
     pairs: list[SegmentPair] = []
     left_out = 0
-    # A chunk begins at a token in the sentence `first`.
+    # A chunk begins at the token `begin`, in the sentence `first`.
     begin, first, num_sentences = bounds[0], 0, len(bounds) - 1
     while first < num_sentences:
         # A chunk: sentences up to the target length, cut at a random border between two of them.
@@ -132,7 +132,7 @@ def _draw_word_start(word_starts: np.ndarray, begin: int, end: int, rng: random.
 
 
 def _last_word_start(word_starts: np.ndarray, begin: int, end: int) -> int:
-    """Returns a word's first token after `begin`, the last one up to `end`; `end` without any."""
+    """Returns the last word start after `begin`, up to and including `end`; else `end`."""
     inner = np.flatnonzero(word_starts[begin + 1 : end + 1])
     return begin + 1 + int(inner[-1]) if len(inner) else end
 
@@ -290,7 +290,7 @@ def tokenize_documents(
     word_starts: np.ndarray,
     word_separator: str | None = None,
 ) -> TokenBlock:
-    """Tokenises documents; one without tokens is dropped, but its number stays taken.
+    """Tokenises documents; one without tokens is dropped, but its number is not reused.
 
     `word_separator` stands between the words of segmented text, and is no part of it. Without one
     the vocabulary tells where words start, by the tokenizer's `word_starts` <bool>[V].

@@ -16,7 +16,7 @@ from albert_tf.console.errors import of_extra
 from albert_tf.storage import files
 from albert_tf.storage.parquet_files import ParquetFile
 
-# Longer lines are cut at white space: text without line breaks can't exhaust memory.
+# Longer lines are cut at white space, so that text without line breaks can't exhaust memory.
 MAX_LINE_BYTES = 2**20
 
 _MEND = "convert the file to UTF-8, or drop such bytes with `input_file_mode=rb`"
@@ -49,7 +49,7 @@ class TextSource:
         return f"{self.path}, {self.unit} {self.number}"
 
     def lines_within(self, text: str) -> Iterator[str]:
-        """Yields the lines of a text found in what was read last, as TextFile.lines does."""
+        """Yields the lines of a text from the line or row read last, as TextFile.lines does."""
         try:
             content = io.BytesIO(text.encode("utf-8", self.errors))
         except UnicodeEncodeError as error:
@@ -153,10 +153,10 @@ class TextFile(TextSource):
                 self.number = number
                 yield line
             if self._text is not self._stored and not self._stored.tell():
-                # Even compressed empty text has bytes; gzip accepts none.
+                # Even empty text has bytes once compressed, but gzip accepts an empty file.
                 raise EOFError("it is empty, which a compressed file never is")
         except self._failures as error:
-            reason = getattr(error, "message", error)  # As TensorFlow's errors have it.
+            reason = getattr(error, "message", error)  # TensorFlow's errors have a message.
             raise OSError(f"can't read {self.path} after line {self.number}: {reason}") from error
 
 

@@ -53,7 +53,7 @@ class Report:
       masked_tokens: See above.
       label_1: Instances that are swapped, or have B from a random document.
       single_segments: Instances of a one-sentence chunk; B is a random document's by default.
-      truncated: Instances whose segments, or single words beside them, lost tokens.
+      truncated: Instances that lost tokens of their segments or of a single-word chunk beside them.
       dropped_tokens: The tokens they lost; not those of documents without an instance.
       limited_masks: Instances to which masked_lm_prob would give more than
         max_predictions_per_seq masked tokens.
@@ -198,7 +198,7 @@ class Report:
 
         `frequency_loss` is the mean loss, in nats, of guessing each piece by its frequency.
         """
-        # [CLS] and [SEP] are no text.
+        # [CLS] and [SEP] are not text.
         in_pairs = self.output_tokens - NUM_SPECIALS * self.instances
         return {
             "unknown_share": _share(self.unknown_tokens, self.input_tokens),
@@ -268,7 +268,7 @@ class Report:
         return lines
 
     def save(self, path: str) -> None:
-        """Writes the JSON of a finished run, which nothing is added to, atomically."""
+        """Atomically writes the JSON of a finished run, to which nothing will be added."""
         values = self.to_json()
         del values["piece_histogram"]  # Thousands of lines.
         files.replace(path, json.dumps(values, indent=2) + "\n")

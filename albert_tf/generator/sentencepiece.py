@@ -111,7 +111,7 @@ def _noting(
 ) -> Iterator[str | None]:
     """Yields sentences, then calls `at_end`; an error is appended to `failures`, and None yielded.
 
-    sentencepiece would take the error for the end of the text. None makes it stop with its own.
+    sentencepiece would take the error for the end of the text; None makes it raise its own error.
     """
     try:
         yield from sentences

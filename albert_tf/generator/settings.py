@@ -1,4 +1,4 @@
-"""The settings of the scripts that read text, and what they share with pre-training."""
+"""The settings of the scripts that read text, and those they share with pre-training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from albert_tf.records.masking import MAX_SEQ_LENGTH, MaskingSettings, count_ful
 from albert_tf.records.spec import NUM_SPECIALS, RowFormat
 from albert_tf.text.tokenization import Tokenizer
 
-# Tokens of a pair: one for each segment.
+# A pair has at least two tokens: one for each segment.
 SHORTEST_TARGET = 2
 MASKING = "Masking"
 _VOCABULARY, _EXAMPLES = "Vocabulary", "Examples"
@@ -40,7 +40,7 @@ class PieceTrainingSettings(TextSettings):
         10_000_000,
         "Maximum number of sentences to train on; of a larger text, a random sample is used. "
         "Memory use grows with it. 10,000,000 is the release's.",
-        interval="[101, 2147483647]",  # SentencePiece's own, as is the share above.
+        interval="[101, 2147483647]",  # SentencePiece's own limits, as for the share above.
     )
 
 
@@ -98,7 +98,7 @@ class MaskSettings(Settings):
     def masks(
         self, pieces: Tokenizer | RowFormat, most: int, length: int, **changes: float
     ) -> MaskingSettings:
-        """Returns the settings of masks, with `changes`, and at most `most` tokens in a row.
+        """Returns the settings of masks, with `changes`, and at most `most` masked tokens in a row.
 
         A `most` of 0 allows as many as a full row of `length` tokens needs.
         """

@@ -111,7 +111,7 @@ class ShardRun:
         files.replace(self._state_path, json.dumps(state, indent=1) + "\n")
 
     def remove(self, keep_whole: bool) -> None:
-        """Removes the incomplete shards; or all of them, and the record of them."""
+        """Removes incomplete shards or, if none is kept, all and the file that lists them."""
         if self._file:
             with contextlib.suppress(tf.errors.OpError):  # The disk may be full.
                 self._file.close()
@@ -195,8 +195,8 @@ def open_run(plan: Plan, settings: Mapping[str, Any]) -> Iterator[ShardRun]:
 
     On a local disk, no other process can open them until the body ends. If the body raises a
     ValueError, which the same command would raise again, or if no shard is complete, nothing is
-    left behind. Otherwise complete shards are kept for the next run, and also if only the share of
-    [UNK] was too high.
+    left behind. Otherwise, or if only the share of [UNK] was too high, complete shards are kept for
+    the next run.
     """
     with hold_parts_folder(plan.output_files) as folder:
         run = ShardRun(plan, settings, folder)
@@ -220,7 +220,7 @@ def hold_parts_folder(paths: Sequence[str]) -> Iterator[str]:
     The shards' own folders are made. TensorFlow's errors become one that names the shards.
     """
     try:
-        # A folder that can't be written is found out now, not after hours of work.
+        # A folder that can't be written to is reported now, not after hours of work.
         for folder in dict.fromkeys(map(os.path.dirname, paths)):
             tf.io.gfile.makedirs(folder or ".")
             files.try_to_write(os.path.join(folder, f"{os.path.basename(paths[0])}.write_test"))

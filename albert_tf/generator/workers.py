@@ -1,4 +1,4 @@
-"""The plan of a run; its blocks are made in parallel processes, with results in order."""
+"""The plan of a run, and parallel processes that make its blocks, with results in order."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ def map_in_order(
 ) -> Generator[Result, None, None]:
     """Yields function(item) for every item, in the order of the items.
 
-    At most twice as many items as processes are in flight. With one process, this one computes.
-    Otherwise `spawn` starts new ones, which is safe whatever libraries are loaded here. They end
+    At most twice as many items as processes are in flight. With one process, it is this one;
+    otherwise `spawn` starts new ones, which is safe whatever libraries are loaded here. They end
     with this iterator, and when this process ends for any reason. Close the iterator
     (contextlib.closing) if it may be abandoned early. Function, items and results are picklable.
     """
     if num_processes == 1:
         yield from map(function, items)
         return
-    # Workers wait for the end of a pipe whose other end only this process holds.
+    # Workers wait until a pipe is closed whose other end only this process holds.
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     # A killed parent closes the pipe as well, so that no worker outlives it.
@@ -104,7 +104,7 @@ def _end_with(lifeline: Connection) -> None:
 class Plan(NamedTuple):
     """The work of a run, independent of the runner; picklable."""
 
-    # documents.cut_blocks on the text, lacking only `start` and `first_shard`.
+    # documents.cut_blocks with all arguments but `start` and `first_shard`.
     cut_blocks: Callable[[Place, int], Iterator[TextBlock]]
     tokenizer: Tokenizer
     settings: GeneratorSettings  # How examples are made.
