@@ -141,7 +141,7 @@ def has_problem_type(architecture: str) -> bool:
 def problem_type(task: TaskRecord | None, num_labels: int = 0) -> str:
     """Returns a classifier's problem_type: the record's, or the usual one for `num_labels` outputs.
 
-    It is "" if neither is known, and for other kinds.
+    It is "" if neither is known. Callers leave out other kinds.
     """
     known: Mapping[str, Any] = task.kind if task else {}
     if known.get("task") == Classify.task:

@@ -286,7 +286,7 @@ class GeneratorSettings(MaskSettings, TextSettings):
         return self.masks(tokenizer, self.max_predictions_per_seq, self.max_seq_length)
 
     def of_the_records(self) -> dict[str, Any]:
-        """Returns the settings that the records depend on; files are named by their content."""
+        """Returns the settings that the records depend on, without the paths of files."""
         others = {"num_processes", "max_unknown_share", "plots", "runner", "beam_options"}
         others |= {"input_file", "spm_model_file", "vocab_file"}
         return {name: value for name, value in self.record().items() if name not in others}

@@ -276,7 +276,7 @@ class _Labels:
 
     def read(self, columns: Sequence[str]) -> tuple[dict[int, dict], dict[int, list[str]]]:
         """Returns the texts' cells and the labels as written, for the rows that are not ignored."""
-        # Regressions and choices take no `label_columns`; `label_column` can't name several.
+        # Refuse `label_columns` for regressions and choices, and several names in `label_column`.
         is_one = self.settings.choice_columns or (self.known is not None and not self.known)
         if self.settings.label_columns if is_one else self.several and "," in self.columns[0]:
             raise ValueError(

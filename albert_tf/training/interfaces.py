@@ -96,7 +96,7 @@ OnBatch = Callable[[Any], Any]
 class StepSettings:
     """How a training step is computed."""
 
-    seed: int = 0  # Seed of dropout.
+    seed: int = 0  # Seed of dropout and other draws.
     # Whether XLA compiles the gradients; None: only on GPUs. TPUs and JAX always compile them.
     jit_compile: bool | None = None
     accumulation_steps: int = 1  # Number of micro-batches that a replica splits its batch into.
