@@ -1,1 +1,1 @@
-"""Where a trained model answers: how each kind reads texts, and what its outputs mean, in NumPy."""
+"""Kinds of answers of trained models: how each reads texts, and what outputs mean, in NumPy."""

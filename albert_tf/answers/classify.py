@@ -45,7 +45,7 @@ class Classify(Labelled):
         `multilabel`, that of each label. None chooses the likelier label, or is THRESHOLD.
       windows: "mean" or "max" reads texts of any length in windows, and combines the windows'
         probabilities (or scores of a regression) into the text's. None truncates long texts.
-      doc_stride: Pieces from one window to the next.
+      doc_stride: Pieces from one window's start to the next one's.
 
     Source: run_classifier.py.
     Differs: the release serves the threshold beside the probabilities and doesn't use it.
@@ -152,7 +152,7 @@ class Classify(Labelled):
             return shares
         if self.windows == "max":
             return np.maximum.reduceat(shares, firsts)
-        # The mean over each text's windows, of which there may be any number.
+        # The mean over each text's windows; texts may differ in their number.
         counts = np.diff(firsts, append=len(shares))
         return np.add.reduceat(shares, firsts) / counts[:, None]
 

@@ -1,4 +1,4 @@
-"""Vectors of texts: alike where the texts are, to compare or to search them."""
+"""Vectors of texts: similar for similar texts, to compare or to search them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from albert_tf.answers.rows import Row
 from albert_tf.config import AlbertConfig
 from albert_tf.text.tokenization import Tokenizer
 
-# How a text's vector is made of those of its pieces; "mean_sqrt" divides their sum by the square
-# root of their number.
+# How a text's vector is computed from its pieces' vectors; "mean_sqrt" divides their sum by the
+# square root of their number.
 POOLINGS = ("mean", "cls", "max", "mean_sqrt")
 ACTIVATIONS = ("tanh", "linear", "relu")
-# How alike two rows of vectors are, a number for each pair: the larger, the more.
+# Similarities of two batches of vectors, one number for each pair; larger is more similar.
 SIMILARITIES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "cosine": cosines,
     "dot": lambda a, b: (a * b).sum(axis=1),
@@ -28,7 +28,7 @@ SIMILARITIES: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 # The options that are arguments of the model.
 ARGUMENTS = ("pooling", "dense_units", "dense_activation", "dimensions", "normalize")
 PROMPTS = ("query", "document")
-# Numbers of a vector that people are shown.
+# How many numbers of a vector people are shown.
 _SHOWN = 6
 
 
@@ -38,13 +38,13 @@ class Embed(Kind):
 
     Attributes:
       pooling: One of POOLINGS.
-      dense_units: Outputs of a dense layer behind the pooling; None: there is none.
-      dense_activation: One of ACTIVATIONS, that layer's.
-      dimensions: How many numbers of the vector are kept, the first ones; None keeps all.
-      normalize: Whether vectors then get the length 1.
+      dense_units: Outputs of a dense layer after the pooling; None: there is no such layer.
+      dense_activation: The activation of that layer, one of ACTIVATIONS.
+      dimensions: How many of the vector's first numbers are kept; None keeps all.
+      normalize: Whether vectors are then scaled to length 1.
       similarity: One of SIMILARITIES, by which two texts are compared.
-      query_prompt: Text before a question that is searched for.
-      document_prompt: Text before what is found.
+      query_prompt: Text to put before a search query.
+      document_prompt: Text to put before a text that is to be found.
       default_prompt: Which of these precedes each text; None: neither, unless one is asked for.
     """
 
@@ -101,7 +101,7 @@ class Embed(Kind):
         return {name: getattr(self, name) for name in ARGUMENTS}
 
     def prompt(self, name: str | None) -> str:
-        """Returns the text of a prompt, one of PROMPTS; None is the default one."""
+        """Returns the text to add for one of PROMPTS; "" for the default, which the model adds."""
         if name is None:
             return ""
         if name not in PROMPTS:
@@ -130,7 +130,7 @@ class Embed(Kind):
         return SIMILARITIES[self.similarity](first, second)
 
     def all_compared(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Returns how alike each of some vectors `[N, D]` is to each of others, `<float>[N, M]`."""
+        """Returns the similarity of each vector `[N, D]` to each of the others, `<float>[N, M]`."""
         if self.similarity == "cosine":
             first, second = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (first, second))
         if self.similarity in ("cosine", "dot"):
@@ -138,7 +138,7 @@ class Embed(Kind):
         return np.stack([self.compared(each[None], second) for each in first])
 
     def rows(self, tokenizer: Tokenizer, text: str | Sequence[int]) -> Iterator[Row]:
-        """Yields one row; the default prompt precedes a text, but no ids."""
+        """Yields one row; the default prompt is put before a text, but not before ids."""
         most = self.max_seq_length - 2
         ids = tokenizer.encode(self.prefix + text, most) if isinstance(text, str) else text
         yield rows_of.join_ids(tokenizer, ids[:most])

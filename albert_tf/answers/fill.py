@@ -16,7 +16,7 @@ from albert_tf.text.tokenization import Tokenizer
 from albert_tf.text.word_starts import SPACE_MARK
 
 MASK = "[MASK]"
-# Answers that are left out if their weights were not trained -> the model's outputs behind them.
+# Answers that are left out if their weights were not trained -> the outputs they come from.
 MADE_OF = {"pooled": "pooled_output", "swapped": "sentence_order_logits"}
 
 
@@ -58,12 +58,12 @@ class Fill(Kind):
         parts = [text] if MASK in tokenizer.added_tokens else text.split(MASK)
         for i, part in enumerate(parts):
             ids = tokenizer.encode(part, self.max_seq_length)
-            # Behind [MASK] the first piece has no space, if the vocabulary has it without.
+            # After [MASK] the first piece has no space, if the vocabulary has such a piece.
             if i > 0 and ids and not part[0].isspace():
                 (piece,) = tokenizer.convert_ids_to_tokens(ids[:1])
                 bare = piece.removeprefix(SPACE_MARK)
                 glued = tokenizer.convert_tokens_to_ids([bare]) if bare else []
-                # A piece without a space may be unknown: then the one with the space stays.
+                # If the piece without a space is not in the vocabulary, keep the one with it.
                 if tokenizer.convert_ids_to_tokens(glued) == [bare] * len(glued):
                     ids = [*glued, *ids[1:]]
             found += [tokenizer.mask_id, *ids] if i else ids
@@ -71,10 +71,10 @@ class Fill(Kind):
 
     def found(self, reading: Reading) -> dict[str, Any]:
         tokenizer, _, (row,), (output,) = reading
-        # The best pieces of each [MASK]; positions behind the row are padding.
+        # The best pieces of each [MASK]; positions after the row's end are padding.
         length = len(row["input_ids"])
         is_mask = row["input_ids"] == tokenizer.mask_id
-        # A padded table has more rows than there are pieces.
+        # A padded embedding table has more rows than there are pieces.
         logits = output["masked_lm_logits"][:length, : tokenizer.vocab_size]
         shares = softmax(logits[is_mask])
         best = np.argsort(-shares, axis=1, kind="stable")[:, : self.top_k]

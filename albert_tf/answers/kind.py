@@ -19,7 +19,7 @@ from albert_tf.text.characters import to_unicode
 from albert_tf.text.tokenization import Tokenizer
 from albert_tf.types import Features
 
-# Name prefix of the weights of a classifier's head, be it of texts, words or choices.
+# Name prefix of the weights of a head that classifies texts, words or choices.
 CLASSIFIER_HEAD = "output_"
 # Upper limit of integer options that declare none: the graph computes with int32.
 _MOST = 2**31 - 1
@@ -32,7 +32,7 @@ AnyKind = TypeVar("AnyKind", bound="Kind")
 class Reading(NamedTuple):
     """One input as the model read it: its texts, their rows, and the outputs for each row.
 
-    Outputs are as long as the padded batch that their row was in.
+    Outputs are as long as their row was padded to in its batch.
     """
 
     tokenizer: Tokenizer
@@ -78,7 +78,7 @@ class Kind(abc.ABC):
 
     # Name of the kind in --task and in JSON.
     task: ClassVar[str]
-    # Name of the model's class, which Hugging Face uses as well if they have such a model, and the
+    # Name of the model's class; whether Hugging Face has the model, under the same name; and the
     # name of their pipeline.
     model: ClassVar[str]
     is_hugging_face: ClassVar[bool] = True
@@ -90,10 +90,10 @@ class Kind(abc.ABC):
     is_of_any_encoder: ClassVar[bool] = False
     # The title of its page; "" if there is no page for it.
     title: ClassVar[str] = ""
-    # The class of MediaPipe's that answers it on phones; "" if there is none.
+    # MediaPipe's class for it on phones; "" if there is none.
     mediapipe: ClassVar[str] = ""
     # Whether its last text is a list of texts; whether ids without [CLS] and [SEP] may stand for a
-    # text; the result that is a text's vector, "" without one.
+    # text; the name of the result that is a text's vector, "" if there is none.
     takes_many: ClassVar[bool] = False
     takes_ids: ClassVar[bool] = False
     vector: ClassVar[str] = ""
@@ -175,7 +175,7 @@ class Kind(abc.ABC):
         return dataclasses.replace(self, **options)
 
     def prompt(self, name: str | None) -> str:
-        """Returns the text of a prompt that is put before a text to embed it; "" if None."""
+        """Returns the text that a prompt puts before a text to embed it; "" if it is None."""
         if name is not None:
             raise ValueError(f"`prompt` is {name}, but a model of the task {self.task} has none")
         return ""
@@ -187,7 +187,7 @@ class Kind(abc.ABC):
         return vector
 
     def compared(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        """Returns how alike the vectors of pairs of texts are, `<float>[N]`; both `[N, D]`."""
+        """Returns the similarities `<float>[N]` of pairs of texts, from vectors, both `[N, D]`."""
         return cosines(first, second)
 
     def with_threshold(self: AnyKind, threshold: float | None) -> AnyKind:
@@ -264,7 +264,7 @@ class Labelled(Kind):
 
 @functools.cache
 def _types(cls: type[Kind]) -> dict[str, tuple[type, ...]]:
-    """Returns the types that each option may have; of a tuple, not those of its elements."""
+    """Returns the types that each option may have; for a tuple, not those of its elements."""
     hints = typing.get_type_hints(cls)
     return {
         name: tuple(typing.get_origin(each) or each for each in _alternatives(hints[name]))
@@ -295,7 +295,7 @@ def check_option(cls: type[Kind], name: str, value: Any) -> None:
 
 
 def checked_options(cls: type[Kind], values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Returns a kind's options among JSON's values, checked; other values are ignored.
+    """Returns those of JSON's values that are a kind's options, checked; others are ignored.
 
     Args:
       cls: The kind.
@@ -345,7 +345,7 @@ def class_names(labels: Any, count: int | None = None) -> tuple[str, ...]:
             "`labels` must be a list of names in the order of their ids, not a dictionary"
         )
     given = list(labels)
-    # None, or NaN, as pandas has it.
+    # A missing label is None, or NaN in pandas.
     if any(label is None or label != label for label in given):
         raise ValueError(f"`labels` must be names, but one is missing: {given}")
     found = tuple(map(class_name, given))

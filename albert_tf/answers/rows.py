@@ -15,8 +15,8 @@ from albert_tf.types import Features
 
 # The features of a sequence, by name.
 Row = dict[str, np.ndarray]
-# The model's inputs. They are padded to a multiple, so that there are few lengths, none shorter
-# than a beam.
+# The model's inputs. They are padded to a multiple of LENGTH_MULTIPLE, so that there are few
+# lengths, none shorter than a beam.
 FEATURES = ("input_ids", "input_mask", "segment_ids")
 LENGTH_MULTIPLE = 8
 # Padding values other than 0: no answer can start or end at a padded position.
@@ -58,9 +58,9 @@ def window_spans(length: int, room: int, stride: int) -> list[tuple[int, int]]:
     Args:
       length: Number of the text's pieces.
       room: Maximum number of pieces in a window.
-      stride: Pieces from one window to the next, at most `room`.
+      stride: Pieces from one window's start to the next one's; at most `room` are used.
     """
-    # A window begins even on an empty text; the last one reaches the text's end.
+    # Even an empty text has a window; the last one reaches the text's end.
     starts = [0]
     while starts[-1] + room < length:
         starts.append(starts[-1] + min(room, stride))
@@ -130,11 +130,11 @@ def inner_ids(tokenizer: Tokenizer, ids: Sequence[Any], max_seq_length: int) -> 
 
     Args:
       tokenizer: The model's tokenizer.
-      ids: What anybody sends; raises ValueError if a model can't have read it so.
+      ids: Any client's ids; raises ValueError if they can't be a sequence of the model.
       max_seq_length: Maximum number of pieces per sequence, special ones included.
     """
     size, ends = tokenizer.vocab_size, [tokenizer.cls_id, tokenizer.sep_id]
-    # Ids of another vocabulary seldom begin and end so.
+    # Ids from another vocabulary rarely begin and end with these two.
     is_framed = len(ids) <= max_seq_length and [*ids[:1], *ids[1:][-1:]] == ends
     if not is_framed or not all(type(each) is int and 0 <= each < size for each in ids):
         raise ValueError(

@@ -31,7 +31,7 @@ class Span(Kind):
     """Finds the answer to a question in a context of any length, which is read in windows.
 
     Attributes:
-      doc_stride: Pieces from one window to the next.
+      doc_stride: Pieces from one window's start to the next one's.
       max_query_length: Maximum number of pieces per question; longer ones are cut.
       max_answer_length: Maximum number of pieces per answer.
       n_best_size: Number of answers; and of positions that are tried as starts and as ends, unless
@@ -115,7 +115,7 @@ class Span(Kind):
         best = best_spans(spans, len(ids))
         for number, (start, end) in enumerate(spans):
             row = rows_of.join_ids(tokenizer, query, ids[start:end])
-            # An answer may start or end in the context, or at [CLS], which stands for none.
+            # An answer may start or end in the context, or at [CLS], which stands for no answer.
             row["p_mask"] = np.ones_like(row["input_ids"])
             row["p_mask"][0] = row["p_mask"][offset:-1] = 0
             places = {
@@ -139,8 +139,8 @@ class Span(Kind):
 
         Args:
           context: Raw text.
-          rows: Those of its windows.
-          outputs: The model's, for each.
+          rows: The rows of its windows.
+          outputs: The model's outputs for each row.
 
         Returns:
           At most `n_best_size` answers, best first, with `probability` normalised over them. There
@@ -164,7 +164,7 @@ class Span(Kind):
         return float(output["start_logits"][0]) + float(output["end_logits"][0])
 
     def _null_odds(self, score: float, entries: Sequence[Entry]) -> float:
-        """Returns the null odds: the least score of all windows, less that of the best answer."""
+        """Returns the null odds: the least score of all windows, minus that of the best answer."""
         best = _score(entries[0]) if entries else -2 * NO_WINDOW_NULL_ODDS
         return min(score - best, NO_WINDOW_NULL_ODDS)
 
@@ -229,11 +229,11 @@ class Span(Kind):
 class SpanOrNone(Span):
     """Finds the answer to a question, or that there is none: SQuAD 2.0 with BERT's head.
 
-    No answer is the span of [CLS].
+    The span of [CLS] stands for no answer.
 
     Attributes:
-      null_threshold: Null odds (score of "no answer") from which on the answer is "". Evaluation
-        finds the best (`best_f1_thresh`).
+      null_threshold: At these null odds (score of "no answer") or more, the answer is "".
+        Evaluation finds the best value (`best_f1_thresh`).
 
     Source: google-research/bert, run_squad.py with version_2_with_negative.
     Differs: no answer is "", not "empty".
@@ -260,7 +260,7 @@ class SpanOrNone(Span):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BeamSpan(SpanOrNone):
-    """SQuAD 2.0 with the release's head: a beam of starts and their ends, and a score for none.
+    """SQuAD 2.0 with the release's head: a beam of starts and ends, and a score for no answer.
 
     Attributes:
       start_n_top: Number of starts in the beam.

@@ -23,19 +23,19 @@ _ENTITY = re.compile(r"([BIES])-(.+)", re.DOTALL)
 
 
 def are_entities(tags: Sequence[str]) -> bool:
-    """Whether tags mark entities: O, and B-, I-, E- or S- before a type; else they are plain."""
+    """Returns whether tags mark entities: O, or B-, I-, E- or S- before a type; else plain."""
     others = [tag for tag in tags if tag != OUTSIDE]
     return bool(others) and all(_ENTITY.fullmatch(tag) for tag in others)
 
 
 def tag_parts(tag: str) -> tuple[str, str]:
-    """Returns an entity's tag as B, I, E or S and its type; O has none."""
+    """Splits an entity's tag into B, I, E or S and its type; O has no type."""
     match = _ENTITY.fullmatch(tag)
     return (match[1], match[2]) if match else (OUTSIDE, "")
 
 
 def default_tag(tags: Sequence[str]) -> int:
-    """Returns the id of the tag of words without pieces: O, or if there is none the first tag's."""
+    """Returns the id of the tag for words without pieces: O, or the first tag if O is missing."""
     return tags.index(OUTSIDE) if OUTSIDE in tags else 0
 
 
@@ -69,10 +69,10 @@ class Tag(Labelled):
         return self.word_rows(tokenizer, [text[start:end] for start, end in split_words(text)])
 
     def word_rows(self, tokenizer: Tokenizer, words: Sequence[str]) -> Iterator[Row]:
-        """Yields a row for each window on words; words without any piece make none.
+        """Yields a row for each window on words; if no word has a piece, there is none.
 
-        `word_numbers` `<int32>[L]` holds the number of the word, from 1, where a word's first piece
-        is, and 0 elsewhere.
+        `word_numbers` `<int32>[L]` holds the number of the word, from 1, at each word's first
+        piece, and 0 elsewhere.
         """
         room = self.max_seq_length - 2
         # Each word is split by itself, as in training, and cut if it would not fit alone.
@@ -80,7 +80,7 @@ class Tag(Labelled):
         for window in windows([len(ids) for ids in pieces], room):
             row = rows_of.join_ids(tokenizer, [i for number in window for i in pieces[number]])
             row["word_numbers"] = np.zeros_like(row["input_ids"])
-            # Mark the first piece of each word, behind [CLS], by the word's number.
+            # Mark the first piece of each word, after [CLS], by the word's number.
             position = 1
             for number in window:
                 if pieces[number]:
@@ -156,7 +156,7 @@ class Tag(Labelled):
 
 
 def windows(lengths: Sequence[int], room: int) -> Iterator[list[int]]:
-    """Yields the numbers of the words in each window; words without pieces alone make none.
+    """Yields the numbers of the words in each window; without any pieces, there is none.
 
     Args:
       lengths: The number of pieces of each word, `room` at most.
