@@ -27,8 +27,8 @@ class ServedModel(tf.Module, abc.ABC):
       kind: How its texts are read, and what its outputs mean.
 
     Attributes:
-      depths: Numbers of layers, beside all of them, with which the exported model answers as well.
-      about: What its page says of it.
+      depths: Smaller numbers of layers with which the exported model can answer as well.
+      about: The model's description for people.
     """
 
     kind_class: type[Kind]
@@ -54,14 +54,14 @@ class ServedModel(tf.Module, abc.ABC):
         self._numbers = tf.function(self.numbers, input_signature=specs, autograph=False)
 
     def at_depth(self, depth: int) -> ServedModel:
-        """Returns the same model, whose answers are those after so many layers."""
+        """Returns the same model, but answering after `depth` layers."""
         shallow = copy.copy(self)
         shallow.apply = lambda inputs: self.apply({**inputs, "depth": tf.constant(depth)})
         shallow._trace()
         return shallow
 
     def read_texts(self) -> None:
-        """Makes the tokenizer for raw texts, whose tables of all characters take seconds."""
+        """Builds the tokenizer for raw texts; its tables of all characters take seconds."""
         self.tokenizer = tokenizer.build(self.vocabulary)
 
     def run_numbers(self, features: Features) -> Features:

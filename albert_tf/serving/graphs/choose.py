@@ -29,7 +29,7 @@ class Chooser(ServedModel):
         return {"logits": logits, "probabilities": tf.nn.softmax(logits), "choice": choice}
 
     def answer_texts(self, context: tf.Tensor, endings: tf.Tensor) -> Features:
-        # Pair the context with each ending, which keeps its end, and fill up with the context.
+        # Pair the context with each ending: an ending keeps its end, the context fills the rest.
         choices = tf.shape(endings)[1]
         of_ending = tf.repeat(tf.range(tf.size(context)), choices)
         longest = longest_ending(self.kind.max_seq_length, self.kind.max_qa_length)

@@ -55,7 +55,7 @@ class MaskFiller(ServedModel):
 
     def _scored(self, features: Features, positions: tf.Tensor) -> Features:
         outputs = self.apply({**features, "masked_lm_positions": positions})
-        # A padded table has more rows than there are pieces: a page counts on one logit for each.
+        # A padded embedding table has more rows than pieces; a page expects one logit per piece.
         logits, size = outputs["masked_lm_logits"], len(self.pieces)
         logits = logits if logits.shape[-1] == size else logits[:, :, :size]
         return {**outputs, "masked_lm_logits": logits}

@@ -58,7 +58,7 @@ class QuestionAnswerer(ServedModel):
         answers, best = self._best(windows, pieces, tf.size(question), *spans)
         if not self.kind.may_be_impossible:
             return answers
-        # Null odds are the least of all windows, for a linear head less the best answer's score.
+        # Null odds: the minimum over all windows; for a linear head, minus the best answer's score.
         if self.kind.has_beam:
             odds = outputs["cls_logits"]
         else:
@@ -109,12 +109,12 @@ class QuestionAnswerer(ServedModel):
         scores: tf.Tensor,
     ) -> tuple[Features, tf.Tensor]:
         """Returns the best answers to each question, and the score of the best `<float32>[B]`."""
-        # Keep spans within the context, of allowed length, that start where this window counts.
+        # Keep spans of allowed length within the context whose first piece counts in this window.
         firsts, lasts = starts - windows.offsets[:, None], ends - windows.offsets[:, None]
         width = windows.widths[:, None]
         valid = (firsts >= 0) & (firsts <= lasts) & (lasts < width)
         valid &= lasts < firsts + self.kind.max_answer_length
-        # Clip places outside, so that gather is in range; their scores are ruled out anyway.
+        # Clip positions outside, so that gather is in range; their scores are ruled out anyway.
         in_window = [tf.clip_by_value(p, 0, tf.maximum(width - 1, 0)) for p in (firsts, lasts)]
         valid &= tf.gather(windows.counts, in_window[0], batch_dims=1)
         scores = tf.where(valid, scores, _IMPOSSIBLE)
@@ -123,7 +123,7 @@ class QuestionAnswerer(ServedModel):
         )
 
         def of_examples(values: tf.Tensor, default: float | int) -> tf.Tensor:
-            """From `[W, P]` to `[B, all of an example]`, at least N wide."""
+            """Gathers `[W, P]` into `[B, all of an example]`, at least N wide."""
             rows = from_rows(values, windows.examples, batch)
             return dense(rows.merge_dims(1, 2), default, least=self.kind.n_best_size)
 
@@ -160,7 +160,7 @@ class Windows:
       examples: `<int32>[W]`, the example each belongs to.
       offsets: `<int32>[W]`, position of the first of these pieces in the sequence.
       flat: `<int32>[W, L]`, each piece's index in all the batch's contexts.
-      counts: `<bool>[W, L]`, whether this window shows most around the piece.
+      counts: `<bool>[W, L]`, whether this window shows the most context around the piece.
       widths: `<int32>[W]`, number of pieces.
     """
 
@@ -185,7 +185,7 @@ def make_windows(
     shown = 100 * tf.minimum(places, width - 1 - places) + width
     total = tf.size(pieces.ids.values)
     most = tf.gather(tf.math.unsorted_segment_max(shown, flat, total), flat)
-    # Among equals the first window wins; one that shows less gets a number beyond all.
+    # Among equals the first window wins; windows that show less get a number beyond all.
     candidates = tf.where(shown == most, of_window, tf.size(widths))
     best = tf.gather(tf.math.unsorted_segment_min(candidates, flat, total), flat)
 

@@ -21,7 +21,7 @@ class Tagger(ServedModel):
     BIOES), the raw-text signature returns `entities` `<string>[B, E]` as they stand in the raw
     text, and their `types`; if not, all `words` and their `tags`. With both it returns `starts` and
     `ends` `<int32>[B, E]`, so that an entity is text[start:end] by Unicode characters (without
-    bytes that are not UTF-8), and `probabilities` `<float32>[B, E]`, of an entity the mean of its
+    bytes that are not UTF-8), and `probabilities` `<float32>[B, E]`, for an entity the mean of its
     words'. All are padded, with "" and 0. The other signatures return `logits` and `probabilities`
     `<float32>[B, S, C]`.
     """
@@ -38,7 +38,7 @@ class Tagger(ServedModel):
         self._types = np.array([names.index(name) for name in types], np.int32)
         self._names = types if self._are_entities else labels
         self._is_inside = np.array([prefix != OUTSIDE for prefix in prefixes])
-        # Tags that may continue an entity, and tags behind which an entity may continue.
+        # Tags that may continue an entity, and tags after which an entity may continue.
         self._goes_on = np.array([prefix in ("I", "E") for prefix in prefixes])
         self._is_open = np.array([prefix in ("B", "I") for prefix in prefixes])
 
@@ -97,7 +97,7 @@ class Tagger(ServedModel):
         # If several windows begin at a piece, the last one has it: the others are empty.
         first_pieces = tf.cast(ids.row_starts(), tf.int32)
         windows = tf.searchsorted(firsts, first_pieces, side="right") - 1
-        # Positions count [CLS]. Words without pieces may point behind a window: they are replaced.
+        # Positions count [CLS]. Words without pieces may point past a window; they are replaced.
         positions = 1 + first_pieces - tf.gather(firsts, windows)
         found = tf.gather_nd(outputs, tf.stack([windows, positions], axis=1))
         unread = tf.one_hot(self._default, len(self.kind.labels), dtype=found.dtype)
@@ -125,15 +125,15 @@ class Tagger(ServedModel):
 
 
 def make_word_windows(counts: tf.RaggedTensor, room: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Cuts texts between words into windows, none overlapping; each has as many words as fit.
+    """Cuts texts between words into windows without overlap, each with as many words as fit.
 
     Args:
       counts: `<int32>[B, (W)]`, the number of pieces of each word, `room` at most.
       room: The number of pieces that fit into a window.
 
     Returns:
-      The first of all the batch's pieces in each window, and the one after its last, `<int32>[V]`
-      each. A text without pieces has an empty one.
+      The indexes, among all the batch's pieces, of each window's first and of the one after its
+      last, `<int32>[V]` each. A text without pieces has an empty window.
     """
     # The number of pieces before each word, counted through the whole batch.
     before = tf.concat([[0], tf.cumsum(counts.values)], axis=0)

@@ -26,9 +26,9 @@ SIGMA = "Σ"
 _FINAL_SIGMA, _SMALL_SIGMA = "ς", "σ"
 # Classes of the characters beside a sigma.
 _OTHER, _CASED, _IGNORED = range(3)
-# Separates characters that are normalised in one call. Normalisation leaves private-use characters.
+# Separates characters to normalise in one call: normalisation doesn't change private-use ones.
 _APART = "\ue000"
-# Without surrogates, unassigned planes and _APART.
+# All code points to normalise, without surrogates, unassigned planes and _APART.
 _CODES = (range(0xD800), range(0xE001, 0x40000), range(0xE0000, 0xF0000))
 
 
@@ -36,7 +36,7 @@ def text_operations() -> Any:
     """Returns tensorflow_text, whose operations split raw texts; other exports do without."""
     try:
         import tensorflow_text
-    # Beside another TensorFlow than its own it lacks symbols.
+    # With a TensorFlow other than its own, it lacks symbols.
     except (ImportError, tf.errors.OpError) as error:
         raise ImportError(
             f"a SavedModel takes raw texts by tensorflow-text, which can't be imported beside "
@@ -74,13 +74,13 @@ def ranges(lengths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def rows_of(ragged: tf.RaggedTensor) -> tf.Tensor:
-    """Returns each flat value's row, `<int64>[M]`, in a tenth of value_rowids' operations."""
+    """Returns each flat value's row, `<int64>[M]`, with a tenth of value_rowids' operations."""
     numbers = tf.range(tf.size(ragged.values, tf.int64))
     return _count(tf.raw_ops.UpperBound, ragged.row_splits, numbers) - 1
 
 
 def from_rows(values: tf.Tensor, rows: tf.Tensor, count: tf.Tensor) -> tf.RaggedTensor:
-    """Returns rows of flat values `[M, ...]`, each in the row `<T>[M]`, ascending, of `count`."""
+    """Returns `count` rows of flat values `[M, ...]`, each in the row `<T>[M]`, ascending."""
     splits = _count(tf.raw_ops.LowerBound, rows, tf.range(tf.cast(count + 1, rows.dtype)))
     return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
@@ -201,7 +201,7 @@ class SequenceBuilder:
         room = self.max_seq_length - 3
         # The second text gets what the first leaves, but at least half if it needs it.
         b = tf.minimum(b, tf.maximum(room - a, room // 2))
-        # A single text has one special piece less.
+        # A single text has one special piece fewer.
         a = tf.where(b > 0, room - b, room + 1)
         return self.join(first(ids_a, a), first(ids_b, b), b > 0)
 
@@ -279,7 +279,7 @@ class Normalizer:
     """Normalises texts, character by character.
 
     Args:
-      replace: Replaces each character of a text on its own, and leaves private ones; it may strip
+      replace: Replaces each character of a text on its own, except private-use ones; it may strip
         the text.
       lower: Whether to lower-case capital sigmas, which `replace` leaves.
       collapse_spaces: Whether to collapse runs of white space into one space, and strip both ends,
@@ -293,7 +293,7 @@ class Normalizer:
         changed = {c: text for c, text in zip(characters, replaced, strict=True) if text != c}
         self._changed = CharacterTable({ord(c): text for c, text in changed.items()})
         dropped = [c for c, text in changed.items() if not text and is_mark(c)]
-        # The last entry is no character: a search beyond all marks ends there.
+        # The last entry is not a character: a search beyond all marks ends there.
         self._dropped_marks = np.array([*map(ord, dropped), sys.maxunicode + 1], np.int32)
         self._collapse_spaces = collapse_spaces
         self._sigmas = _Sigmas(sorted(dict.fromkeys("".join(replaced)))) if lower else None
@@ -329,7 +329,7 @@ class Normalizer:
         found = tf.searchsorted(self._dropped_marks, codes.values)
         is_mark = tf.gather(self._dropped_marks, found) == codes.values
         size = tf.size(codes.values, tf.int64)
-        # A character reaches up to the next one that is no such mark, within its text.
+        # A character extends to the next one that isn't a dropped mark, or to its text's end.
         limits = tf.concat([tf.where(~is_mark)[:, 0], [size]], axis=0)
         numbers = tf.range(size)
         ends = tf.gather(limits, tf.searchsorted(limits, numbers, side="right"))
@@ -338,9 +338,9 @@ class Normalizer:
 
 
 def _collapse(codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Returns the codes with spaces for all white space, and which of the flat ones stay."""
+    """Returns the codes with spaces for all white space, and which of the flat codes to keep."""
     is_space = tf.reduce_any(codes.values[:, None] == _SPACE_CODES, axis=1)
-    # A space stays right behind a word, if another word follows.
+    # Keep a space right after a word, if another word follows.
     letters = tf.cast(~is_space, tf.int32)
     rows = rows_of(codes)
     of_row = tf.math.unsorted_segment_sum(letters, rows, codes.nrows())
@@ -353,7 +353,7 @@ def _collapse(codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
 
 
 class CharacterTable:
-    """Replacements by code point, in pages of 256, most of which share one without changes."""
+    """Replacements by code point, in pages of 256; all pages without changes share one."""
 
     def __init__(self, changed: Mapping[int, str]) -> None:
         pages = sorted({code // _PAGE_SIZE for code in changed})
@@ -367,7 +367,7 @@ class CharacterTable:
         self._rows = RowTable(rows)
 
     def replace(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Replaces `<int32>[N, (L)]`; returns also the index of each new code's origin."""
+        """Replaces codes `<int32>[N, (L)]`; also returns the index of each new code's origin."""
         pages = tf.gather(self._page_of, codes.values // _PAGE_SIZE)
         values, origins, _ = self._rows.lookup(pages * _PAGE_SIZE + codes.values % _PAGE_SIZE)
         values = tf.where(values == _KEPT, tf.gather(codes.values, origins), values)
@@ -410,7 +410,7 @@ class _Sigmas:
 
 
 def _makes_final(before: str, characters: Sequence[str]) -> np.ndarray:
-    """Returns after which characters, themselves after `before`, a last sigma is final."""
+    """Returns for each character whether a last sigma is final after `before` and it."""
     words = (before + (SIGMA + _APART + before).join(characters) + SIGMA).lower().split(_APART)
     return np.array([word[-1] == _FINAL_SIGMA for word in words])
 
@@ -430,7 +430,7 @@ class Words:
     ends: tf.RaggedTensor
 
     def texts(self, rows: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor) -> tf.Tensor:
-        """Returns parts of the texts `rows` `<int64>[N]`, `<string>[N]`."""
+        """Returns the parts `<string>[N]` from starts to ends of the texts `rows` `<int64>[N]`."""
         base = tf.cast(tf.gather(self.raw.row_starts(), rows), tf.int32)
         characters = tf.ragged.range(base + starts, base + ends)
         codes = characters.with_values(tf.gather(self.raw.values, characters.values))
@@ -467,7 +467,7 @@ class WordSplitter:
         stretches = tf.cumsum(tf.cast(begins_stretch, tf.int32)) - 1
         count = tf.reduce_sum(tf.cast(begins_stretch, tf.int32))
         numbers = tf.range(tf.size(codes))
-        # Segment -1 is ignored. In a stretch without letters the first lies behind the last.
+        # Segment -1 is ignored. In a stretch without letters, the first index exceeds the last.
         of_letters = tf.where(classes == CharacterClass.LETTER, stretches, -1)
 
         def letter(find: Callable[..., tf.Tensor]) -> tf.Tensor:

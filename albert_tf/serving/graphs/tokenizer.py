@@ -67,7 +67,7 @@ def build(vocabulary: Vocabulary) -> _Graph | WithAddedTokens:
 
 
 class WithAddedTokens(tf.Module):
-    """A graph tokenizer of texts in which added tokens are pieces as they stand."""
+    """A graph tokenizer that keeps each added token in a text as one piece."""
 
     def __init__(self, graph: _Graph, tokenizer: Tokenizer) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class WithAddedTokens(tf.Module):
         """Splits `<string>[N]`."""
         raw = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         parts, *_ = text_operations().regex_split_with_offsets(raw, self._pattern, self._pattern)
-        # A part is a token, which may have spaces before it, or has pieces of its own.
+        # A part is an added token, perhaps with spaces before it, or text to split into pieces.
         matches = tf.strings.strip(parts.values)[:, None] == self._tokens
         is_token = tf.reduce_any(matches, axis=1)
         found = self._graph(tf.where(is_token, "", parts.values))
@@ -129,7 +129,7 @@ class _Graph(tf.Module):
         """
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         lengths = tf.strings.length(texts, "UTF8_CHAR")
-        # A head has the text's own pieces only if no word depends on those after it.
+        # The head of a text has the text's own pieces only if no word depends on later words.
         if not self._words_are_apart:
             return first(self.ids_of(self.clean(texts)), most)
 
@@ -263,7 +263,7 @@ class WordPieceGraph(_Graph):
         )
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
-        """Normalises `<string>[N]`, except punctuation: a sigma looks past it at what follows."""
+        """Normalises `<string>[N]` except punctuation: a sigma depends on letters beyond it."""
         return self._cleaning(texts).texts
 
     def ids_of(self, cleaned: tf.Tensor) -> tf.RaggedTensor:
@@ -271,7 +271,7 @@ class WordPieceGraph(_Graph):
         return self.split(self._splitting(cleaned).texts)[0]
 
     def normalize(self, texts: tf.Tensor) -> Normalized:
-        """Applies to `<string>[N]` all normalisation before word splitting."""
+        """Applies all normalisation before word splitting to `<string>[N]`."""
         # Follow each character through both steps to its origin in the raw text.
         cleaned = self._cleaning(texts)
         split = self._splitting(cleaned.texts)
@@ -288,7 +288,7 @@ class WordPieceGraph(_Graph):
         """Splits normalised texts `<string>[N]` into ids, with their start and end bytes."""
         found = self._words.tokenize_with_offsets(texts)
         words, word_starts, word_ends = found[0], *(tf.cast(t, tf.int32) for t in found[1:])
-        # The op limits bytes, the release characters: make such words too long for both.
+        # The op limits bytes, the release limits characters: make such words too long for both.
         too_long = tf.strings.length(words.values, "UTF8_CHAR") > MAX_WORD_CHARS
         words = words.with_values(tf.where(too_long, "x" * (_MAX_WORD_BYTES + 1), words.values))
         pieces = self._model.tokenize_with_offsets(words)
