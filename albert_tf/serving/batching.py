@@ -22,7 +22,7 @@ class Batcher:
       observe_wait: Called with the seconds that each row has waited for its batch.
 
     Attributes:
-      queue: When each waiting row came, and the row, by the futures of their outputs.
+      queue: Maps the future of each waiting row's outputs to its arrival time and the row.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Batcher:
         self._workers: set[asyncio.Task] = set()
 
     async def __call__(self, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]] | None:
-        """Returns the results for rows of equally many texts; None if too many rows wait."""
+        """Returns results for rows with the same number of texts; None if the queue lacks room."""
         # Refuse now rather than let clients wait until their time is up.
         if len(self.queue) + len(rows) > self._settings.max_queue:
             return None
@@ -48,7 +48,7 @@ class Batcher:
         answers, now = [loop.create_future() for _ in rows], loop.time()
         self.queue.update((answer, (now, row)) for answer, row in zip(answers, rows, strict=True))
         self._arrived.set()
-        # They end when nothing waits: then nothing holds a model any more that was taken out.
+        # Workers end when no row waits, so that they don't keep a removed model in memory.
         if len(self._workers) < self._settings.threads:
             self._workers.add(loop.create_task(self._work()))
         try:
@@ -79,7 +79,7 @@ class Batcher:
             for (answer, _), outputs in zip(batch, found, strict=True):
                 if isinstance(outputs, Exception) and not answer.done():
                     answer.set_exception(outputs)
-                elif not answer.done():  # A future that is done has lost its client.
+                elif not answer.done():  # If done, it was cancelled: nobody waits for it.
                     answer.set_result(outputs)
         self._workers.remove(asyncio.current_task())
 
@@ -88,7 +88,7 @@ class Batcher:
         found: dict[int, Any] = {}
         try:
             batches = [*self._predictor.alike(rows)]
-        except Exception:  # A row can't be read: each is asked for alone, and it fails there again.
+        except Exception:  # A row can't be read: ask for each alone, so that only this one fails.
             batches = [[place] for place in range(len(rows))]
         for places in batches:
             found |= zip(places, self._call([rows[i] for i in places]), strict=True)

@@ -16,7 +16,7 @@ _TRACE = re.compile(r"[\da-f]{2}-[\da-f]{32}-[\da-f]{16}-[\da-f]{2}")
 
 
 class Keys:
-    """The keys of a file, one of which a request for answers has to bring.
+    """The API keys in a file; a request for answers must have one of them.
 
     Args:
       path: A text file with a key in each line; empty lines don't count. None lets everybody ask.
@@ -29,12 +29,12 @@ class Keys:
             raise ValueError(f"`api_key_file` {path} has no key: write one in each line")
 
     def allow(self, method: str, headers: Mapping[bytes, bytes]) -> bool:
-        """Whether a request may be answered; health, metrics and descriptions are for all."""
+        """Returns whether a request is allowed; health, metrics and descriptions need no key."""
         if not self._keys or method != "POST":
             return True
         scheme, _, bearer = headers.get(b"authorization", b"").partition(b" ")
         given = bearer.strip() if scheme.lower() == b"bearer" else headers.get(b"x-api-key", b"")
-        # Compare with all keys, in a time that tells nothing of them.
+        # Compare with all keys, so that the time it takes reveals nothing about them.
         return any([hmac.compare_digest(given, key) for key in self._keys])
 
 

@@ -35,7 +35,7 @@ from albert_tf.serving.rest_models import Metrics, Models, json_response, readin
 from albert_tf.serving.settings import ServerSettings
 
 _PROTOCOLS = (rest_one_model, rest_tensorflow, rest_open_inference, rest_openai, rest_tei)
-# Paths whose clients only show errors of another form than TensorFlow Serving's.
+# Paths whose clients only show errors in a form other than TensorFlow Serving's.
 _REFUSALS = {path: each.refusal for each in (rest_openai, rest_tei) for path in each.PATHS}
 # The page asks this server, and loads nothing from elsewhere.
 _PAGE = {"title": "albert-serve", "server": "v1/models"}
@@ -82,8 +82,8 @@ def create_app(
         return Response(text, media_type=prometheus.CONTENT_TYPE_LATEST)
 
     handlers: Any = {HTTPException: refused, ClientDisconnect: left}
-    # All protocols share the models, and so their queues and batches. The first has paths that are
-    # asked for, which may be others' paths as well.
+    # All protocols share the models, and so their queues and batches. The first one's paths can be
+    # configured, and come first in case they equal another protocol's.
     routes = [route for protocol in _PROTOCOLS for route in protocol.routes(models)]
     routes += [*_page(), Route("/healthz", json_response({"status": "alive"}), methods=["GET"])]
     routes += [Route("/readyz", readiness), Route("/metrics", show_metrics)]
@@ -94,7 +94,7 @@ def create_app(
     # The observer also sees requests that no route answers.
     keys = rest_access.Keys(settings.api_key_file)
     app.add_middleware(_Observer, state=app.state, models=models, metrics=metrics, keys=keys)
-    if settings.allowed_origins:  # Browsers ask first, without a key.
+    if settings.allowed_origins:  # Browsers send a preflight request without a key.
         shown = {"allow_headers": ["*"], "expose_headers": ["X-Request-Id"]}
         origins = settings.allowed_origins
         app.add_middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], **shown)
@@ -104,14 +104,14 @@ def create_app(
 def _refusal(
     path: str, message: str, status: int, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Returns an error in the form that clients of a path read."""
+    """Returns an error in the form that the clients of a path expect."""
     form = _REFUSALS.get(path)
     answer, status = form(message, status) if form else ({"error": message}, status)
     return json_response(answer, status, headers)
 
 
 def _page() -> list[Route]:
-    """Returns the page that `format=web` writes as well; its page.json names this server."""
+    """Returns routes of the page that `format=web` also writes; its page.json names this server."""
     answers = {"page.json": json_response(_PAGE)}
     for file in importlib.resources.files("albert_tf.serving").joinpath("web").iterdir():
         name = "" if file.name == "index.html" else file.name
@@ -120,7 +120,7 @@ def _page() -> list[Route]:
             headers={"Content-Security-Policy": _POLICY},
             media_type=_TYPES[os.path.splitext(file.name)[1]],
         )
-    # A response is an application itself.
+    # A Response is itself an ASGI application.
     return [Route(f"/{name}", answer, methods=["GET"]) for name, answer in answers.items()]
 
 
@@ -143,7 +143,7 @@ async def _read_body(receive: Any, most: int) -> bytes | None:
 
 
 class _Observer:
-    """Counts, times and logs requests; refuses other hosts and keys, and all when time is up."""
+    """Counts, times and logs requests; refuses unknown hosts and keys, and all left at shutdown."""
 
     def __init__(
         self, app: Any, state: Any, models: Models, metrics: Metrics, keys: rest_access.Keys
@@ -159,7 +159,7 @@ class _Observer:
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        # The status is that of the answer once it begins: a handler may fail before that.
+        # The status stays 0 until the answer begins: a handler may fail before that.
         start, status, size = time.perf_counter(), 0, 0
         headers = dict(scope["headers"])
         ids = rest_access.ids(headers)
@@ -174,14 +174,14 @@ class _Observer:
             if "status" in message:
                 status = message["status"]
                 added = [(b"x-request-id", ids["request_id"].encode())]
-                # The client's next request then opens a connection, to a server that goes on.
+                # The client's next request then opens a new connection, to another server.
                 if self._state.is_ending:
                     added.append((b"connection", b"close"))
                 message["headers"] = [*message["headers"], *added]
             size += len(message.get("body", b""))
             await send(message)
 
-        # Only the server's own names may be asked: a page elsewhere could rebind its name to us.
+        # Accept only the server's own names: another site could rebind its name to this address.
         app, host = self._app, headers.get(b"host", b"").decode("latin-1").lower()
         if not {"*", host.partition(":")[0]} & self._hosts and not _OWN_HOST.fullmatch(host):
             message = f"no host {host[:80]!r} here: add it to `allowed_hosts`"
@@ -205,7 +205,7 @@ class _Observer:
             if not status:
                 await json_response({"error": str(error)}, 500)(scope, take, observe)
         finally:
-            # Count under the model that answered. Names that clients make up are no labels.
+            # Count under the model that answered. Names that clients make up don't become labels.
             seconds = time.perf_counter() - start
             name = scope.get("model", scope.get("path_params", {}).get("name"))
             model = name if name in self._models else ""

@@ -1,4 +1,4 @@
-"""How much a request may hold and its answer may have: counted before anything is built of it."""
+"""Limits on the sizes of requests and answers, checked before anything is built from them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from starlette.exceptions import HTTPException
 
 from albert_tf.text.word_splitting import split_words
 
-# Lists and objects within each other.
+# Maximum nesting of lists and objects.
 _DEPTH = 32
-# Values of an answer, padding included: twice those of 256 vectors of ALBERT-xxlarge, of which
-# each is 20 bytes of JSON. A word has five.
+# Maximum values of an answer, padding included: twice those of 256 vectors of ALBERT-xxlarge. Each
+# value is 20 bytes of JSON. A tagged word has five values.
 _ANSWER_VALUES = 2_000_000
 _WORDS = _ANSWER_VALUES // 5
 _OTHERS, _BRACKETS = bytes({*range(256)} - {*b"[]{}"}), bytes.maketrans(b"{}", b"[]")
 
 
 def most_values(rows: int) -> int:
-    """Returns how many values a request of at most so many rows and endings may have."""
-    # An ending may be an object of base64, which is two values. The rest is members of requests.
+    """Returns how many values a request may have if `rows` limits its rows and a row's endings."""
+    # An ending may be a base64 object, which is two values. 1000 is for members of the request.
     return 1000 + 2 * rows * rows
 
 
 def check_json(body: bytes | bytearray, most: int) -> None:
     """Raises ValueError if JSON in UTF-8 has more than `most` values, or is nested too deeply.
 
-    Two bytes may be a list of 90. To build millions of them takes as many seconds as to drop them.
+    Two bytes of JSON may become a list of 90 bytes. Millions take seconds to build, and to free.
     """
-    # Where there are few marks, even if those in texts are counted, nothing is to do.
+    # With few brackets and commas, even counting those in texts, there is nothing to check.
     lists = body.count(b"[") + body.count(b"{")
     if lists <= _DEPTH and lists + body.count(b",") <= most:
         return
@@ -56,7 +56,7 @@ def check_words(texts: Sequence[str]) -> None:
 
 
 def axes_of(shape: Any, is_many: bool, where: str, most: int) -> tuple[int, int]:
-    """Returns rows, and texts of a row, of a tensor's shape: [B] or [B, 1], or [B, E]."""
+    """Returns the number of rows, and of texts per row, of a shape: [B] or [B, 1], or [B, E]."""
     axes = shape if isinstance(shape, list) and 1 + is_many <= len(shape) <= 2 else [0]
     is_wide = not is_many and axes[1:] not in ([], [1])
     if is_wide or not all(type(axis) is int and 1 <= axis <= most for axis in axes):
@@ -66,7 +66,7 @@ def axes_of(shape: Any, is_many: bool, where: str, most: int) -> tuple[int, int]
 
 
 def check_answer(size: int) -> None:
-    """Refuses to write an answer of too many values."""
+    """Raises HTTPException if an answer would have too many values."""
     if size > _ANSWER_VALUES:
         message = f"the answer may have {_ANSWER_VALUES} values, but padded it has {size}"
         raise HTTPException(400, f"{message}: send long texts alone, and fewer texts at a time")

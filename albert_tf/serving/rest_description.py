@@ -1,4 +1,4 @@
-"""The description of a server, of which tools make clients: OpenAPI 3.1."""
+"""The OpenAPI 3.1 description of a server, from which tools generate clients."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _TYPES = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
 def _row(model: Model, settings: ServerSettings) -> list[Any]:
-    """Returns an example of a model's texts, the last of which may be a list, within the bounds."""
+    """Returns an example row of a model's texts, within the limits; the last may be a list."""
     names, many = model.predictor.names, model.predictor.takes_many
     made_up = [f"A {name.replace('_', ' ')}." for name in names]
     texts = next(iter(model.predictor.about.examples), made_up)
     row = [text[: settings.max_text_length] for text in texts]
-    # A model of vectors may compare two texts, but takes one in a row.
+    # The examples of a model with vectors may be pairs to compare, but a row has one text.
     alone, most = len(names) - many, settings.max_instances
     return [*row[:alone], *([row[alone:][:most]] if many else [])]
 
@@ -67,7 +67,7 @@ def _refusal(message: str, status: int) -> tuple[Any, int]:
 
 
 class _Body(NamedTuple):
-    """How a path's body is read, one for a model's row of texts, and the form of its errors."""
+    """A path's parser of bodies, an example body for a row of texts, and the form of its errors."""
 
     read: Callable[[bytes | bytearray, Request, Models], Asked]
     example: Callable[[Model, list[Any]], dict[str, Any]]
@@ -89,7 +89,7 @@ _BODIES = {
 
 
 def document(models: Models) -> dict[str, Any]:
-    """Returns the server's description: its models' paths, and schemas of their true answers."""
+    """Returns the server's description: its models' paths, and schemas of actual answers."""
     paths: dict[str, Any] = {}
     for path, summary in _GETS.items():
         for name in models if "{name}" in path else [""]:
@@ -108,7 +108,7 @@ def document(models: Models) -> dict[str, Any]:
 
 
 def _asked(path: str, models: Models) -> Iterator[Model]:
-    """Yields the models that a path asks: of those without a name, the first that can answer."""
+    """Yields the models at a path; for a path without a name, the first that can answer."""
     found = map(models.find, models)
     if "{name}" in path:
         yield from found
@@ -119,7 +119,7 @@ def _asked(path: str, models: Models) -> Iterator[Model]:
 
 
 def _operation(path: str, body: _Body, model: Model, models: Models) -> dict[str, Any]:
-    """Describes a request by an example of it, which the model's first answer answers."""
+    """Describes a request by an example, and its response by the model's first answer."""
     example = body.example(model, _row(model, models.settings))
     scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
     request = Request({**scope, "path_params": {"name": model.name}})
@@ -144,7 +144,7 @@ def _operation(path: str, body: _Body, model: Model, models: Models) -> dict[str
 
 
 def _filled(value: Any) -> np.ndarray:
-    """Returns an output, in place of an empty one an element of its type."""
+    """Returns an output; if it is empty, returns one element of its type instead."""
     array = np.asarray(value)
     if array.size:
         return array
@@ -162,7 +162,7 @@ def _json(value: Any, **more: Any) -> dict[str, Any]:
 
 
 def _schema(value: Any) -> dict[str, Any]:
-    """Returns the schema of values like one."""
+    """Returns the schema of an example value."""
     if isinstance(value, dict):
         members = {name: _schema(each) for name, each in value.items()}
         return {"type": "object", "properties": members, "required": [*members]}

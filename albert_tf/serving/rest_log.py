@@ -15,6 +15,6 @@ def write(event: str, **members: Any) -> None:
     line = json.dumps({"time": time, "event": event, **members})
     # A full disk or a closed pipe must not cost the client its answer.
     with contextlib.suppress(OSError):
-        # In one piece, or two threads might share a line.
+        # Write the line at once, or those of two threads might mix.
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()

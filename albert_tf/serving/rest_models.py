@@ -1,4 +1,4 @@
-"""A server's models and metrics, and the way of a request through a model to its answer."""
+"""A server's models and metrics, and a request's way through a model to its answer."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from albert_tf.serving.settings import ServerSettings
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
-# A body of fewer bytes is read in the event loop, and an answer of fewer values written there: a
-# thread would cost more than that takes.
+# Bodies of up to so many bytes are read, and answers of up to so many values written, in the event
+# loop: handing them to a thread would cost more.
 _SMALL_BODY, _SMALL_ANSWER = 16_384, 1024
-# Texts to embed in a request, as many as OpenAI's clients send.
+# Maximum texts to embed per request, as many as OpenAI's clients send.
 _EMBEDDED = 2048
 # Bytes of a large answer that are sent at once.
 _PIECE = 65_536
@@ -67,9 +67,9 @@ class Metrics:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """A version of a model, with inputs and outputs by name, and what it found in a first text.
+    """A version of a model, with inputs and outputs by name, and its results for a first text.
 
-    One that may apply several numbers of layers has a model for each in `by_depth`.
+    If it can run with several numbers of layers, `by_depth` has a model for each.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Model:
         return {**self.predictor.about._asdict(), "labels": labels}
 
     def of(self, request: Request) -> Model:
-        """Returns the model of the `depth` that a request's address has, if it has one."""
+        """Returns the model for the `depth` in a request's query; without one, this model."""
         depth = request.query_params.get("depth")
         if depth is None:
             return self
@@ -103,16 +103,16 @@ Asked = tuple[Model, list[list[str]], Callable[[list[dict[str, Any]]], Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Lines:
-    """Values that are written as JSON Lines, which has several types of media."""
+    """Values to write as JSON Lines, which has several media types."""
 
     values: list[Any]
     media_type: str
 
 
 class Models(dict[str, dict[str, Model]]):
-    """Models by name and version, of which the highest is the default.
+    """Models by name and version; the highest version is the default.
 
-    Versions come and go while others answer, in any thread: each change is one assignment.
+    Any thread may add or remove versions while others answer: each change is one assignment.
 
     Args:
       predictors: Predictors by name and version.
@@ -129,7 +129,7 @@ class Models(dict[str, dict[str, Model]]):
         super().__init__()
         self.settings = settings
         self.most_embedded = max(_EMBEDDED, settings.max_instances)
-        # One for all: two threads would keep the event loop waiting twice as long.
+        # One thread for all requests: two would keep the event loop waiting twice as long.
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "large_requests")
         self._metrics = metrics
         for name, versions in predictors.items():
@@ -153,8 +153,8 @@ class Models(dict[str, dict[str, Model]]):
         return asked(predictor, {depth: asked(each, {}) for depth, each in at_depths.items()})
 
     def put(self, model: Model) -> None:
-        """Adds a version, or puts it in the place of the one with its number."""
-        # The lengths are read whenever somebody asks for the metrics.
+        """Adds a version, or replaces the one with its number."""
+        # The lengths are read whenever the metrics are requested.
         queues = [each.batcher.queue for each in (model, *model.by_depth.values())]
         waiting = self._metrics.queue.labels(model.name, model.version)
         waiting.set_function(lambda: sum(map(len, queues)))
@@ -162,9 +162,9 @@ class Models(dict[str, dict[str, Model]]):
         self[model.name] = {each: versions[each] for each in sorted(versions, key=int)}
 
     def keep(self, name: str, versions: Collection[str]) -> list[str]:
-        """Takes out a model's other versions, but not all, and returns them.
+        """Removes and returns a model's versions except `versions`, unless none would be left.
 
-        Requests that have found one are answered, and then nothing holds it any more.
+        Requests that already use one are still answered; after that, nothing refers to it.
         """
         kept = {v: model for v, model in self[name].items() if v in versions} or self[name]
         gone = [version for version in self[name] if version not in kept]
@@ -176,7 +176,7 @@ class Models(dict[str, dict[str, Model]]):
     def find(self, name: str, version: str | None = None) -> Model:
         """Returns a version of a model, by default the highest one."""
         versions = self.get(name, {})
-        # An unknown name has no versions: then this is "", which is never one.
+        # For an unknown name, which has no versions, this is "": never a version.
         found = version or ["", *versions][-1]
         if found not in versions:
             what = f"version {found[:20]} of {name}" if versions else name[:80]
@@ -199,7 +199,7 @@ class Models(dict[str, dict[str, Model]]):
             body = await request.body()
             coding = request.headers.get("content-encoding", "identity").lower()
             asked = body, coding, request
-            # A few packed bytes may be many.
+            # A few compressed bytes may unpack to many.
             is_small = len(body) <= _SMALL_BODY and coding == "identity"
             try:
                 found = parse(*asked) if is_small else await self._in_thread(parse, *asked)
@@ -221,7 +221,7 @@ class Models(dict[str, dict[str, Model]]):
 
     async def _ask(self, model: Model, rows: list[list[Any]]) -> list[dict[str, Any]]:
         found, most = list[dict[str, Any]](), self.settings.max_instances
-        # Only a part of many rows waits at a time, so that others' rows come between.
+        # Queue many rows part by part, so that other clients' rows get their turn.
         for start in range(0, len(rows), most):
             part = await model.batcher(rows[start : start + most])
             if part is None:
@@ -278,7 +278,7 @@ def _written(write: Callable[[Any], Any], outputs: list[dict[str, Any]]) -> Resp
 
 
 def _parts(value: Any) -> Iterator[str]:
-    """Yields JSON in parts, between which other threads run: no call of json.dumps ends early."""
+    """Yields JSON in parts: other threads can run only between the calls of the encoder."""
     if isinstance(value, Lines):
         for each in value.values:
             yield from _parts(each)
@@ -292,7 +292,7 @@ def _parts(value: Any) -> Iterator[str]:
             yield from _parts(value[each] if is_object else each)
         yield "}" if is_object else "]"
     elif isinstance(value, np.ndarray):
-        # Numbers and texts many at once.
+        # Encode many numbers or texts per call.
         yield "["
         for start in range(0, len(value), _SMALL_ANSWER):
             yield "," * (start > 0)
@@ -303,6 +303,6 @@ def _parts(value: Any) -> Iterator[str]:
 
 
 async def _pieces(content: memoryview) -> AsyncIterator[memoryview]:
-    """Yields an answer as its client reads it, so that no copy of the whole waits."""
+    """Yields an answer in pieces as its client reads it, so that no copy of the whole waits."""
     for start in range(0, len(content), _PIECE):
         yield content[start : start + _PIECE]

@@ -22,11 +22,11 @@ from albert_tf.serving.settings import ServerSettings
 _SPLIT, _RECORDS = "dataframe_split", "dataframe_records"
 # Members of a request that have its rows.
 _MEMBERS = ("instances", "inputs", _SPLIT, _RECORDS)
-# Types of media. `curl -d` sends JSON under a type of its own.
+# Media types. `curl -d` sends JSON under a type of its own.
 _JSON, _OF_CURL = "application/json", "application/x-www-form-urlencoded"
 _LINES = re.compile(r"(application|text)/(x-)?(jsonl|jsonlines|json-lines|ndjson)")
 _CSV = re.compile(r"(application|text)/(x-)?csv")
-# The weight of a type of media in Accept.
+# The weight (q) of a media type in Accept.
 _WEIGHT = re.compile(r"[01](\.\d{0,3})?|\.\d{1,3}")
 
 
@@ -84,7 +84,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
 
 
 def _media_type(given: str) -> tuple[str, dict[str, str]]:
-    """Returns a type of media and its parameters, in time that grows with its length."""
+    """Returns a media type and its parameters, in linear time."""
     kind, *parameters = given.lower().split(";")
     pairs = (each.partition("=") for each in parameters)
     return kind.strip(), {name.strip(): value.strip(' \t"') for name, _, value in pairs}
@@ -94,7 +94,7 @@ def _writer(accept: str) -> Callable[[list[dict[str, Any]]], Any]:
     """Returns the function that writes answers in the type that Accept prefers."""
     given = {name: more.get("q", "1") for name, more in map(_media_type, accept.split(","))}
     weights = {name: float(q) if _WEIGHT.fullmatch(q) else 1.0 for name, q in given.items()}
-    # The first of equal ones is taken. A type that is refused is not meant by a pattern either.
+    # Among equal weights, the first wins. A wildcard doesn't include JSON if it is refused (q=0).
     for name in sorted(filter(weights.get, weights), key=weights.__getitem__, reverse=True):
         if name in ("*/*", "application/*", _JSON) and weights.get(_JSON, 1):
             return rest_tensorflow.predictions
@@ -109,9 +109,9 @@ def _json_rows(
     settings: ServerSettings,
     is_lines: bool = False,
 ) -> Iterator[Any]:
-    """Yields the rows of requests in JSON; a line may also be a row."""
+    """Yields the rows of requests in JSON; with `is_lines`, a line may also be a row itself."""
     for where, content in parts:
-        # JSON may have a CR between its marks, but only one value.
+        # CR is white space in JSON, but a line has only one value: hint at the CR if reading fails.
         if is_lines and b"\r" in content.strip():
             where += " (lines must end in LF, not in CR)"
         values = rest_parsing.read_json(content, settings, where)
@@ -142,7 +142,7 @@ def _csv_rows(
     body: bytes | bytearray, predictor: Predictor, header: str, settings: ServerSettings
 ) -> Iterator[dict[str, Any]]:
     """Yields the rows of a CSV table of the model's texts."""
-    # A model's last text may be a list, which is as many cells as there are.
+    # A model's last text may be a list, which takes any number of cells.
     names, many = predictor.names, predictor.names[-1] if predictor.takes_many else ""
     most = rest_bounds.most_values(settings.max_instances)
     text = io.TextIOWrapper(io.BytesIO(body), "utf-8-sig", newline="")
@@ -161,13 +161,13 @@ def _csv_rows(
     try:
         for cells in lines:
             commas = 0
-            # Behind a row that ends in CR, some writers leave a blank line of CR and LF.
+            # After a row that ends in CR, some writers leave a blank line of CR and LF.
             if cells or line == "\r":
                 ends.add(line[-1:])
-            # Some writers leave a lone CR in a text without quotation marks: a row would end there.
+            # Some writers leave a lone CR in an unquoted text, where a row would end.
             if {"\r", "\n"} <= ends:
                 raise ValueError("some rows end in CR and others in LF: quote all texts")
-            # A blank line is no row; an empty text is in quotation marks.
+            # A blank line is not a row; an empty text must be quoted.
             if not cells:
                 continue
             if not columns:
@@ -189,12 +189,12 @@ def _csv_rows(
 def _heading(cells: list[str], names: Sequence[str], many: str, header: str) -> list[str]:
     """Returns the names of the columns if the first row has them, else none.
 
-    It has if `header` is present, or has one of the model's names and `header` isn't absent.
+    It has them if `header` is present, or if a cell is one of the names and `header` isn't absent.
     """
     found = [cell.strip().lower() for cell in cells]
     if header == "absent" or header != "present" and not {*found} & {*names}:
         return []
-    # A model of one text takes a column of any name.
+    # A model that takes one text accepts a column of any name.
     if len(found) == len(names) == 1:
         return [*names]
     if {*found} != {*names} or any(found.count(name) > 1 for name in names if name != many):

@@ -14,7 +14,7 @@ from albert_tf.serving import rest_bounds, rest_parsing
 from albert_tf.serving.rest_models import Asked, Models, json_response, readiness
 
 _DATATYPES = {"O": "BYTES", "f": "FP32", "i": "INT32"}
-# Triton's extension: the length of the JSON in the body. Texts follow, each behind its length.
+# Triton's extension: the length of the JSON in the body. Texts follow, each after its length.
 _LENGTH = "inference-header-content-length"
 
 
@@ -58,7 +58,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
         where = f"inputs[{place}]"
         try:
             name, shape, datatype = str(tensor["name"]), tensor["shape"], tensor["datatype"]
-            # A tensor in JSON has `data`; one in binary has the size of its part.
+            # A tensor in JSON has `data`; a binary one has the size of its part of the body.
             in_binary = (tensor.get("parameters") or {}).get("binary_data_size")
             given = tensor["data"] if in_binary is None else binary[:in_binary]
             if in_binary is not None and ("data" in tensor or len(given) != in_binary):
@@ -88,7 +88,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
         raise ValueError(f"{len(binary)} bytes follow the binary data of inputs")
     by_row = rest_parsing.rows_of(columns, "inputs", model.predictor, models.settings)
     rows = rest_parsing.read_instances(by_row, "inputs", model.predictor, models.settings)
-    # Outputs are answered as asked, in the order asked; by default all of them.
+    # Answer with the requested outputs, in their order; by default with all.
     every = [*model.outputs]
     given = every if values.get("outputs") in (None, []) else values["outputs"]
     wanted = rest_parsing.a_list(given, "outputs", len(every))
@@ -112,7 +112,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
 
 
 def _flat(data: Any, where: str, count: int, width: int) -> list[Any]:
-    """Returns the texts of a tensor, which JSON has in one list, or in a list for each row."""
+    """Returns the texts of a tensor in JSON: one list of all, or a list for each row."""
     texts = rest_parsing.a_list(data, where, count * width)
     if not isinstance(texts[0], list):
         return texts
@@ -129,7 +129,7 @@ def _texts(binary: memoryview, most: int) -> list[str]:
         end = start + 4 + int.from_bytes(binary[start : start + 4], "little")
         if len(binary) < end:
             raise ValueError("the binary data of inputs end within a text")
-        # Bytes that are no UTF-8 become surrogates, which no text may have.
+        # Bytes that are not UTF-8 become surrogates, which are refused later.
         texts.append(str(binary[start + 4 : end], "utf-8", "surrogateescape"))
         start = end
     return texts

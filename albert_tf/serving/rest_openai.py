@@ -28,7 +28,7 @@ def routes(models: Models) -> list[Route]:
 
 
 def refusal(message: str, status: int) -> tuple[Any, int]:
-    """Returns an error as its clients read it, and the status."""
+    """Returns an error in the form that OpenAI's clients expect, and the status."""
     return {"error": {"message": message, "type": "invalid_request_error"}}, status
 
 
@@ -38,7 +38,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     model = models.find(str(values.get("model")))
     if not model.predictor.kind.vector:
         raise ValueError(f"{model.name} has no embeddings: only models of the task embed do")
-    # An option that is null is not given.
+    # An option that is null counts as not given.
     coding, size = values.get("encoding_format") or "float", values.get("dimensions")
     if coding not in ("float", "base64"):
         raise ValueError(f"encoding_format must be float or base64, got {ascii(coding)[:80]}")
@@ -47,7 +47,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
 
 
 def read_embedded(given: Any, where: str, size: Any, model: Model, models: Models) -> list[Any]:
-    """Returns rows of one or many texts, or of ids, for vectors of `size` numbers; None is all."""
+    """Returns rows of one or many texts, or ids, to embed in `size` dimensions (None: all)."""
     is_one = isinstance(given, str) or isinstance(given, list) and type([*given, ""][0]) is int
     predictor, most = model.predictor, models.most_embedded
     given = [given] if is_one else given

@@ -35,7 +35,7 @@ class Tensor(NamedTuple):
 
 
 def unpacked(body: bytes | bytearray, coding: str, most: int) -> bytes | bytearray:
-    """Decodes a body by its Content-Encoding; it may have `most` bytes, packed and unpacked."""
+    """Decodes a body by its Content-Encoding; before and after, it may have `most` bytes."""
     if len(body) <= most and coding != "identity":
         if coding not in _PACKED:
             message = f"Content-Encoding must be gzip or deflate, not {coding[:80]!r}"
@@ -54,7 +54,7 @@ def unpacked(body: bytes | bytearray, coding: str, most: int) -> bytes | bytearr
 
 
 def _number(given: str) -> float:
-    """Reads a number of JSON. Python also takes NaN and Infinity, and makes one of 1e999."""
+    """Reads a number of JSON. Python would also take NaN, Infinity and 1e999 (as Infinity)."""
     if not math.isfinite(value := float(given)):
         raise ValueError(f"{given[:20]} is no value of JSON")
     return value
@@ -70,10 +70,10 @@ _DECODER = json.JSONDecoder(parse_float=_number, parse_constant=_number, object_
 
 
 def read_json(content: bytes | bytearray, settings: ServerSettings, where: str = "the body") -> Any:
-    """Returns the value of JSON."""
+    """Parses JSON, whose size the settings limit."""
     rest_bounds.check_json(content, rest_bounds.most_values(settings.max_instances))
     try:
-        # In another coding than UTF-8 the marks that were counted are others.
+        # Accept only UTF-8: in other encodings, brackets and commas are not the bytes counted.
         return _DECODER.decode(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"JSON Parse error in {where}: {str(error)[:200]}") from None
@@ -101,15 +101,15 @@ def read_instances(
 ) -> list[list[Any]]:
     """Returns rows of texts from a list with a text, or several by name or in order, for each row.
 
-    An iterator of rows, instead of the list, is read no further than to the first row too many. By
-    default `max_instances` are the most. A list of ids is a text, if the model takes them.
+    An iterator in place of the list is read no further than to the first row beyond `most`, by
+    default `max_instances`. A list of ids may stand for a text, if the model takes ids.
     """
     names, most = predictor.names, most or settings.max_instances
     rows: list[list[Any]] = []
     given = given if isinstance(given, Iterator) else a_list(given, where, most)
     for row in itertools.islice(given, most + 1):
         place = f"{where}[{len(rows)}]"
-        # A model of one text takes bare texts as well.
+        # A model that takes one text accepts bare texts as well.
         is_bare = len(names) == 1 and not (isinstance(row, dict) and names[0] in row)
         fields = [row] if is_bare else _members(row, names, place)
         if predictor.takes_many:
@@ -123,7 +123,7 @@ def read_instances(
 
 
 def rows_of(given: Any, where: str, predictor: Predictor, settings: ServerSettings) -> list[Any]:
-    """Returns what `read_instances` reads: of one row, a list of rows, or lists by name."""
+    """Turns one row, a list of rows, or lists by name into what `read_instances` reads."""
     names, most = predictor.names, settings.max_instances
     if isinstance(given, str) or isinstance(given, dict) and isinstance(given.get(names[0]), str):
         return [given]
@@ -132,7 +132,7 @@ def rows_of(given: Any, where: str, predictor: Predictor, settings: ServerSettin
     columns = [a_list(column, where, most) for column in _members(given, names, where)]
     if len({*map(len, columns)}) > 1:
         raise ValueError(f"the lists of {where} must have equally many elements")
-    # From here on they are rows, for which all limits are checked in one place.
+    # Return rows, so that all limits are checked in one place.
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
@@ -194,12 +194,12 @@ def columns_of(found: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict
 
 
 def tokens(found: Sequence[Mapping[str, Any]]) -> int:
-    """Returns the pieces of all rows; only models of the task embed count them."""
+    """Returns the number of pieces in all rows; only models of the task embed count them."""
     return sum(int(each.get("tokens", 0)) for each in found)
 
 
 def tensors(predictor: Predictor) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
-    """Returns inputs and outputs by a first answer of the model, which may be slow, and that."""
+    """Returns a model's inputs, its outputs, and the first answer that tells them (may be slow)."""
     (found,) = predictor.outputs([["word"] * (len(predictor.names) + predictor.takes_many)])
     inputs = {name: Tensor("O", rank) for name, rank in predictor.kind.text_ranks.items()}
     arrays = {name: np.asarray(value) for name, value in found.items()}

@@ -1,4 +1,4 @@
-"""The interface of Hugging Face's text-embeddings-inference: vectors, and how alike texts are."""
+"""The interface of Hugging Face's text-embeddings-inference: vectors and similarities of texts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from albert_tf.serving import rest_openai, rest_parsing
 from albert_tf.serving.rest_models import Asked, Model, Models, json_response
 
 PATHS = ("/", "/embed", "/similarity", "/info")
-# Our statuses, what they are there, and its names of these errors.
+# Our HTTP status -> the status there, and the name of the error there.
 _ERRORS = {400: (422, "Tokenizer"), 413: (413, "Validation"), 503: (429, "Overloaded")}
 
 
 def routes(models: Models) -> list[Route]:
-    """Returns the routes of vectors, which answer status 404 while no model has some."""
+    """Returns the routes for vectors, which answer with status 404 if no model has vectors."""
 
     async def describe(request: Request) -> Response:
         return json_response(_described(_embedder(models), models))
@@ -38,14 +38,14 @@ def _embedder(models: Models) -> Model:
 
 
 def refusal(message: str, status: int) -> tuple[Any, int]:
-    """Returns an error as its clients read it, and the status."""
+    """Returns an error in the form that its clients expect, and the status."""
     status, name = _ERRORS.get(status, (status, "Backend"))
     return {"error": message, "error_type": name}, status
 
 
 def _described(model: Model, models: Models) -> dict[str, Any]:
     kind, settings = model.predictor.kind, models.settings
-    # The vector of a pretrained model is the mean.
+    # A pretrained model has no `pooling` option: its vector is the mean.
     pooling = {"embedding": {"pooling": getattr(kind, "pooling", "mean")}}
     dtype, most = "int8" if model.predictor.depends_on_batch else "float32", kind.max_seq_length
     about = {"model_id": model.name, "model_dtype": dtype, "model_type": pooling, "version": ""}
@@ -81,7 +81,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
         raise ValueError("prompt_name is for texts: ids must have the prompt's among them")
 
     def write(found: list[dict[str, Any]]) -> list[Any]:
-        # A text that was cut has as many pieces as the model reads. Not all models count them.
+        # A truncated text has as many pieces as the model reads. Not all models count them.
         if flags[1] is False and any(each.get("tokens", most) >= most for each in found):
             wrong = f"a text has the {most} pieces that the model reads, or more"
             raise HTTPException(413, f"{wrong}: send a shorter one, or truncate true")

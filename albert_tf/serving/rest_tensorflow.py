@@ -23,7 +23,7 @@ def routes(models: Models) -> list[Route]:
     async def status(request: Request) -> Response:
         model = models.find(**request.path_params)
         one = request.path_params.get("version")
-        # A version is among them once it has answered a first text.
+        # A version is listed only once it has answered a first text, so it is available.
         states = [{"version": v, **_AVAILABLE} for v in ([one] if one else models[model.name])]
         return json_response({"model_version_status": states, "name": model.name, "ready": True})
 
@@ -50,8 +50,8 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
     """Reads `instances`, answered by `predictions` by row, or `inputs`, by `outputs` by name.
 
     `instances` has a text, or an object with the model's texts by name, for each row; `inputs` has
-    a list of all rows' texts by name, or of a model with one text only this list. If there is one
-    output, its values stand alone.
+    for each name a list of all rows' texts, or is this list if the model takes one text. A single
+    output is returned without its name.
     """
     model = models.find(**request.path_params)
     values, form = rest_parsing.read_object(body, models.settings, "instances", "inputs")
@@ -66,7 +66,7 @@ def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:
 
 
 def predictions(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Writes outputs by row, each as long as it is."""
+    """Writes outputs by row, without padding."""
     rows = [each if len(each) > 1 else next(iter(each.values())) for each in found]
     return {"predictions": rows}
 

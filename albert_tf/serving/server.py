@@ -1,4 +1,4 @@
-"""Runs albert-serve's web application: a port, models and those who follow them, an orderly end."""
+"""Runs albert-serve's web application: its port, models, their updates, and orderly shutdown."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _DRAIN_SECONDS = 2
 _KEEP_ALIVE_SECONDS = 75
 # A longer header is refused.
 _HEADER_BYTES = 16_384
-# Bytes that are read at once, between other connections: a client may send each byte as a chunk of
-# its own, of which each takes 15 microseconds.
+# Maximum bytes to read before other connections have their turn: a client may send each byte as a
+# chunk of its own, which takes 15 microseconds.
 _READ_BYTES = 16_384
-# More get status 503. A process may often have 1,024 files open, of which each connection is one.
+# More get status 503. Each connection is an open file, often limited to 1,024 per process.
 _MOST_CONNECTIONS = 1000
 
 
 def run(settings: ServerSettings) -> None:
-    """Serves the models until the process is to end."""
+    """Serves the models until the process is told to end."""
     with errors.of_extra("serve", "albert-serve"):
         from albert_tf.serving import rest_api, rest_one_model
 
-    # The port is taken first, but clients are let in once the models are loaded.
+    # Take the port first, but accept clients only once the models are loaded.
     port = rest_one_model.default_port() if settings.port is None else settings.port
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -57,7 +57,7 @@ def _serve(app: Starlette, listener: socket.socket, settings: ServerSettings) ->
 
     drain_seconds = min(_DRAIN_SECONDS, settings.shutdown_seconds)
 
-    # uvicorn has no hooks for being ready and for its end, so override both.
+    # uvicorn has no hooks for readiness and shutdown, so override these methods.
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
@@ -66,11 +66,11 @@ def _serve(app: Starlette, listener: socket.socket, settings: ServerSettings) ->
             address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
             models = {name: [*found] for name, found in app.state.models.items()}
             rest_log.write("start", address=address, models=models)
-            # For a person at a terminal, who may send the log elsewhere.
+            # For a person at a terminal, since the log on standard output may be redirected.
             print(f"albert-serve: {address} has {', '.join(models)}", file=sys.stderr, flush=True)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            """Sends clients elsewhere before it closes, so that no request is on its way then."""
+            """Sends clients elsewhere before it closes, so that no request arrives too late."""
             app.state.is_ending = True
             self.following.cancel()
             await asyncio.sleep(drain_seconds)
@@ -84,7 +84,7 @@ def _serve(app: Starlette, listener: socket.socket, settings: ServerSettings) ->
 
     config = uvicorn.Config(
         app,
-        # The same wherever uvloop or httptools are installed.
+        # Behave the same whether or not uvloop or httptools are installed.
         loop="asyncio",
         http=Connection,
         headers=[("X-Content-Type-Options", "nosniff")],

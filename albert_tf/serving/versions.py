@@ -1,4 +1,4 @@
-"""Finds the models to serve, and follows their folders of versions while others answer."""
+"""Finds the models to serve, and follows changes of their version folders while they answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from albert_tf.storage import files
 if TYPE_CHECKING:
     from albert_tf.serving.rest_models import Models
 
-# Within this time a directory that is being copied changes.
+# A directory that is still being copied changes within this time.
 _SETTLING_SECONDS = 1.0
 
 
@@ -40,10 +40,10 @@ def find(models: Sequence[str]) -> dict[str, str]:
         name, mark, path = given.partition("=")
         if not mark or os.path.dirname(name) or os.path.exists(given):
             name, path = "", given
-        # Without a name of its own, a model has that of its folder, not its version's.
+        # A model that is not named has the name of its folder, not of its version.
         parent, last = os.path.split(os.path.abspath(path))
         name = name or (os.path.basename(parent) if last.isdecimal() else last)
-        # Clients resolve names of dots alone as folders of a URL.
+        # Clients resolve names that are only dots as relative parts of a URL.
         if not re.fullmatch(r"\.*[\w-][\w.-]*", name) or name in found:
             raise ValueError(
                 f"`model={given}`: {name!r} is another model's name, or not made of letters, "
@@ -56,7 +56,7 @@ def find(models: Sequence[str]) -> dict[str, str]:
 def versions(path: str) -> dict[str, str]:
     """Returns the directories of a model's versions by number, the newest last.
 
-    They lie in a folder, named by their numbers; any other path is the only version itself.
+    They are subfolders named by their numbers; a path without any is itself the only version.
     """
     last = os.path.basename(os.path.abspath(path))
     names = os.listdir(path) if os.path.isdir(path) and not last.isdecimal() else []
@@ -75,24 +75,24 @@ def load(path: str, depth: int | None) -> predict.Predictor:
 
 
 class Follower:
-    """Keeps a server's models as their folders are.
+    """Keeps a server's models in step with their folders.
 
     Args:
-      models: The server's, without versions: the first look loads them.
+      models: The server's, still without versions; the first call of `look` loads them.
       paths: Their paths by name.
     """
 
     def __init__(self, models: Models, paths: Mapping[str, str]) -> None:
         self._models, self._paths = models, paths
-        # One for all looks, since each thread would keep memory of its own.
+        # One thread for all looks, since each would keep memory of its own.
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "versions")
         # The files of each model's versions, as they were when these were loaded or refused.
         self._tried: dict[str, dict[str, list[tuple[str, int, int]]]] = {name: {} for name in paths}
 
     def follow(self, seconds: float) -> Coroutine[Any, Any, None]:
-        """Returns what looks every so many seconds, with 0 never, and at once after each SIGHUP.
+        """Returns a coroutine that looks every `seconds` (0: never), and at once after each SIGHUP.
 
-        The signal, which else ends the process, is heard from this call on.
+        The signal, which otherwise ends the process, is handled from this call on.
         """
         has_folder = any(path not in versions(path).values() for path in self._paths.values())
         is_asked = asyncio.Event()
@@ -112,9 +112,9 @@ class Follower:
                 rest_log.write("error", traceback=traceback.format_exc())
 
     def look(self) -> None:
-        """Loads versions that are new or have changed, and takes out those that are gone.
+        """Loads versions that are new or have changed, and removes those that are gone.
 
-        Raises what is wrong with a model of which no version can be loaded.
+        Raises the error of a model if none of its versions can be loaded.
         """
         depth = self._models.settings.depth
         for name, path in self._paths.items():
@@ -146,7 +146,7 @@ class Follower:
                 rest_log.write("loaded", **about)
             if failure and not self._models[name]:
                 raise failure
-            # Its traceback holds the refused model, and would be frozen with what stays.
+            # The traceback refers to the refused model, which would be frozen with the others.
             failure = None
             gone = self._models.keep(name, places)
             for version in gone:
@@ -156,10 +156,10 @@ class Follower:
 
 
 def _tidy_memory() -> None:
-    # Models live long. Freeze them: a collection of all would pause clients for 0.2 s.
+    # Models live long: freeze them, since a full garbage collection would pause clients for 0.2 s.
     gc.collect()
     gc.freeze()
-    # glibc keeps what is freed: after ten versions of ALBERT-base 440 MB in place of 190.
+    # glibc keeps freed memory: after ten versions of ALBERT-base, 440 MB instead of 190.
     with contextlib.suppress(AttributeError, OSError, TypeError):  # Other systems' libraries.
         ctypes.CDLL(None).malloc_trim(0)
 
