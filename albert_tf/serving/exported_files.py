@@ -1,4 +1,4 @@
-"""Loads exports in ONNX's or TFLite's format, with the files beside them, without TensorFlow."""
+"""Loads exports in ONNX or TFLite format, with the files beside them, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _ONNX = ".onnx"
 _ENDINGS = (_ONNX, ".tflite")
 # The file beside an exported model that has its kind and config.
 DESCRIPTION_FILE = "serving.json"
-# The least probability that is told from 0.
+# Probabilities are clipped to this distance from 0 and 1, where logits are infinite.
 _TINY = 1e-12
 # A shape; None is an axis of any size.
 _Shape = list[int | None]
 
 
 class Runner(NamedTuple):
-    """A model in another runtime, which maps NumPy arrays by name, in any thread.
+    """A model in another runtime; `run` maps NumPy arrays by name, and may be called in any thread.
 
-    With `depends_on_batch` an example's numbers depend on its batch, beyond rounding: int8 ONNX
-    models scale activations by the largest value in the batch.
+    With `depends_on_batch`, an example's outputs depend on the rest of its batch, beyond rounding:
+    int8 ONNX models scale activations by the largest value in the batch.
     """
 
     inputs: tuple[str, ...]
@@ -52,7 +52,7 @@ class Runner(NamedTuple):
 class ExportedFile(NamedTuple):
     """A model that other_formats.save wrote, with its kind and vocabulary.
 
-    If it can apply several numbers of layers, `by_depth` has the runner's function for each.
+    If it can run with several numbers of layers, `by_depth` maps each to its `run` function.
     """
 
     kind: Kind
@@ -63,7 +63,7 @@ class ExportedFile(NamedTuple):
 
 
 class About(NamedTuple):
-    """What people are told of a model: a sentence, and rows of its texts as examples."""
+    """A model's description for people: a sentence, and rows of texts as example inputs."""
 
     description: str = ""
     examples: tuple[tuple[str, ...], ...] = ()
@@ -73,7 +73,7 @@ UNSAID = About()
 
 
 class Description(NamedTuple):
-    """What serving.json says: also whether numbers depend on the batch, and further depths."""
+    """The content of serving.json: also whether outputs depend on the batch, and smaller depths."""
 
     kind: Kind
     config: AlbertConfig
@@ -90,7 +90,7 @@ def describe(
     depths: Sequence[int] = (),
     about: About = UNSAID,
 ) -> None:
-    """Writes what `read_description` returns, and labels in a file for other programs."""
+    """Writes what `read_description` reads, and a file of labels for other programs."""
     description = {
         "kind": kind.to_json(),
         "quantized": is_quantized,
@@ -105,7 +105,7 @@ def describe(
 
 
 def read_description(directory: str) -> Description:
-    """Returns what describes an export."""
+    """Returns an export's description."""
     path = os.path.join(directory, DESCRIPTION_FILE)
     if not files.is_file(path):
         raise FileNotFoundError(
@@ -136,7 +136,7 @@ def _about(values: dict[str, Any]) -> About:
 def runtime_loader(is_onnx: bool) -> Callable[[bytes], Runner]:
     """Returns a function that loads a file's content; it raises the runtime's errors.
 
-    For ONNX it also takes a path. Only then may data lie in other files, beside that one.
+    For ONNX, the function also takes a path; only then may weights lie in other files beside it.
     """
     if is_onnx:
         with errors.of_extra("serve", "an ONNX file"):
@@ -151,8 +151,8 @@ def _load_onnx(content: bytes | str) -> Runner:
     options = onnxruntime.SessionOptions()
     # Waiting threads must leave the cores to other work.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # By the key "location" a file may refer to data in other files. When onnxruntime 1.24 or later
-    # gets a path, it only reads those beside it.
+    # The key "location" lets a file refer to data in other files. Given a path, onnxruntime 1.24
+    # and later only reads those beside it.
     version = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
     if isinstance(content, bytes) or version < (1, 24):
         whole = content if isinstance(content, bytes) else files.read_bytes(content)
@@ -189,7 +189,7 @@ def _load_tflite(interpreter: Any, content: bytes) -> Runner:
         with lock:
             return runner(**features)
 
-    # A file for MediaPipe takes one text, padded to its length.
+    # A file for MediaPipe has a batch of 1 and a fixed length: feed it one padded text at a time.
     inputs = runner.get_input_details()
     fixed = [int(each["shape_signature"][-1]) for each in inputs.values() if each["shape"].size]
     if min(fixed, default=-1) < 0:
@@ -251,10 +251,10 @@ def load(path: str) -> ExportedFile:
 
 
 def _with_logits(runner: Runner, is_multilabel: bool) -> Runner:
-    """Returns a runner of logits, of which answers are made, for one of probabilities."""
+    """Turns a runner that outputs probabilities into one that outputs logits, as answers need."""
 
     def run(features: Features) -> Features:
-        # Neither 0 nor 1, to which float32 may round, has a finite logit.
+        # float32 may round a probability to 0 or 1, which have no finite logit.
         shares = runner.run(features)["probabilities"].clip(_TINY, 1 - _TINY, dtype=np.float64)
         logits = np.log(shares) - is_multilabel * np.log1p(-shares)
         return {"logits": logits.astype(np.float32)}

@@ -36,7 +36,7 @@ from albert_tf.types import Features
 # MediaPipe's names of our inputs.
 _INPUTS = dict(zip(FEATURES, ("ids", "mask", "segment_ids"), strict=True))
 _TOKENIZER_FILE, _LABELS_FILE = "spiece.model", "labels.txt"
-# Numbers of metadata_schema.fbs (M001): a file that names an axis, and options of SentencePiece.
+# Enum values of metadata_schema.fbs (M001): a file of an axis's labels, SentencePiece's options.
 _AXIS_LABELS, _SENTENCE_PIECE = 2, 5
 _METADATA = "TFLITE_METADATA"
 # The fields of a flatbuffer's table, by their numbers.
@@ -44,7 +44,7 @@ _Table = dict[int, Any]
 
 
 class Written(NamedTuple):
-    """How far a file's outputs and its tokenizer's ids are from evaluation's."""
+    """How far a file's outputs, and its tokenizer's ids, differ from those in evaluation."""
 
     drift: Drift
     texts: int  # The number of texts whose ids were compared.
@@ -66,13 +66,13 @@ def save(
     Args:
       served: The model; it reads single texts, and has a SentencePiece vocabulary.
       directory: Empty or new; it appears once everything is written.
-      texts: Those whose ids are compared, beside those of vectors.rows_of.
+      texts: Further texts to compare ids on, beside those of vectors.rows_of.
 
     Source: mediapipe 1.2.3, tasks/metadata/metadata_schema.fbs; bert_preprocessor_calculator.cc.
     """
     _check(served)
     kind = served.kind
-    # MediaPipe has no limit for a file of any length: it would feed a long text whole.
+    # Fix the length: MediaPipe would not truncate long texts for a model of variable length.
     shape = [1, kind.max_seq_length]
     function = tf.function(
         lambda **features: _shown(served, features), autograph=False
@@ -128,7 +128,7 @@ def _differing(served: ServedModel, model: bytes, texts: Sequence[str]) -> list[
     differing = []
     for text in texts:
         (row,) = kind.rows(tokenizer, text)
-        # It lower-cases ASCII; bytes.lower does no more.
+        # Like bytes.lower, MediaPipe lower-cases only ASCII.
         ids = processor.encode(text.encode().lower().decode())[: kind.max_seq_length - 2]
         if [tokenizer.cls_id, *ids, tokenizer.sep_id] != row["input_ids"].tolist():
             differing.append(text)
@@ -139,7 +139,7 @@ def _described(content: bytes, packed: Mapping[str, bytes]) -> bytes:
     """Adds metadata, and the files that they name, to a TFLite file."""
     model = flatbuffer_utils.read_model_from_bytearray(bytearray(content))
     graph = model.subgraphs[0]
-    # The converter orders a graph's inputs, and names each after the feature.
+    # The converter may reorder the inputs; the name of each contains its feature's.
     names = [graph.tensors[i].name.decode() for i in graph.inputs]
     inputs = [next(_INPUTS[each] for each in FEATURES if each in name) for name in names]
     # Tables of metadata_schema.fbs, each by the numbers of its fields.
@@ -149,11 +149,11 @@ def _described(content: bytes, packed: Mapping[str, bytes]) -> bytes:
     tables: _Table = {2: [{0: name} for name in inputs], 3: [head], 5: [splitter]}
     builder = flatbuffers.Builder()
     builder.Finish(_packed(builder, {0: "albert_tf", 3: [tables]}), file_identifier=b"M001")
-    # In the model they are a buffer with a name.
+    # The model stores them as a named buffer.
     model.metadata = [*(model.metadata or ()), schema.MetadataT(_METADATA, len(model.buffers))]
     model.buffers.append(schema.BufferT(np.frombuffer(builder.Output(), np.uint8)))
     file = io.BytesIO(flatbuffer_utils.convert_object_to_bytearray(model))
-    # MediaPipe reads files behind the model as they are stored, not compressed.
+    # Don't compress the files after the model: MediaPipe reads their bytes as they are stored.
     with zipfile.ZipFile(file, "a") as archive:
         for name, data in packed.items():
             archive.writestr(zipfile.ZipInfo(name), data)
@@ -170,7 +170,7 @@ def _packed(builder: flatbuffers.Builder, value: Any) -> int:
         for offset in reversed(offsets):
             builder.PrependUOffsetTRelative(offset)
         return builder.EndVector()
-    # A table's texts, lists and tables come before it; its numbers are bytes.
+    # The texts, lists and tables in a table must be written before it; its numbers are bytes.
     parts = {i: _packed(builder, part) for i, part in value.items() if not isinstance(part, int)}
     builder.StartObject(max(value) + 1)
     for i, part in value.items():

@@ -24,8 +24,8 @@ from albert_tf.text import vocabulary
 from albert_tf.types import Features
 
 _OPSET = 17
-# Random sequences that a converted model is compared on: their number, and their lengths, shares of
-# the maximum.
+# Random sequences on which a converted model is compared with the original: their number, and
+# their lengths as shares of the maximum.
 _PROBE_ROWS = 2
 _PROBE_LENGTHS = (0.125, 0.5)
 _NO_SCORE = -1e29
@@ -37,7 +37,7 @@ class Drift(NamedTuple):
     """How far a converted model's outputs are from the original's, on random sequences."""
 
     largest: float  # The maximum absolute difference.
-    spread: float  # The standard deviation of the original's.
+    spread: float  # The standard deviation of the original's outputs.
 
     def __str__(self) -> str:
         return (
@@ -50,13 +50,13 @@ def save(served: ServedModel, directory: str | os.PathLike[str], file_format: st
     """Converts a model's `features` signature, and writes it with what exported_files.load needs.
 
     The file takes `input_ids`, `input_mask` and `segment_ids`, of any batch size and length, and
-    returns `served.numbers`. It neither makes features from texts nor answers from numbers.
+    returns `served.numbers`. It neither turns texts into features nor numbers into answers.
 
     Args:
       served: The model.
       directory: Empty or new; it appears once everything is written.
-      file_format: "tflite" or "onnx" (float32), "tflite_int8" or "onnx_int8" (weights in 8 bits,
-        activations where they are multiplied, dynamic range). ONNX needs tf2onnx and onnxruntime.
+      file_format: "tflite" or "onnx" (float32); "tflite_int8" or "onnx_int8" (dynamic range: 8-bit
+        weights, and activations where they are multiplied). ONNX needs tf2onnx and onnxruntime.
     """
     with files.whole_directory(os.fspath(directory)) as temporary:
         drift = write(served, temporary, file_format)
@@ -68,8 +68,8 @@ def write(served: ServedModel, directory: str, file_format: str) -> Drift:
     """Writes the same files as `save`, but no test vectors, into an existing directory."""
     is_onnx = file_format.startswith("onnx")
     load = runtime_loader(is_onnx)
-    # Layers that share their weights are a loop where the number of its turns is an input, and in
-    # TFLite, which would hold a copy of the weights for each application.
+    # Layers that share weights become a loop if the number of layers is an input, and also in
+    # TFLite, which would otherwise store a copy of the weights for each layer.
     specs, layers = served.feature_specs(), served.config.num_hidden_layers
     at_depths: list[Features] = [
         {"depth": np.array(depth, np.int32)} for depth in (layers, *served.depths)
@@ -77,7 +77,7 @@ def write(served: ServedModel, directory: str, file_format: str) -> Drift:
     if served.depths:
         specs["depth"] = tf.TensorSpec([], tf.int32, "depth")
     in_loop = {} if is_onnx or not served.config.fits_any_depth else at_depths[0]
-    # Only the model's numbers are converted; other programs make features and answers.
+    # Convert only the numeric part; features and answers are up to other programs.
     function = tf.function(
         lambda **features: served.numbers({**in_loop, **features}), autograph=False
     ).get_concrete_function(**specs)
@@ -94,7 +94,7 @@ def write(served: ServedModel, directory: str, file_format: str) -> Drift:
 
 
 def to_tflite(function: Any, is_int8: bool) -> bytes:
-    """Converts a concrete function of named features to one that has the same outputs."""
+    """Converts a concrete function of named features to TFLite, with the same named outputs."""
     # The converter neither includes nor quantises weights that are variables.
     frozen = convert_variables_to_constants_v2(function)
 
@@ -106,7 +106,7 @@ def to_tflite(function: Any, is_int8: bool) -> bytes:
     signature = tf.function(named, autograph=False).get_concrete_function(**specs)
     # An empty module will do, since the weights are constants by now.
     with tempfile.TemporaryDirectory() as directory:
-        # Layers of fixed size may have gradients of their own, which can't be saved when frozen.
+        # Layers of fixed size may have custom gradients, which can't be saved when frozen.
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         tf.saved_model.save(tf.Module(), directory, signatures=signature, options=options)
         converter = tf.lite.TFLiteConverter.from_saved_model(directory)
@@ -116,7 +116,7 @@ def to_tflite(function: Any, is_int8: bool) -> bytes:
 
 
 def to_onnx(function: Any, is_int8: bool) -> bytes:
-    """Converts a concrete function of features `[B, S]`, or `[B, C, S]`, by name."""
+    """Converts a concrete function of named features, `[B, S]` or `[B, C, S]`, to ONNX."""
     import tf2onnx
 
     specs = function.structured_input_signature[1]
@@ -139,11 +139,11 @@ def to_onnx(function: Any, is_int8: bool) -> bytes:
     # Simplify the graph first: the quantiser does not see weights that pass through a loop.
     fuse_layer_norms(model.graph)
     _capture_invariants(model.graph)
-    # The table of pieces is there twice: find both before quantising, which makes them differ.
+    # The word embedding table is stored twice: find both before quantising makes them differ.
     tables = _stored_twice(model.graph)
     if is_int8:
         model = _quantised(model)
-    # Then make the file smaller: whatever repeats other weights is computed from them.
+    # Then make the file smaller: compute weights that repeat others from these.
     for table, transposed in tables:
         _store_once(model.graph, table, transposed, is_int8)
     _slice_columns(model.graph)
@@ -152,7 +152,7 @@ def to_onnx(function: Any, is_int8: bool) -> bytes:
 
 
 def fuse_layer_norms(graph: Any) -> None:
-    """Replaces the operations of layer norms by ONNX's own, except the addition of beta.
+    """Fuses the operations of layer norms into ONNX's own, except for the addition of beta.
 
     Args:
       graph: An `onnx.GraphProto`, changed in place with the bodies of its loops.
@@ -171,7 +171,7 @@ def fuse_layer_norms(graph: Any) -> None:
                 "LayerNormalization", found, node.output, axis=-1, epsilon=LAYER_NORM_EPSILON
             )
             graph.node[i].CopyFrom(fused)
-    # The nodes of mean and deviation have no user left.
+    # The nodes that computed mean and deviation are unused now.
     _remove_unused(graph)
 
 
@@ -195,8 +195,8 @@ def _operation(name: str, made: dict[str, Any]) -> str:
 def _capture_invariants(graph: Any) -> None:
     """Lets a loop's body read weights, which no iteration changes, from the graph around it.
 
-    tf2onnx passes them from iteration to iteration. Then onnxruntime would copy them each time, and
-    could not prepare them when the model is loaded; its quantizer would not see them.
+    tf2onnx passes them from iteration to iteration. onnxruntime would then copy them each time, and
+    could not prepare them when it loads the model; its quantizer would not see them.
     """
     for node in graph.node:
         if node.op_type != "Loop":
@@ -215,7 +215,7 @@ def _capture_invariants(graph: Any) -> None:
 
 
 def _remove_unused(graph: Any) -> None:
-    """Removes unused nodes and weights: onnxruntime would compute them, or warn of them."""
+    """Removes unused nodes and weights: onnxruntime would compute them, or warn about them."""
     wanted, kept = {each.name for each in graph.output}, []
     for node in reversed(graph.node):  # Users come after what they use.
         if wanted & set(node.output):
@@ -237,7 +237,7 @@ def _taken(node: Any) -> Iterator[str]:
 
 
 def _stored_twice(graph: Any) -> list[tuple[str, str]]:
-    """Returns weights that are gathered from, each with its transpose: the table of pieces."""
+    """Returns tables that Gather reads, each with its stored transpose: the word embeddings."""
     from onnx import numpy_helper
 
     weights = {w.name: numpy_helper.to_array(w) for w in graph.initializer if len(w.dims) == 2}
@@ -260,14 +260,14 @@ def _store_once(graph: Any, table: str, transposed: str, is_int8: bool) -> None:
     if is_int8:
         table, transposed = f"{table}_quantized", f"{transposed}_quantized"
     stored = {each.name: each for each in graph.initializer}
-    # Keep the transpose's numbers: in int8 they have a scale for each piece.
+    # Keep the transpose's values: in int8 they have one scale per piece.
     values = np.ascontiguousarray(numpy_helper.to_array(stored[transposed]).T)
     stored[table].CopyFrom(numpy_helper.from_array(values, table))
     graph.initializer.remove(stored[transposed])
     if is_int8:
         # Scale each row by the scale of its piece, as for logits, not by one scale for the table.
         (take,) = (node for node in graph.node if table in node.input)
-        # The node behind the lookup applies the one scale: put others in its place.
+        # The node after the lookup applies the single scale: replace it.
         (place,) = (i for i, node in enumerate(graph.node) if take.output[0] in node.input)
         (found,) = graph.node[place].output
         graph.initializer.append(numpy_helper.from_array(np.array([-1]), "last_axis"))
@@ -289,7 +289,7 @@ def _store_once(graph: Any, table: str, transposed: str, is_int8: bool) -> None:
 def _slice_columns(graph: Any) -> None:
     """Removes weights that are columns of another weight, and slices them from there.
 
-    In the last layer only [CLS] asks, so its queries have a weight apart from keys and values.
+    The last layer computes a query for [CLS] only, so its query weights are a separate tensor.
     """
     from onnx import helper, numpy_helper
 
@@ -314,7 +314,7 @@ def _slice_columns(graph: Any) -> None:
 
 
 def _shorten_names(graph: Any) -> None:
-    """Shortens tensors' names, drops nodes' names and shapes: a tenth of a small file."""
+    """Shortens tensor names, drops node names and shapes: together a tenth of a small file."""
     del graph.value_info[:]
     for each in (*graph.input, *graph.output, *graph.initializer):
         each.name = _BEGINNING.sub(_MODEL, each.name)
@@ -368,7 +368,7 @@ def measure_drift(
       config: The model's.
       longest: Maximum length of a sequence.
       rank: The features' rank.
-      further: Features that are not of sequences.
+      further: Further inputs that are not sequences, such as a depth.
     """
     random = np.random.default_rng(0)
     largest, values = 0.0, []
@@ -392,7 +392,7 @@ def measure_drift(
             right = expected[name].numpy()
             if right.dtype.kind == "f":
                 # Skip the scores of masked positions, which are about -1e30.
-                # The negation keeps NaN, which is to be found.
+                # The negation keeps NaN, so that it is detected.
                 is_score = ~(right <= _NO_SCORE)
                 for what, scores in (("the model's", right), ("the converted model's", value)):
                     if not np.isfinite(scores[is_score]).all():

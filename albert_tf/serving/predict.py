@@ -47,13 +47,13 @@ def _check_finite(found: Mapping[str, Any], texts: Sequence[str]) -> None:
 
 
 class Signature:
-    """The results of a SavedModel for raw texts, as Kind.find returns them.
+    """Runs a SavedModel on raw texts, and returns results as Kind.find does.
 
     Args:
       kind: The model's.
       exported: The loaded SavedModel.
-      tokenizer: Its tokenizer, if a kind that takes ids gets some.
-      end: The end of its signatures' names, which has a depth.
+      tokenizer: Its tokenizer, if the kind also takes ids.
+      end: Suffix of its signatures' names, which selects a smaller number of layers.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Signature:
         self._kind, self._exported, self._tokenizer, self._end = kind, exported, tokenizer, end
 
     def __call__(self, inputs: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
-        # Ids become features in Python, as for a model without its tokenizer.
+        # Ids become features in Python, as for a model that has no tokenizer in its graph.
         if self._tokenizer and not isinstance(inputs[0][0], str):
             run = functools.partial(self._outputs, f"features{self._end}")
             return self._kind.find(self._tokenizer, run, inputs)
@@ -90,10 +90,10 @@ class Predictor:
       kind: The model's kind.
       find: Returns the model's results for some inputs.
       depends_on_batch: Whether an answer depends on the other texts of its batch, beyond rounding.
-      path: The export that it was loaded from, if any. A pickle holds nothing else.
+      path: The export that it was loaded from, if any. A pickle holds only this and the depth.
       tokenizer: The model's, if it takes ids.
       by_depth: A function like `find` for each number of layers that may be applied.
-      about: What the model's page says of it.
+      about: The model's description for people.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Predictor:
         return tuple(self._by_depth)
 
     def at_depth(self, depth: int) -> Predictor:
-        """Returns the same loaded model, which answers after so many layers: one of `depths`."""
+        """Returns the same loaded model, but answering after `depth` layers, one of `depths`."""
         if depth not in self._by_depth:
             known = " or ".join(map(str, self.depths)) or "left out"
             raise ValueError(f"`depth` must be {known} for this model, got {depth}")
@@ -138,19 +138,19 @@ class Predictor:
         """Answers a list of inputs.
 
         An input is a text, a list of texts that belong together, a string with tabs between them as
-        in the lines of albert-predict, or a dictionary with the model's `names`. Instead of a list
-        of inputs, a dictionary or data frame has a column for each name.
+        in the lines of albert-predict, or a dictionary with the model's `names`. A dictionary or
+        data frame with a column for each name may replace the list of inputs.
         """
         if isinstance(inputs, (str, bytes)):
             raise TypeError("`inputs` must be a list of texts, not one text")
-        # A table becomes rows, of which `_row` takes every form.
+        # Turn a table into rows; `_row` takes a row in any form.
         if isinstance(inputs, Mapping) or hasattr(inputs, "columns"):
             lacking = [name for name in self.names if name not in inputs]
             if lacking:
                 raise ValueError(f"`inputs` lacks the column {' and '.join(lacking)}")
             inputs = zip(*(inputs[name] for name in self.names), strict=True)
         given = [self._row(each, index) for index, each in enumerate(inputs)]
-        # Batch consecutive inputs of equally many texts. A model of vectors compares pairs.
+        # Batch consecutive inputs with the same number of texts. Models with vectors compare pairs.
         found = []
         for fields, group in itertools.groupby(given, key=len):
             rows, is_pair = list(group), self.kind.vector and fields == 2
@@ -176,13 +176,13 @@ class Predictor:
     ) -> np.ndarray:
         """Returns a vector of each text, `<float32>[B, D]`.
 
-        Only models of the task embed have them and, as the mean of the vectors of a text's pieces,
-        pretrained ones (fill_mask).
+        Only models of the task embed and pretrained ones (fill_mask) have vectors; in the latter, a
+        text's vector is the mean of its pieces' vectors.
 
         Args:
           texts: The texts.
-          prompt: "query" or "document", the prompt of the model to put before each text.
-          dimensions: D, the number of first dimensions to keep, by default all.
+          prompt: "query" or "document": which of the model's prompts to put before each text.
+          dimensions: D, how many of the first dimensions to keep, by default all.
         """
         if not self.kind.vector:
             raise ValueError(
@@ -194,7 +194,7 @@ class Predictor:
         if not is_list or not all(isinstance(text, str) for text in given):
             raise TypeError(f"`texts` must be a list of texts, got {str(texts)[:60]!r}")
         before = self.kind.prompt(prompt)
-        # An empty text tells how many columns there are.
+        # If there are no texts, an empty one tells the number of columns.
         asked = [[f"{before}{text}"] for text in given or [""]]
         found: dict[int, np.ndarray] = {}
         for places in self.alike(asked):
@@ -206,7 +206,7 @@ class Predictor:
         return np.stack(rows)[: len(given)]
 
     def alike(self, rows: Sequence[Sequence[Any]]) -> Iterator[list[int]]:
-        """Yields the places of rows that may share batches, which are padded to the longest row."""
+        """Yields the indexes of rows that may share a batch: of similar length, to pad little."""
 
         def shape(place: int, row: Sequence[Any]) -> tuple[int, ...]:
             if self.depends_on_batch:
@@ -240,7 +240,7 @@ class Predictor:
         return f"expected {expected}, separated by tabs, got {len(row)} fields: {first!r}"
 
     def outputs(self, rows: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-        """Returns the results for rows of equally many texts; see Kind.found."""
+        """Returns the results for rows with the same number of texts; see Kind.found."""
         # An answer must not depend on its neighbours.
         if self.depends_on_batch and len(rows) > 1:
             return [found for row in rows for found in self.outputs([row])]
@@ -270,7 +270,7 @@ def answer_lines(
 ) -> Iterator[tuple[str, Answer]]:
     """Yields each numbered line that isn't empty, and its answer; `where` is their source.
 
-    A line that can't be read ends them, behind the answers to those before it.
+    A line that can't be read raises ValueError, after the answers to the lines before it.
     """
     met: list[ValueError] = []
 
@@ -314,12 +314,12 @@ def from_model(served: ServedModel) -> Predictor:
 def load_exported(path: str | os.PathLike[str], depth: int | None = None) -> Predictor:
     r"""Loads what albert-export wrote, to answer texts with it in Python.
 
-    An ONNX file needs onnxruntime, a TFLite file LiteRT (`ai-edge-litert`) or TensorFlow; only for
-    a SavedModel is TensorFlow imported. That can run code: only load one that you trust.
+    An ONNX file needs onnxruntime, a TFLite file LiteRT (`ai-edge-litert`) or TensorFlow, and a
+    SavedModel TensorFlow. A SavedModel can run code: only load one that you trust.
 
     Args:
       path: The directory of an export, or the .onnx or .tflite file in it.
-      depth: The number of layers to apply, by default all; an export has those of its `depths`.
+      depth: The number of layers to apply, one of the export's `depths`; by default all.
 
     Returns:
       A function of a list of texts. An answer is a dictionary, as in albert-predict's JSON.
@@ -340,7 +340,7 @@ def load_exported(path: str | os.PathLike[str], depth: int | None = None) -> Pre
       >>> [sorted(answer["probabilities"]) for answer in predictor(["good film", "a bad one"])]
       [['bad', 'good'], ['bad', 'good']]
     """
-    # A SavedModel is a directory; a file of another format lies in one, or is named itself.
+    # A SavedModel is a directory; for other formats, the path is a file or the directory it is in.
     path = os.fspath(path)
     if files.is_file(os.path.join(path, "saved_model.pb")):
         found = _load_saved_model(path)
@@ -387,7 +387,7 @@ def _load_saved_model(path: str) -> Predictor:
     names = signature.structured_input_signature[1] if signature else {}
     if {*names} != {*kind.text_names}:
         raise ValueError(f"{path} was not written by albert-export: export a trained model")
-    # The vocabulary is one of its assets; what it lower-cases doesn't matter for ids.
+    # The vocabulary is one of its assets; whether texts are lower-cased doesn't matter for ids.
     found = vocabulary.find(path) if kind.takes_ids else None
     tokenizer = found.tokenizer if found else None
     find = Signature(kind, exported, tokenizer)

@@ -75,13 +75,13 @@ def export_saved_model(
 
     Args:
       model: One of our models with a head, or of a subclass.
-      preprocess: What it was trained with: its vocabulary, lengths and labels go along.
+      preprocess: What it was trained with; its vocabulary, lengths and labels are exported too.
       directory: A new or empty directory.
       **options: Further options of the model's kind, for example `threshold` of
-        answers.classify.Classify. `multilabel` is by default whether a model with several
+        answers.classify.Classify. By default, `multilabel` is true if a model with several
         outputs was compiled with Keras' binary cross-entropy. For an AlbertForPreTraining whose
-        sentence-order head was not trained, `without=("swapped",)`; a pooler that was not, either:
-        `without=("pooled", "swapped")`.
+        sentence-order head was not trained, give `without=("swapped",)`; if its pooler was not
+        trained either, `without=("pooled", "swapped")`.
 
     Example:
       >>> import pathlib

@@ -57,6 +57,6 @@ class Evaluation:
         for start in range(0, len(order), _ROWS_AT_ONCE):
             part = order[start : start + _ROWS_AT_ONCE]
             found |= zip(part, find([texts[i] for i in part]), strict=True)
-        # Back to the order of the examples, whose labels are in that order.
+        # Restore the order of the examples and of their labels.
         predictions = self.task.predictions_of(self.examples, [found[i] for i in range(len(texts))])
         return self.task.scores(self.examples, predictions)

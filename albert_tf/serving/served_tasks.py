@@ -73,9 +73,9 @@ def _stored_kind(
     given: Mapping[str, Any],
     classes: Sequence[str],
 ) -> Kind:
-    """Returns the kind of a stored model. An option is: 1 as given, 2 as in its run, 3 default."""
+    """Returns a stored model's kind; its options are those given, else its run's, else defaults."""
     trained = kinds.find(path)
-    # The kind: a record of the run tells it, else the task and the stored head.
+    # The kind is in the run's record; without one, the task and the stored head tell it.
     known = kinds.kind_of(trained)
     asked = _with_head(task, path)
     if known and known.task != task and asked.is_of_any_encoder:
@@ -125,7 +125,7 @@ def serve_fitted(
         raise ValueError(f"{type(model).__name__} can't be exported to take raw text, only {known}")
     kind = with_options(found, options)
     fields = kind.option_fields()
-    # An option is: 1 as given, 2 as the model has it, 3 as in `preprocess`, 4 the default.
+    # Options in order of precedence: as given, as in the model, as in `preprocess`, the default.
     own: dict[str, Any] = {n: value for n, value in preprocess.options.items() if n in fields}
     own |= {name: getattr(model, name) for name in fields if hasattr(model, name)}
     if issubclass(kind, Labelled):

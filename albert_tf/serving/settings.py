@@ -18,7 +18,7 @@ FORMATS = {
     "onnx": "model.onnx",
     "onnx_int8": "model_int8.onnx",
 }
-# The format that is onnx_int8 with a page, and that of TFLite files for MediaPipe, with their name.
+# Formats: onnx_int8 with a web page, and TFLite for MediaPipe, with the name of its file.
 WEB, MEDIAPIPE = "web", "mediapipe"
 MEDIAPIPE_FILE = "mediapipe.tflite"
 
@@ -49,7 +49,7 @@ def _option(name: str) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExportSettings(StoredSettings, TableSettings):
-    """The settings of albert-export; None is an option as in fine-tuning."""
+    """The settings of albert-export; an option that is None is as in fine-tuning."""
 
     headings: ClassVar[tuple[str, ...]] = (_MODEL, _SCORES, COLUMNS, _OPTIONS)
 

@@ -49,7 +49,7 @@ def write(directory: str) -> str:
     embeds = sentence_transformers.matches(directory)
 
     def numbers(features: Features) -> Features:
-        # Their masked LM scores every position, not some that are named.
+        # Hugging Face's masked LM scores every position, ours only given ones.
         if "masked_lm_logits" in renamed:
             ids = features["input_ids"]
             positions = tf.range(tf.shape(ids)[1])[None] * tf.ones_like(ids)

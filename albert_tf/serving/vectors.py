@@ -50,7 +50,7 @@ def write(path: str) -> None:
     for texts in rows_of(kind):
         fed.clear()
         (found,) = answer([texts])
-        # Ids are shown for all windows, but outputs only by their first numbers.
+        # Ids are written for all windows, but outputs only with their first numbers.
         vector: dict[str, Any] = {"texts": texts}
         for name in FEATURES:
             vector[name] = np.concatenate([features[name] for features, _ in fed]).tolist()
@@ -61,7 +61,7 @@ def write(path: str) -> None:
 
 
 def rows_of(kind: Kind) -> list[list[str]]:
-    """Returns the texts of each vector, as a kind takes them."""
+    """Returns the texts of each test vector, in the form that a kind takes."""
     *texts, short = _TEXTS
     texts.append(short * (kind.max_seq_length // len(short.split()) + 1))
     if kind.vector:
