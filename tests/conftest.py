@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from albert_tf.text.vocabulary import Vocabulary
     from tests.kit.museum import Museum
 
-# Tests run their programs for milliseconds: without optimising them, XLA compiles in half the time.
-# Only flags that every XLA knows: one that it does not know ends the process.
+# Tests run programs for only milliseconds: without optimisation, XLA compiles in half the time.
+# Use only flags that every version of XLA knows: an unknown one ends the process.
 os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0"
-# Before NumPy is imported: two threads that wait for each other take four times one's time.
+# Set before importing NumPy: two threads waiting for each other take four times as long as one.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# As the scripts set it: their numbers are compared with those of the tests' own process.
+# As in the scripts, because tests compare the scripts' numbers with those of this process.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-# Programs that several processes compile: XLA works longer on them than they run. Workers of
-# pytest-xdist have the directory of the process that started them.
+# Cache programs for all processes: XLA compiles them for longer than they run. Workers of
+# pytest-xdist inherit the directory of the process that started them.
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     _CACHE = tempfile.TemporaryDirectory()
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _CACHE.name
-# The collector never searches what tests import: TensorFlow alone is a million objects.
+# Keep the garbage collector away from what tests import: TensorFlow alone is a million objects.
 gc.disable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out tests that are slow, unless a marker or a file is asked for."""
+    """Deselects slow tests, unless a marker expression or a file is given."""
     if config.option.markexpr or any(".py" in argument for argument in config.args):
         return
     slow = [item for item in items if item.get_closest_marker("slow")]
@@ -45,13 +45,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Spares time; processes that tests start run as a user's do."""
+    """Saves time in this process; those that tests start run as a user's do."""
     gc.freeze()
     gc.enable()
     if "tensorflow" in sys.modules:
-        # More threads cost more than they bring to a test's few elements.
+        # For a test's few elements, more threads cost more time than they save.
         sys.modules["tensorflow"].config.threading.set_intra_op_parallelism_threads(1)
-        # Each operation keeps Python's stack for its error message, and pytest's is deep.
+        # Each operation stores Python's stack for error messages, and pytest's is deep: reuse one.
         tf_stack = sys.modules["tensorflow.python.util.tf_stack"]
         stack = tf_stack.extract_stack()
         tf_stack.extract_stack = lambda stacklevel=1: stack
@@ -61,7 +61,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Waits for the server of processes on JAX: its time is that of the tests."""
+    """Ends the server of JAX processes and waits for it, so that its time counts as the tests'."""
     if "tests.kit.jax_process" in sys.modules:
         sys.modules["tests.kit.jax_process"].close()
 
@@ -120,7 +120,7 @@ def museum(tmp_path_factory) -> Iterator[Museum]:
 
 @pytest.fixture
 def eager() -> Iterator[None]:
-    """Runs steps without making graphs of them: for tests of files, messages, classes."""
+    """Runs steps eagerly, without tracing graphs: for tests of files, messages and classes."""
     from tests.training.toys import eagerly
 
     with eagerly():
@@ -129,7 +129,7 @@ def eager() -> Iterator[None]:
 
 @pytest.fixture
 def every_chain_fused(monkeypatch) -> None:
-    """Has XLA compile chains of a test's few elements, too, as it does those of real sizes."""
+    """Makes XLA compile chains of operations even on a test's few elements, as on real sizes."""
     monkeypatch.setattr("albert_tf.model.fusion.WORTH_COMPILING", 0)
 
 

@@ -13,7 +13,7 @@ TEXT = pathlib.Path(__file__).parents[1].joinpath("docs/api.md").read_text()
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")  # By Keras, always.
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")  # Keras always warns.
 def test_its_code_runs(golden, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     places = other_libraries.small_models(tmp_path, golden)

@@ -1,6 +1,6 @@
-"""docs/architecture.md names what is there; few files know of a kind.
+"""docs/architecture.md names only what exists; few files name any one kind of model.
 
-Can't see: whether what it says of a function is true; kinds that are told apart by what they have.
+Not tested here: whether its statements are true; code that tells kinds apart by their attributes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from albert_tf.serving import served_tasks
 
 ROOT = pathlib.Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
-# `file.py` or `file.py:name`, from albert_tf/.
+# `file.py` or `file.py:name`, relative to albert_tf/.
 NAMED = re.compile(r"`([\w/]+\.py)(?::(\w+))?`")
 
 
@@ -38,7 +38,7 @@ def test_the_papers_sections_are_named_once():
 
 
 def _named(path: pathlib.Path) -> tuple[set[str], set[str]]:
-    """Returns the names in a file's code, and its strings but for docstrings."""
+    """Returns the names in a file's code, and its strings except docstrings."""
     tree = ast.parse(path.read_text())
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
     docs = {ast.get_docstring(n, clean=False) for n in ast.walk(tree) if isinstance(n, documented)}
@@ -49,7 +49,7 @@ def _named(path: pathlib.Path) -> tuple[set[str], set[str]]:
     return names, {n.value for n in nodes if isinstance(n, ast.Constant)} - docs
 
 
-# But for the lists of public names.
+# Left out: the lists of public names.
 PUBLIC = ("__init__.py", "export.py")
 _PATHS = {str(p.relative_to(ROOT / "albert_tf")): p for p in (ROOT / "albert_tf").rglob("*.py")}
 FILES = {name: _named(path) for name, path in _PATHS.items() if name not in PUBLIC}
@@ -57,7 +57,7 @@ FILES = {name: _named(path) for name, path in _PATHS.items() if name not in PUBL
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_few_files_name_a_kind(kind):
-    """Its class, its model's, its graph's, or its name as a string; pre-training has a model."""
+    """By the name of its class, its model (unless pre-training's) or its graph, or by its task."""
     classes = {each.__name__ for each in (kind, served_tasks.graph_of(kind))}
     classes |= {kind.model} if kind.title != KINDS[0].title else set()
     found = [f for f, (names, strings) in FILES.items() if (names | strings) & classes]
@@ -67,4 +67,4 @@ def test_few_files_name_a_kind(kind):
 
 def test_few_files_know_an_option():
     found = [f for f, (names, strings) in FILES.items() if "doc_stride" in names | strings]
-    assert len(found) <= 7, found  # And serving/web/model.js.
+    assert len(found) <= 7, found  # Besides, serving/web/model.js has it.

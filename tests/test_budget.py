@@ -1,7 +1,7 @@
 """The repository's weight: a number below grows only if another one shrinks.
 
-A commit that raises a number says in its body what left instead. One that leaves much room lowers
-it, so that the room is not taken without a word; the test asks for that.
+A commit that raises a number says in its body what was removed in return. One that leaves much
+room lowers it, so that nobody uses up the room unnoticed; the test enforces that.
 """
 
 import pathlib
@@ -34,7 +34,7 @@ TRACKED_FILES = 900
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05
-# A number that is larger than what there is by more than this has to be lowered.
+# A number that exceeds the actual count by more than this must be lowered.
 ROOM = 100
 HEADLESS = re.compile(r"^\s*#:? (Of|What|Whose|Those)\b", re.MULTILINE)
 

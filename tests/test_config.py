@@ -40,7 +40,7 @@ def test_every_config_loads(file):
 @pytest.mark.parametrize("version", ["v1", "v2"])
 @pytest.mark.parametrize("size", RELEASED)
 def test_released_sizes(size, version):
-    """Built models have as many parameters as are counted: tests/inspection/test_costs.py."""
+    """tests/inspection/test_costs.py tests that built models have the parameters counted here."""
     config = read(f"albert_{size}_{version}")
     found = (
         *(config.num_hidden_layers, config.hidden_size, config.intermediate_size),
@@ -76,14 +76,14 @@ def test_groups_are_the_releases(variant):
     config = goldens.config(variant)
     groups = [config.attention_group(layer) for layer in range(config.num_hidden_layers)]
     assert groups == expected["layer_to_group"]
-    # A floating-point product.
+    # Rounding of a floating-point product puts layer 15 into group 14.
     config = AlbertConfig(**SMALL, num_hidden_layers=22, num_hidden_groups=22)
     groups = [config.attention_group(layer) for layer in range(22)]
     assert groups == [14 if layer == 15 else layer for layer in range(22)]
 
 
 def test_every_key_that_the_release_wrote_is_accepted_and_others_have_its_defaults():
-    """`layers_to_keep` stands in the configs of xxlarge and of the Chinese models."""
+    """`layers_to_keep` occurs in the configs of xxlarge and of the Chinese models."""
     assert AlbertConfig.from_dict({"vocab_size": 30000}) == read("albert_xxlarge_v2")
     legacy = {"net_structure_type": 0, "layers_to_keep": [], "gap_size": 0, "num_memory_blocks": 0}
     legacy |= {"pooler_fc_size": 768, "pooler_num_attention_heads": 12, "pooler_num_fc_layers": 3}
@@ -152,7 +152,7 @@ def parsed(script: str, *arguments: str) -> settings.Settings:
 
 
 def given(found: settings.Settings) -> dict[str, object]:
-    """Returns the values of all flags that were given, but for that of the recipe."""
+    """Returns the values of all flags that were given, except that of the recipe."""
     return {name: getattr(found, name) for name in found.given if name != "recipe"}
 
 
@@ -178,7 +178,7 @@ def test_a_config_by_name(tmp_path, monkeypatch):
 
 
 def test_load_config_takes_the_names_that_models_take(tmp_path, monkeypatch):
-    """Weights of that name come first; a name alone is no weights."""
+    """Weights with that name take precedence; a model's name alone does not stand for weights."""
     monkeypatch.chdir(tmp_path)
     for name in config.shipped_models():
         assert load_config(name) == AlbertConfig.from_json_file(name)

@@ -1,6 +1,6 @@
-"""Examples in docstrings run and print what they say; what is public has one.
+"""Examples in docstrings run and print what they show; public names have one.
 
-Can't see: other classes, and methods.
+Not tested here: other classes, and methods.
 """
 
 import ast
@@ -30,7 +30,7 @@ def test_examples_print_what_they_say(module, tmp_path, monkeypatch):
 
 
 def test_what_is_public_has_an_example():
-    """What `import albert_tf` names, the Trainer, and the layers and models that are no bases."""
+    """Names of `import albert_tf`, the Trainer, and layers and models that are not base classes."""
     documented = {name: getattr(albert_tf, name).__doc__ for name in albert_tf._HOMES}
     documented["Trainer"] = Trainer.__doc__
     trees = [ast.parse(path.read_text()) for path in (ROOT / "model").glob("*.py")]

@@ -18,7 +18,7 @@ def places(golden, tmp_path_factory):
     return other_libraries.small_models(tmp_path_factory.mktemp("models"), golden)
 
 
-@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")  # By Keras, always.
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")  # Keras always warns.
 @pytest.mark.parametrize("name", ["fine_tune", "fill_mask", "tf_albert", "garden"])
 def test_our_code_runs(name, places, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

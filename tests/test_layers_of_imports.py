@@ -1,6 +1,6 @@
-"""The library's folders import downwards only; it speaks of arguments, and scripts of flags.
+"""The library's folders import downwards only; its messages name arguments, the scripts' flags.
 
-Can't see: modules loaded by a computed name (`importlib`), as the package's `__init__` does.
+Not tested here: modules loaded by a computed name (`importlib`), as the package's `__init__` does.
 """
 
 import ast
@@ -11,15 +11,15 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1] / "albert_tf"
-# Lowest first, "" for what lies beside the folders: a folder imports those before it, but not what
-# stands beside it here.
+# Lowest first; "" is for modules outside the folders. A folder may import those before it, except
+# the ones listed as its value.
 FOLDERS = {
     "storage": {"keras"},
     "console": {"keras"},
     "": {"keras", "tensorflow"},
     "text": {"keras", "tensorflow"},
     "records": {"keras"},
-    # In NumPy: an answer needs no framework.
+    # NumPy only: computing answers needs no framework.
     "answers": {"keras", "tensorflow", "records"},
     "model": set(),
     "conversion": {"tensorflow"},
@@ -31,7 +31,7 @@ FOLDERS = {
     "inspection": set(),
     "cli": set(),
 }
-# Public names for what lies in a folder, and `python -m` of one.
+# Modules that re-export a folder's public names, and the one that `python -m` runs.
 ALIASES = {"optimization", "export", "predict", "conversion.__main__"}
 # Imported upwards, when a method is called (`from_weights` is a method of every model), and by
 # `python -m albert_tf.serving.server`.
@@ -52,7 +52,7 @@ MODULES = {n.removesuffix(".__init__"): p.read_text() for n, p in _NAMES.items()
 
 
 def _violations(module: str, source: str) -> list[str]:
-    """Returns a line for each import or name that `module`, as "tasks.glue", may not have."""
+    """Returns a line for each import or name that `module`, such as "tasks.glue", may not have."""
     imports = _imports(source, module)
     found = [f"imports {name}" for name in imports if not _may_import(module, name)]
     if re.search(r"\bFLAGS\b", source) and not _is_in(module, {"console"}):
@@ -97,7 +97,7 @@ def _module_of(name: str) -> str:
 
 
 def _imports(source: str, module: str) -> list[str]:
-    """Returns the full names that a module imports, wherever in it, as "package.module.name"."""
+    """Returns the full names of all imports, wherever in a module, as "package.module.name"."""
     names = []
     for node in ast.walk(ast.parse(source)):
         origin = ""

@@ -1,4 +1,4 @@
-"""What `import albert_tf` gives, and that Keras finds our classes by name in a new process."""
+"""The names of `import albert_tf`; and Keras finds our classes by name in a new process."""
 
 import ast
 import pathlib
@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 def test_names_are_listed_completed_and_known_to_editors():
-    """Can't see: names in the documentation of the package that are no words of Python's."""
+    """Not tested here: names in the documentation of the package that are no words of Python's."""
     tree = ast.parse(pathlib.Path(albert_tf.__file__).read_text())
     (checked,) = (node for node in tree.body if isinstance(node, ast.If))
     for_editors = {alias.name: node.module for node in checked.body for alias in node.names}
@@ -34,14 +34,14 @@ def test_names_are_listed_completed_and_known_to_editors():
 
 
 def test_the_version_is_told_once():
-    """The citation has it, too, for it is read by other programs."""
+    """The citation repeats the version, because other programs read that file."""
     assert f"version: {albert_tf.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert f"## {albert_tf.__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
     assert "\nversion =" not in (ROOT / "pyproject.toml").read_text().partition("[tool")[0]
 
 
 def test_the_import_is_quick():
-    """No framework, no NumPy: what takes longer than Python's own start is imported when used."""
+    """It imports no framework and no NumPy: whatever is slow is imported on first use."""
     code = "import sys; before = {*sys.modules}; import albert_tf; albert_tf.__version__\n"
     code += "print(*{name.partition('.')[0] for name in {*sys.modules} - before})"
     imported = {*run_python(code).split()}

@@ -1,6 +1,6 @@
 """Links between the documents lead somewhere; locks pin what pyproject.toml requires.
 
-Can't see: whether the pinned versions work together.
+Not tested here: whether the pinned versions work together.
 """
 
 import importlib.metadata

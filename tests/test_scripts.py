@@ -19,7 +19,7 @@ from albert_tf.generator.settings import GeneratorSettings, SentencePieceSetting
 from research.experiments import sotu
 
 ROOT = pathlib.Path(__file__).parents[1]
-# File -> what defines its flags, how its --help begins, and the headings.
+# File -> its settings class, how its --help begins, and the headings.
 SCRIPTS = {
     "run_pretraining": (
         PretrainingSettings,
@@ -51,7 +51,7 @@ SCRIPTS = {
 
 @pytest.fixture
 def start(monkeypatch):
-    """Starts a script as Python does; returns what parses its command line."""
+    """Starts a script as Python does; returns the parser of its command line."""
 
     def start_script(script):
         parsers = []
@@ -88,7 +88,7 @@ def test_help_is_what_a_script_does_and_its_own_flags_in_groups(start, capsys, s
 
 
 def test_absls_own_help_lists_the_flags_by_heading(tmp_path):
-    """In a process of its own: absl's --helpfull shows FLAGS, which are the test runner's here."""
+    """In a separate process: absl's --helpfull shows FLAGS, which here are the test runner's."""
     script = tmp_path / "script.py"
     script.write_text(
         f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
@@ -119,7 +119,7 @@ def test_absls_own_help_lists_the_flags_by_heading(tmp_path):
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_each_help_is_a_sentence_and_a_bare_command_says_what_must_be_given(start, script):
-    """What else may be wrong: tests/console/test_settings.py."""
+    """tests/console/test_settings.py tests other errors in command lines."""
     values = flags.FlagValues()
     settings.define_flags(SCRIPTS[script][0], values)
     for name in values:
@@ -144,7 +144,7 @@ def test_a_flag_file_that_is_not_there_or_no_text_is_one_line(tmp_path, start, n
 
 
 def test_worker_processes_load_no_tensorflow():
-    """They import the script that was started, and what the function is from."""
+    """They import the script that was started, and the module of the function that they run."""
     code = (
         "import runpy, sys\n"
         f"sys.path.insert(0, {str(ROOT)!r})\n"

@@ -1,6 +1,6 @@
 """docs/architecture.md tells the truth about walks: the files it names run, and few others.
 
-Can't see: code that runs while a module is imported; other processes.
+Not tested here: code that runs while a module is imported; other processes.
 """
 
 import contextlib
@@ -97,7 +97,7 @@ WAYS: dict[str, Callable[[pathlib.Path], None]] = {
 
 @pytest.fixture(scope="module")
 def fine_tuned(tmp_path_factory) -> pathlib.Path:
-    """Where the third walk leaves the model that the fourth serves."""
+    """The folder in which the third walk leaves the model that the fourth serves."""
     return tmp_path_factory.mktemp("fine_tuned")
 
 

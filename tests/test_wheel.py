@@ -1,6 +1,6 @@
 """A wheel in an empty environment, far from the clone: its commands start, train, export, predict.
 
-What it depends on, and nothing else, is linked from the environment that the tests run in: nothing
+Its dependencies, and nothing else, are linked from the environment that the tests run in: nothing
 is downloaded.
 """
 
@@ -30,7 +30,7 @@ MODULES = {path.name for path in (ROOT / "albert_tf").rglob("*.py")}
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> pathlib.Path:
-    """Built from a copy, for building leaves files beside the sources."""
+    """Built from a copy of the sources, because building leaves files beside them."""
     source, built = (tmp_path_factory.mktemp(name) for name in ("source", "built"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -50,7 +50,7 @@ def pip(*arguments: object) -> None:
 
 @pytest.fixture(scope="module")
 def commands(wheel, tmp_path_factory) -> pathlib.Path:
-    """The folder of the commands of an environment with the wheel and what it depends on."""
+    """The folder of commands in an environment that has only the wheel and its dependencies."""
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, symlinks=os.name != "nt")
     paths = {"base": str(folder), "platbase": str(folder)}
@@ -64,7 +64,7 @@ def commands(wheel, tmp_path_factory) -> pathlib.Path:
 
 
 def link_dependencies(library: pathlib.Path) -> None:
-    """Links what the packages there require, and what that requires, into the same folder."""
+    """Links the dependencies of the packages there, also indirect ones, into the same folder."""
     found, missing = set(), list(metadata.distributions(path=[str(library)]))
     while missing:
         for text in missing.pop().requires or ():
@@ -76,7 +76,7 @@ def link_dependencies(library: pathlib.Path) -> None:
             package = metadata.distribution(requirement.name)
             missing.append(package)
             for name in {file.parts[0] for file in package.files} - {"..", "__pycache__"}:
-                if not (library / name).exists():  # google/ is part of several.
+                if not (library / name).exists():  # Several packages share google/.
                     (library / name).symlink_to(package.locate_file(name))
 
 

@@ -86,7 +86,7 @@ def test_weights_are_loaded_and_used_on_jax(tmp_path):
         np.testing.assert_array_equal(found[name], array)
 
 
-# TensorFlow alone writes bundles: the way back is given one.
+# Only TensorFlow can write bundles: on the way back, a copy of the source stands in for one.
 BOTH_WAYS = """
 import shutil, sys
 sys.modules["tensorflow"] = sys.modules["keras"] = None
@@ -118,7 +118,7 @@ def test_hugging_faces_files_are_converted_without_a_framework_or_a_model(tmp_pa
 
 
 def test_bundles_of_all_types_and_shapes(tmp_path):
-    """And of several data files, which TensorFlow makes when it merges bundles."""
+    """Also bundles with several data files, which TensorFlow makes when it merges bundles."""
     rng = np.random.default_rng(4)
     types_ = (tf.float64, tf.float16, tf.bfloat16, tf.int8, tf.uint16, tf.int64, tf.bool)
     first = {kind.name: tf.cast(rng.normal(size=(3, 2)) * 50, kind) for kind in types_}
@@ -151,7 +151,7 @@ def test_bundles_of_all_types_and_shapes(tmp_path):
 
 @pytest.mark.parametrize("tensor", [["one", "two!"], [1.0, -2.0, 3.0]], ids=["text", "numbers"])
 def test_every_byte_counts(tmp_path, tensor):
-    """One bit of any byte of the data: of numbers, of text, of its lengths and their checksum."""
+    """Any flipped bit of the data is found: in numbers, text, its lengths and their checksum."""
     prefix = str(tmp_path / "m")
     checkpoint.write(prefix, {"a": tf.constant(tensor)})
     data = pathlib.Path(f"{prefix}.data-00000-of-00001")
@@ -173,7 +173,7 @@ TIMES = "all_model_checkpoint_timestamps: 1.5e9\nlast_preserved_timestamp: 15700
     [
         (NEWEST.format("b"), ["b"]),
         (NEWEST.format("/x/b") + OTHER.format("/x/a") + OTHER.format("/x/b") + TIMES, "/x/a /x/b"),
-        # A user went back to the one before.
+        # A user went back to the previous checkpoint.
         (NEWEST.format("a") + OTHER.format("a") + OTHER.format("b"), ["b", "a"]),
         (NEWEST.format(r"d\303\251 \"q\" \\ \n"), ['dé "q" \\ \n']),
         (NEWEST.format("dé").rstrip(), ["dé"]),
