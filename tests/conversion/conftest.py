@@ -34,7 +34,7 @@ def copy_of(_converted, tmp_path):
 
 @pytest.fixture
 def trap(tmp_path, monkeypatch):
-    """Returns a module's name and a file that is there once the module has been imported."""
+    """Makes a module `trap`; yields the path of a file that exists once it has been imported."""
     fired = tmp_path / "fired"
     program = f"open({str(fired)!r}, 'w').close()\ndef spring(*args, **kwargs): return 0\n"
     (tmp_path / "trap.py").write_text(program)

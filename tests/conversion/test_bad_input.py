@@ -37,7 +37,7 @@ def cut(kept):
 
 
 def bias(change_values):
-    """Changes the values of the pooler's bias, by the writer of each layout."""
+    """Changes the values of the pooler's bias, using the writer of the layout."""
 
     def change(folder, layout):
         source, name = read(ModelLocation(str(folder))), "bert/pooler/dense/bias"
@@ -89,7 +89,7 @@ def test_what_is_neither_loaded_nor_converted(layout, change, message, copy_of):
     ],
 )
 def test_a_config_that_contradicts_the_model(layout, changes, copy_of):
-    """These values change no shape."""
+    """None of these values affects the shape of a weight."""
     config(**changes)(folder := copy_of(layout), layout)
     (value,) = changes.values()
     with pytest.raises(ValueError, match=rf"contradicts the model's \(.* {value} there, "):

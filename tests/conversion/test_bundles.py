@@ -81,7 +81,7 @@ def garden_variables() -> dict[str, np.ndarray]:
     ):
         for name in names or ("kernel", "bias"):
             variables[f"{theirs}/{name}"] = values[f"bert/{ours}/{name}"]
-    # Each head has axes of its own.
+    # Attention heads have an axis of their own.
     for part in QUERY_KEY_VALUE:
         for name, shape in (("kernel", (hidden, heads, -1)), ("bias", (heads, -1))):
             path = f"{attention}/{part}/{name}"
@@ -94,7 +94,7 @@ def garden_variables() -> dict[str, np.ndarray]:
 def test_a_module_of_the_model_garden(tmp_path):
     module = tf.Module()
     module.encoder = [tf.Variable(value, name=name) for name, value in garden_variables().items()]
-    module.same = list(module.encoder)  # Objects hold one variable in several ways.
+    module.same = list(module.encoder)  # One variable can be reached by several paths.
     tf.saved_model.save(module, str(tmp_path / "saved"))
     assert_loads_whole(tmp_path / "saved", albert_tf.AlbertModel(CONFIG))
 

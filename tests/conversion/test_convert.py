@@ -26,7 +26,7 @@ SOURCES = (*(f"encoder/{v}" for v in goldens.VARIANTS), *(f"heads/{h}" for h in 
 
 
 def assert_same(actual: pathlib.Path, expected: pathlib.Path, **lost: Any) -> None:
-    """The same weights to the bit, and the same config but for what the layout can't say."""
+    """The weights are equal to the bit, the configs except for what the layout can't express."""
     after, before = (checkpoint.read(path) for path in (actual, expected))
     assert after.keys() == before.keys()
     for name, value in before.items():
@@ -56,7 +56,7 @@ def test_there_and_back(source, layout, architecture, tmp_path):
 
 
 def step(path: str, layout: str, target: str, weights: Mapping[str, bytes]) -> dict | None:
-    """Converts without what it says must go; returns the weights there, None if it can't be."""
+    """Converts, dropping what the error says must go; returns the new weights, None if refused."""
     drop: list[str] = []
     try:
         convert(path, layout, target)
@@ -85,7 +85,7 @@ def step(path: str, layout: str, target: str, weights: Mapping[str, bytes]) -> d
     ],
 )
 def test_no_chain_of_conversions_invents_or_loses_weights(source, architecture, walks, tmp_path):
-    """All chains of two; where a layout has no place for a part, or needs one, it says so."""
+    """All chains of two conversions; errors name parts that a layout can't store, or needs."""
 
     def walk(path: str, layout: str, weights: Mapping[str, bytes], steps: int) -> int:
         done = 0
@@ -114,7 +114,7 @@ def test_files_are_readable_as_the_umask_says(layout, tmp_path):
 
 
 def test_a_target_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch):
-    """A rename onto any of them fails, which whoever asks in time spares."""
+    """Renaming onto any of them would fail, but only after the work."""
     (tmp_path / "file").touch()
     (tmp_path / "here").mkdir()
     (tmp_path / "link").symlink_to("here")
@@ -166,7 +166,7 @@ def test_a_target_that_is_not_local_appears_whole_or_not_at_all(monkeypatch):
 
 
 def test_hugging_face_directories_are_as_transformers_reads_them(golden, vocabulary, tmp_path):
-    """An error in both directions would pass a test of there and back."""
+    """A round trip would not reveal an error that is made in both directions."""
     tokenizer = vocabulary.tokenizer
     config = goldens.config("groups2_inner2", vocab_size=tokenizer.vocab_size)
     weights = conversion.named_weights(albert_tf.AlbertForPreTraining(config))

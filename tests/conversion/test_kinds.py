@@ -39,14 +39,14 @@ def kind(folder: pathlib.Path) -> tuple[str, str | None]:
 
 
 def hugging_face(source: str, architecture: str, problem_type: str | None, folder) -> pathlib.Path:
-    """Returns a directory as others make it: all that tells is in config.json."""
+    """Returns a directory as other programs make it: only config.json tells the kind."""
     convert(str(HEADS / source), "huggingface", str(folder), architecture=architecture)
     config_of(folder, problem_type=problem_type)
     return folder
 
 
 def saved(name: str, file: pathlib.Path, loss=None, **arguments) -> str:
-    """Writes a model that may be compiled, which alone tells what it is for."""
+    """Writes a model, compiled if there is a loss: only that tells what the model is for."""
     model = getattr(albert_tf, name)(ONE_LAYER, **arguments)
     if loss:
         model.compile("adam", loss)
@@ -60,7 +60,7 @@ def saved(name: str, file: pathlib.Path, loss=None, **arguments) -> str:
 def test_hugging_faces_kind_is_kept(expected, between, tmp_path):
     theirs = hugging_face(*expected, tmp_path / "theirs")
     said = convert(str(theirs), between, str(tmp_path / "there"))
-    # KerasHub has it in a record beside it, and no place for something else.
+    # In KerasHub's layout a record beside the model keeps the kind, but something else is lost.
     assert ("kind of" if between == "kerashub" else "not kept") not in said
     assert "not kept" not in convert(str(tmp_path / "there"), "huggingface", str(tmp_path / "back"))
     assert kind(tmp_path / "back") == expected[1:]
@@ -171,7 +171,7 @@ RATES = [*(("AlbertForQuestionAnswering", own) for own in (0.0, 0.4)), *((n, 0.4
 
 @pytest.mark.parametrize(("name", "own"), RATES)
 def test_a_heads_dropout_is_its_own_classes(name, own, tmp_path):
-    """A classifier that begins with the weights of another head takes the release's rate."""
+    """A classifier initialised from a model with another head takes the release's rate."""
     of_class = {"num_labels": 3} if name == TAGGER else {}
     file = saved(name, tmp_path / "model.keras", classifier_dropout_prob=own, **of_class)
     assert "dropout_prob" not in convert(file, "keras", str(tmp_path / "kept"))

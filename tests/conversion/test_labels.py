@@ -42,7 +42,7 @@ def test_hugging_face_has_them_in_its_config(is_named, trained, tmp_path):
     config = json.loads((tmp_path / "there/config.json").read_text())
     assert config["id2label"] == {str(i): name for i, name in enumerate(expected)}
     assert config["label2id"] == {name: i for i, name in enumerate(expected)}
-    # Names that it makes up are none.
+    # Made-up names do not count as names.
     assert labels.find(str(tmp_path / "there"), 3) == (NAMES if is_named else ())
 
 

@@ -39,7 +39,7 @@ def check_weights(model, expected: dict[str, np.ndarray]) -> None:
 
 @pytest.mark.parametrize("variant", goldens.VARIANTS)
 def test_every_weight_is_filled(variant):
-    """By names and in shapes that are the release's."""
+    """Weights have the release's names and shapes."""
     model = albert_tf.AlbertForPreTraining(goldens.config(variant))
     variables = json.loads((goldens.FOLDER / variant / "variables.json").read_text())
     shapes = {each["name"]: each["shape"] for each in variables["trainable_variables"]}
@@ -148,7 +148,7 @@ def test_the_head_of_another_task_is_left_out_if_asked(golden, caplog):
 
 
 def with_own_head(path, **arguments) -> keras.layers.Layer:
-    """Stores a model with a head of Keras' own; returns the head."""
+    """Saves a model whose head is a plain Keras layer; returns that layer."""
     inputs = {"input_ids": keras.Input((None,), dtype="int32", name="input_ids")}
     head = keras.layers.Dense(2, bias_initializer="ones", name="classifier", **arguments)
     keras.Model(inputs, head(encoder()(inputs)["pooled_output"])).save(path)
@@ -157,7 +157,7 @@ def with_own_head(path, **arguments) -> keras.layers.Layer:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_head_is_left_out_as_a_whole_and_bfloat16_of_keras_is_read(tmp_path, dtype):
-    """A kernel of Keras' own has another shape than ours, its bias the same."""
+    """The kernel of a plain Keras layer has another shape than ours; its bias has the same."""
     head = with_own_head(tmp_path / "model.keras", dtype=dtype)
     model = albert_tf.AlbertForSequenceClassification.from_weights(tmp_path / "model.keras")
     np.testing.assert_array_equal(model.classifier.output_bias, [0, 0])
@@ -167,7 +167,7 @@ def test_a_head_is_left_out_as_a_whole_and_bfloat16_of_keras_is_read(tmp_path, d
 
 
 def test_a_checkpoint_may_have_no_pooler_at_all(tmp_path):
-    """As Hugging Face's AlbertForMaskedLM and AlbertForQuestionAnswering."""
+    """Hugging Face's AlbertForMaskedLM and AlbertForQuestionAnswering have none."""
     poolers = [name for name in stored() if name.startswith("bert/pooler/")]
     report = conversion.load_weights(encoder(), save(tmp_path, without(poolers)))
     assert report.missing == ("albert/pooler/kernel", "albert/pooler/bias")
@@ -214,7 +214,7 @@ def test_group_0_replaces_no_group_that_is_there():
     there = {name: name.replace("group_2/", "group_0/") for name in names}
     check_weights(model, {n: values[n if n in values else there[n]] for n in names})
     assert any("group_2/" in name for name in names)
-    # Inner groups are never made up.
+    # Missing inner groups are never filled from others.
     with pytest.raises(ValueError, match="lacks .*group_0/inner_group_1"):
         inner = encoder(inner_group_num=2)
         conversion.load_weights(inner, goldens.checkpoint("base"), expand_group0=True)

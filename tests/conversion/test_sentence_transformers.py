@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers: what is read of them, and written again.
+"""Folders of sentence-transformers: what is read from them, and written back.
 
 tests/peers compares vectors with the library's own.
 """
@@ -131,7 +131,7 @@ def test_each_layout_keeps_all(layout, encoder, tmp_path):
     for name, value in before.weights.items():
         np.testing.assert_array_equal(after.weights[name], value)
     assert after.task == before.task
-    # A later change of the modules counts: no record says otherwise.
+    # In Hugging Face's layout, no run.json overrides a later change of the modules.
     assert (tmp_path / "ours/run.json").exists() == (layout != "huggingface")
 
 
@@ -180,7 +180,7 @@ def test_a_head_besides_the_vectors_is_refused(encoder, tmp_path):
 
 @pytest.mark.parametrize("units", [None, 6])
 def test_left_out_dimensions_are_a_dense_layer(units, tmp_path):
-    """With one, its last columns go; without, a layer selects the first numbers."""
+    """A dense layer loses its last columns; without one, a new layer selects dimensions."""
     kernel = np.random.default_rng(4).normal(size=(15, 6)).astype(np.float32)
     dense = dict(zip(DENSE, (kernel, np.arange(6, dtype=np.float32)), strict=True)) if units else {}
     kind = Embed(dense_units=units, dimensions=4, normalize=True)
@@ -195,7 +195,7 @@ def test_left_out_dimensions_are_a_dense_layer(units, tmp_path):
 
 
 def test_a_folder_is_a_start_for_other_tasks(encoder, tmp_path):
-    """Its encoder is fine-tuned, and that of a classifier embeds; a mask can't be filled."""
+    """Its encoder can be fine-tuned, and a classifier's can embed; but it can't fill masks."""
     put(tmp_path, encoder, NEW)
     model = albert_tf.AlbertForSequenceClassification.from_weights(tmp_path, num_labels=2)
     assert model.num_labels == 2

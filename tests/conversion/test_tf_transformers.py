@@ -1,6 +1,6 @@
-"""tf_model.h5 of transformers' TFAlbert classes: outputs are theirs.
+"""tf_model.h5 of transformers' TFAlbert classes: our outputs equal theirs.
 
-Can't see: how the versions between the two that wrote tests/golden/tf_transformers name things.
+Not tested here: names in versions between the two that wrote tests/golden/tf_transformers.
 """
 
 import pathlib
@@ -15,7 +15,7 @@ from tests.kit import goldens
 from tests.kit.files import refused
 
 ROOT = pathlib.Path(__file__).parents[1] / "golden/tf_transformers"
-# Hugging Face's names of outputs -> ours; 3.5.1 has none, but their order.
+# Hugging Face's output names -> ours; in version 3.5.1 outputs have an order instead of names.
 OUTPUTS = {name: name for name in ("start_logits", "end_logits")}
 OUTPUTS |= {"last_hidden_state": "sequence_output", "pooler_output": "pooled_output"}
 OUTPUTS |= {"prediction_logits": "masked_lm_logits", "sop_logits": "sentence_order_logits"}

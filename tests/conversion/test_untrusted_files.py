@@ -1,6 +1,6 @@
-"""Files that somebody made to do more than hold weights: refused, and nothing outside is read.
+"""Files crafted to do more than hold weights are refused, and nothing outside is read.
 
-Can't see: flaws in the parsers of TensorFlow, HDF5, SentencePiece and safetensors themselves.
+Not tested here: flaws in the parsers of TensorFlow, HDF5, SentencePiece and safetensors themselves.
 """
 
 import json
@@ -73,7 +73,7 @@ def test_small_files_of_gigabytes_are_not_read(layout, name, copy_of, golden):
     folder = copy_of(layout)
     shutil.copy(golden / "spm" / "en_small.model", folder / "spiece.model")
     with open(folder / name, "wb") as file:
-        file.truncate(8 << 30)  # Which takes no room on the disk.
+        file.truncate(8 << 30)  # Sparse: takes no disk space.
     with pytest.raises(ValueError, match=f"{name} has more than 67,108,864 bytes, too many"):
         albert_tf.load_config(folder)
         vocabulary.find(str(folder))
@@ -123,7 +123,7 @@ def test_a_list_of_checkpoints_names_none_of_another_directory(named, copy_of, t
     (folder / "checkpoint").write_text("".join(lines))
     with pytest.raises(FileNotFoundError, match="contains no checkpoint"):
         albert_tf.load_weights(encoder(), folder)
-    # Copied whole, lists that name another machine's directory are of use.
+    # Once the files are copied here, lists that name another machine's directory work.
     for file in outside.glob("model.ckpt*"):
         shutil.copy(file, folder)
     assert albert_tf.load_weights(encoder(), folder).missing == ()

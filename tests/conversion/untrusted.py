@@ -25,7 +25,7 @@ def encoder() -> albert_tf.AlbertModel:
 
 
 def assert_refused(path: pathlib.Path, message: str) -> None:
-    """Neither loaded, which leaves the model as it was, nor converted."""
+    """Asserts that a file is neither loaded, leaving the model as it was, nor converted."""
     model = encoder()
     before = [value.copy() for value in model.get_weights()]
     with pytest.raises(ValueError, match=message) as error:
