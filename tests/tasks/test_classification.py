@@ -1,6 +1,6 @@
 """Tasks of classes and numbers: metrics of the release, files, weights, windows, several labels.
 
-Can't see: whether the leaderboard takes the files.
+Not tested here: whether the leaderboard takes the files.
 """
 
 import json
@@ -27,7 +27,7 @@ def examples_of(labels) -> list[TextExample]:
 
 @pytest.mark.parametrize("variant", GLUE_NAME)
 def test_scores_are_the_releases(golden, variant):
-    """Its evaluation leaves out the rows that only fill up a batch."""
+    """The release's evaluation leaves out the rows that only fill up a batch."""
     folder = golden / "heads" / variant
     inputs = goldens.arrays(folder / "inputs.npz")
     real = inputs["is_real_example"] == 1
@@ -44,7 +44,7 @@ def test_scores_are_the_releases(golden, variant):
 
 
 def test_a_batch_whose_size_is_not_static_weighs_as_many_as_it_has():
-    """As it is among several workers."""
+    """With several workers, the size of a batch is not static."""
     weigh = tf.function(lambda ids: tiny.task("rte").loss_weights({"input_ids": ids}))
     weigh = weigh.get_concrete_function(tf.TensorSpec([None, 23], tf.int32))
     assert float(weigh(tf.zeros([4, 23], tf.int32))["classification_loss"]) == 4
@@ -122,7 +122,7 @@ def test_weights(text, classes, labels, expected):
 
 
 def test_the_loss_is_that_of_keras_class_weight():
-    """Its weights multiply losses, but not the number of examples that these are divided by."""
+    """Class weights multiply the losses, but not the number of examples that divides their sum."""
     task = tiny.task("classification", classes=CLASSES)
     task.class_weights = np.array([0.25, 3.0, 1.5], np.float32)
     logits = np.random.default_rng(0).normal(0, 2, (6, 3)).astype(np.float32)
@@ -220,13 +220,13 @@ def test_the_loss_is_keras_binary_cross_entropy(task):
 
 
 def test_scores_and_files_of_several_labels(task, tmp_path):
-    """Chosen: art and war, law, art, war. Of six labels and decisions each, four agree."""
+    """Predicted: art and war, law, art, war. Of five true and five predicted labels, four agree."""
     examples = examples_of(TARGETS)
     scores = task.scores(examples, PROBABILITIES)
     assert scores["micro_f1"] == pytest.approx(2 * 4 / (5 + 5))
     assert scores["macro_f1"] == pytest.approx((1 + 0 + 1) / 3)
     assert scores["subset_accuracy"] == 0.5
-    # law is third of four, the others' are first.
+    # The true text ranks third of four for law; for art and war, the true texts rank first.
     assert scores["mean_average_precision"] == pytest.approx((1 + 1 / 3 + 1) / 3)
     assert task.scores(examples_of([None]), PROBABILITIES[:1]) == {}
     task.write(str(tmp_path), "test", examples, PROBABILITIES)

@@ -35,7 +35,7 @@ OBJECTS = [{"tokens": w, "labels": t} for w, t in zip(WORDS, TAGS, strict=True)]
 @pytest.mark.parametrize(
     ("name", "content", "lines"),
     [
-        # Line ends and columns are ASCII's alone: a word may hold any other white space.
+        # Only ASCII white space ends lines and separates columns: a word may hold any other.
         ("train.conll", COLUMNS, ["3", "7", "10"]),
         ("train.jsonl", "\n\n".join(map(json.dumps, OBJECTS)), ["1", "3", "5"]),
     ],
@@ -80,7 +80,7 @@ SAW = [("I", "saw", "Anna"), ("#",)], ["O O B-PER", "O"]
         ("#\thttp://a\t[2009]\n" + NUMBERED, *SAW),
         (NUMBERED, *SAW),
         (NUMBERED.replace("\t", " "), *SAW),
-        # These are words.
+        # These numbers are words.
         ("1 CD O\n3 CD O\n", [("1", "3")], ["O O"]),
         ("1 CD O\n\n1 CD O\n", [("1",), ("1",)], ["O", "O"]),
         ("1 O\n2 O\n", [("1", "2")], ["O O"]),
@@ -99,10 +99,10 @@ def test_comments_and_numbers_of_words_are_no_words(tmp_path, content, words, ta
 @pytest.mark.parametrize(
     ("counts", "expected"),
     [
-        # A type without an I- there may have one elsewhere.
+        # A type without an I- tag in this file may have one in another.
         ({"B-b": 1, "I-b": 2, "B-a": 1}, ("O", "B-a", "B-b", "I-a", "I-b")),
         ({"S-a": 1, "O": 7}, ("O", "S-a")),
-        # In IOB1 a B- is rare.
+        # In IOB1, B- tags are rare.
         ({"I-a": 1, "O": 7}, ("O", "I-a")),
         ({"X": 2, "NOUN": 9, "DET": 3}, ("NOUN", "DET", "X")),
         ({"B": 2, "I": 9, "O": 3}, ("O", "B", "I")),
@@ -113,7 +113,7 @@ def test_comments_and_numbers_of_words_are_no_words(tmp_path, content, words, ta
         ({"x-y_b": 1, "x-y_i": 2, "o": 7}, ("O", "B-x-y", "I-x-y")),
         ({"B-a": 1, "L-a": 2, "u-b": 3}, ("O", "B-a", "B-b", "E-a", "E-b", "S-a", "S-b")),
         ({"B-a": 1, "M-a": 2, "W-a": 3, "O": 4}, ("O", "B-a", "I-a", "S-a")),
-        # Without O or a beginning, the letters have another meaning.
+        # Without O or a beginning tag, the letters have another meaning.
         ({"noun-s": 1, "verb-s": 2}, ("verb-s", "noun-s")),
     ],
 )
@@ -172,7 +172,7 @@ TOM = "Tom/B-PER ran/O"
 
 
 def tagged(name, content, folder, **settings):
-    """Returns a file's words and tags, joined, by a tag set that it has itself."""
+    """Returns a file's words and tags, joined; the tag set is found in the file itself."""
     path = tiny.write(folder / name, content.encode())
     settings = TableSettings(**settings)
     tags = conll.find_tags(path, settings)
@@ -213,7 +213,7 @@ def tagged(name, content, folder, **settings):
          f"{TOM}|In/O|In/O", {}),
         ("\tword\ttag\n0\tTom\tB-PER\n1\tran\tO\n", TOM, {}),
         ("form pos\nof pos\nTom NN\n", "form/pos of/pos Tom/NN", {}),
-        # Each scheme becomes one, and ids their names.
+        # All schemes become one, and ids become their names.
         ("Tom per-U\nNew loc-B\nYork loc-L\nran o\n", "Tom/S-per New/B-loc York/E-loc ran/O", {}),
         ("Tom 2\nran 0\n", TOM, {"label_names": ("O", "I-PER", "B-PER")}),
     ],
@@ -238,7 +238,7 @@ def test_a_number_in_the_first_line_of_a_sentence_is_enough(cut, tmp_path):
         ({"tokens": ["Tom", "ran"], "labels": [0, 1]}, "Tom/1 ran/0", {"label_names": ("1", "0")}),
         ({"words": ["Tom", "ran"], "labels": ["x", "y"], "mine": ["B-PER", "O"]}, TOM,
          {"label_column": "mine"}),
-        # Spans of annotation tools: of characters, white space at their ends is no part of them.
+        # Spans of annotation tools count characters; white space at their ends is not part of them.
         ({"text": "\U0001f600 New  York, ran", "label": [[1, 11, "LOC"], [2, 11, "LOC"]]},
          "\U0001f600/O New/B-LOC York/I-LOC ,/O ran/O", {}),
         ({"text": ["Tom", "ran"], "label": ["B-PER", "O"]}, TOM, {}),

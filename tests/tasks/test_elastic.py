@@ -1,7 +1,7 @@
 """Training for several depths: rows after fewer layers, losses and gradients, draws, scores.
 
 Splits of a batch are in test_replica_combinations.py, resumes in test_any_optimizer.py, JAX in
-test_run_pretraining_jax.py. Can't see: GPUs, TPUs, what a depth is worth.
+test_run_pretraining_jax.py. Not tested here: GPUs, TPUs, how good a depth is.
 """
 
 import collections
@@ -19,7 +19,7 @@ from tests.kit.files import refused
 from tests.kit.tolerances import assert_close
 
 LAYERS, ROWS = 4, 3
-# Each row is read after two other numbers of layers.
+# Each row is read after two numbers of layers of its own.
 DEPTHS = np.array([[1, 3], [2, 1], [3, 2]], "int32")
 
 

@@ -72,7 +72,7 @@ def cross_entropy(scores: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("texts", [2, 4])
 def test_second_texts_are_found_among_those_of_the_batch(texts):
-    """Both ways, and first ones not among hard negatives; also by their first numbers."""
+    """In both directions, but without hard negatives backwards; also by the first dimensions."""
     vectors = np.random.default_rng(texts).normal(size=(3, texts, 5)).astype(np.float32)
     expected = 0
     for size in (2, 5):
@@ -97,7 +97,7 @@ def test_losses_refuse_single_texts_and_dimensions_that_are_not_there(loss):
 
 
 def test_metrics_of_ranks():
-    """One hit at 1, one at 3 of the two that there are, none, and all ten of eleven."""
+    """Hits in the top ten: one at rank 1; one at 3, of two; none; and ten, of eleven."""
     found = metrics.retrieval([[1], [3, 11], [12], [*range(1, 12)]])
     assert found["recall_at_10"] == pytest.approx((1 + 1 / 2 + 0 + 10 / 11) / 4)
     assert found["mrr_at_10"] == pytest.approx((1 + 1 / 3 + 0 + 1) / 4)
@@ -107,7 +107,7 @@ def test_metrics_of_ranks():
 
 @pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
 def test_pairs_are_found_among_all_texts_once(similarity):
-    """A first text has two pairs; one second text is there twice; a corpus has two more texts."""
+    """One first text is in two pairs, one second text occurs twice; a corpus has two more texts."""
     pairs = [("a", "one"), ("a", "two"), ("b", "one"), ("c", "three")]
     examples = [TextExample(str(i), *pair, None) for i, pair in enumerate(pairs)]
     examples.append(embedding.CorpusTexts("corpus 0", "four", "two", None))
@@ -126,7 +126,7 @@ def test_pairs_are_found_among_all_texts_once(similarity):
     assert task.scores(examples, found) == metrics.retrieval(
         [found[:2, 1].tolist(), [found[2, 1]], [found[3, 1]]]
     )
-    # Equal vectors are no success.
+    # Ties count as failures: with equal vectors, the true text ranks last.
     same = task.predictions(examples, None, np.ones_like(outputs))
     assert same[:, 1].tolist() == [4, 4, 4, 4]
 
@@ -173,7 +173,7 @@ def test_a_run_keeps_the_modules_that_it_begins_with(tmp_path, tokenizer):
 
 
 def test_a_run_on_pairs_without_scores(tmp_path, caplog):
-    """With hard negatives, in two parts, evaluated among the texts of a corpus."""
+    """With hard negatives and gradient accumulation, evaluated among the texts of a corpus."""
     given = {**FILES, **UNSCORED, "max_seq_length": 23, "negative_columns": "genre,source1"}
     given |= {
         "train_batch_size": 4,
@@ -189,7 +189,7 @@ def test_a_run_on_pairs_without_scores(tmp_path, caplog):
     features = (tmp_path / "features").glob("embedding_train-*.npz")
     with np.load(next(features)) as stored:
         assert stored["sequences/input_ids"].shape[1] == 4 and "scalars/label_ids" not in stored
-    # Predictions are of the pairs only.
+    # Only the pairs have predictions.
     lines = (STSB / "dev.tsv").read_text().splitlines()[1:]
     with open(tmp_path / "out" / "dev_probabilities.json") as stored:
         assert np.shape(json.load(stored)["probabilities"]) == (len(lines), 2)
@@ -200,7 +200,7 @@ def test_a_run_on_pairs_without_scores(tmp_path, caplog):
 
 
 def fit_as_in_the_docs(folder: str) -> None:
-    """Runs the lines of docs/embeddings.md about Keras, and writes the losses of its epochs."""
+    """Runs the Keras example of docs/embeddings.md, and writes the losses of its epochs."""
     root = pathlib.Path(__file__).parents[2]
     text = root.joinpath("docs/embeddings.md").read_text(encoding="utf-8")
     (code,) = (x for x in re.findall("```python\n(.*?)```", text, re.DOTALL) if "two_towers" in x)
@@ -219,7 +219,7 @@ def fit_as_in_the_docs(folder: str) -> None:
 
 
 def test_keras_fits_no_single_pairs(vocabulary):
-    """Those that a loss compares; in all forms whose batches are known before they are drawn."""
+    """If the loss compares pairs; in all forms of data whose batches are known in advance."""
     model = albert_tf.AlbertForEmbedding(tiny.config(vocab_size=vocabulary.tokenizer.vocab_size))
     given = {"pairs": QUESTIONS[::-1]}
     texts = albert_tf.Preprocessor(vocabulary, 16, two_towers=True)
@@ -230,7 +230,7 @@ def test_keras_fits_no_single_pairs(vocabulary):
     for each in ((in_batches[1],), (alone,), (inputs, ones, 1)):
         with pytest.raises(ValueError, match="expected batches of at least two .*, got one pair"):
             model.fit(*each, verbose=0)
-    # The last batch may have one; so may all if they have negatives, or are not compared.
+    # The last batch may have one pair; so may all, if pairs have negatives or are not compared.
     negatives = {name: x[:, [0, 1, 1]] for name, x in inputs.items()}
     for each in ((in_batches[4],), (negatives, ones, 1)):
         assert model.evaluate(*each, verbose=0) > 0
@@ -242,9 +242,9 @@ QUESTIONS = ["a cat sat", "the end of it all", "one", "He said no.", "2,5 % more
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")  # By Keras, always.
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")  # Keras always warns.
 def test_keras_fits_pairs(tmp_path, vocabulary):
-    """On both backends; the saved model is one that albert-export takes."""
+    """On both backends; albert-export takes the saved model."""
     pytest.importorskip("jax")
     size = vocabulary.tokenizer.vocab_size
     none = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
@@ -301,7 +301,7 @@ def test_a_pair_needs_others_in_its_batch(tmp_path):
     )
     with refused(message, tmp_path / "out"):
         runs.main([*command, "--do_train"])
-    # Or negatives of its own.
+    # A pair with negatives of its own needs no others.
     given = {**given, "negative_columns": "genre", "train_step": 2}
     runs.main([*runs.command("embedding", tmp_path, **given), "--do_train"])
     assert (tmp_path / "out" / "model.ckpt-2.index").exists()

@@ -25,7 +25,7 @@ ONE_REPLICA = tf.distribute.InputContext(1, 0, 1)
 
 
 def rows(choices: int | None = None) -> list[dict[str, np.ndarray]]:
-    """Returns rows of 2 to 23 positions; with `choices`, of as many sequences each."""
+    """Returns rows of 2 to 23 positions; with `choices`, each has that many sequences."""
     rng = np.random.default_rng(7)
     found = []
     for i in range(COUNT):
@@ -50,7 +50,7 @@ def assert_batch(batch: dict, examples: list[dict], chosen: np.ndarray, length: 
 @pytest.mark.parametrize("static_shapes", [True, False])
 @pytest.mark.parametrize("choices", [None, 3])
 def test_training_batches_hold_the_rows_of_their_steps(choices, static_shapes, monkeypatch):
-    """Without static shapes those of 11 and 17 positions come from one dataset."""
+    """Without static shapes, batches of 11 and 17 positions come from one dataset."""
     monkeypatch.setattr(feature_table, "SHORT_POSITIONS", 6 * 17 * (choices or 1))
     examples = rows(choices)
     table = FeatureTable.from_rows(examples)
@@ -88,7 +88,7 @@ def test_evaluation_batches_tell_rows_and_weights():
 
 @pytest.mark.parametrize("static_shapes", [True, False])
 def test_hosts_and_replicas_share_each_batch_in_order(static_shapes):
-    """Two hosts of two replicas: the parts of a step, put together, are its batch."""
+    """Two hosts with two replicas each: the parts of a step, put together, are its batch."""
     table = FeatureTable.from_rows(rows())
     plan = length_buckets.training_batches(table.lengths, 12, LENGTHS, 1, 8)
     source = table.training_input(plan, 0, static_shapes)
@@ -111,7 +111,7 @@ SETTINGS = {"max_seq_length": 7, "tokenizer": "abc"}
 
 
 class Maker:
-    """Makes two rows of unequal length, one with choices; counts how often."""
+    """Makes a row of three choices for each example, of unequal lengths; counts its calls."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -204,7 +204,7 @@ TEXT = TextExample("1", LONG, None, 1)
 SEVERAL = TextExample("1", LONG, None, (0, 2))
 CHOICES = ChoiceExample("1", LONG, ("a", "", LONG, "b"), 2)
 SENTENCE = TokenExample("1", WORDS, (0, 0, 1, 0) * 4)
-# A task, its settings and classes, an example; and digests that its file has in name and content.
+# Task, settings, classes and example; and the digests of its cached file's name and content.
 CACHED = [
     ("cola", {}, None, TEXT, "38ddbb967598e168 4c3417a7d760b7d9"),
     ("mrpc", {}, None, TextExample("1", LONG, LONG, 1), "c04dc0dad5d9be41 aafa44365048842a"),
@@ -221,7 +221,7 @@ CACHED = [
 
 @pytest.mark.parametrize(("name", "given", "classes", "example", "digests"), CACHED)
 def test_cached_files_stay(name, given, classes, example, digests, tokenizer, tmp_path):
-    """Else runs that go on would make theirs again, or read others: then raise FORMAT."""
+    """Otherwise resumed runs would make features again, or read wrong ones: then raise FORMAT."""
     task = tiny.task(name, tokenizer, classes, **{"max_seq_length": 12, **given})
     settings = {**task.settings, "is_training": True}
     make = functools.partial(task.rows, is_training=True)

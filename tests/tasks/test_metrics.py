@@ -17,7 +17,7 @@ def test_two_classes_by_hand():
 def test_correlations_by_hand():
     # Deviations (-1, 0, 1) and (-2, 1, 1).
     assert metrics.pearson([1, 2, 3], [0, 3, 3]) == pytest.approx(3 / np.sqrt(2 * 6))
-    # Ranks 1, 2, 3, 4 and 1, 3.5, 2, 3.5: deviations by half ranks.
+    # Ranks 1, 2, 3, 4 and 1, 3.5, 2, 3.5: ties share their mean rank.
     expected = np.corrcoef([1, 2, 3, 4], [1, 3.5, 2, 3.5])[0, 1]
     assert metrics.spearman([0.1, 0.2, 30, 40], [-5, 9, 7, 9]) == pytest.approx(expected)
     assert metrics.spearman([1, 2, 3], [1, 8, 1000]) == pytest.approx(1)
@@ -32,7 +32,7 @@ def test_what_is_constant_scores_0(name):
 @pytest.mark.parametrize("name", ["pearson", "spearman"])
 @pytest.mark.parametrize("number", [0.1, 1 / 3, 1e9 / 7])
 def test_two_constants_score_0(name, number):
-    """Their means are not always the number itself."""
+    """In floating point, the mean of a constant is not always that constant."""
     for count in range(2, 40):
         assert getattr(metrics, name)([number] * count, [-number] * count) == 0.0
         assert getattr(metrics, name)([number] * count, np.arange(count)) == 0.0
@@ -79,7 +79,7 @@ def test_answers_are_normalised_and_scored_as_in_both_evaluators(golden):
 
 
 def test_the_best_threshold_is_found_by_going_up():
-    """Answering a and b gains 1.5, c loses one; d, beyond, would not make up for it."""
+    """Answering a and b gains 1.5; c then loses 1, and d, beyond c, gains no more than that."""
     answers = {"a": ["x"], "b": ["x y z"], "c": [], "d": ["x"], "e": []}
     predictions = {"a": "x", "b": "x", "c": "x", "d": "x", "e": ""}
     null_odds = {"d": 4.0, "c": 3.0, "b": 2.0, "a": 1.0, "e": 0.0, "other": -7.0}

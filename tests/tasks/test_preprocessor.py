@@ -34,7 +34,7 @@ LENGTH = 24
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory, golden):
-    """Returns the directory of a tiny encoder with its vocabulary, as one that was downloaded."""
+    """Returns the directory of a tiny encoder with its vocabulary, as if it had been downloaded."""
     folder = tmp_path_factory.mktemp("weights")
     spm = golden / "spm" / "en_small.model"
     config = tiny.config(num_hidden_layers=1, vocab_size=6000, max_position_embeddings=64)
@@ -66,7 +66,7 @@ ASKED = [
     SquadExample(str(i), *pair, (), False)
     for i, pair in enumerate(zip(QUESTIONS, CONTEXTS, strict=True))
 ]
-# A task, its settings and classes, its examples; and the same as arguments.
+# Task, settings, classes and examples; and the same examples as arguments.
 TASKS = [
     ("classification", {}, "ab", texts_of(), (TEXTS,), {}),
     ("classification", {"text_pair_column": "b"}, "ab", texts_of(PAIRS), (TEXTS, PAIRS), {}),
@@ -207,7 +207,7 @@ def test_labels_may_be_numbers(labels, rows, names, expected, preprocess, tmp_pa
 @pytest.mark.parametrize(
     ("labels", "expected", "dtype"),
     [
-        # Several numbers for a text are no classes.
+        # Several numbers for a text are not class ids.
         ([[0, 5], [1, 1], [2, 0]], [[0, 5], [1, 1], [2, 0]], "int32"),
         (np.array([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0]]), [[1, 0], [1, 1], [0, 1]], "float32"),
         ([["good"], ["bad", "good"], []], [[0, 1], [1, 1], [0, 0]], "float32"),
@@ -246,13 +246,13 @@ def test_weights_beside_the_labels_of_a_dataset(preprocess):
     ):
         ((_, labels, found),) = given
         assert labels.numpy().tolist() == [1, 0] and found.numpy().tolist() == [0.5, 2.0]
-    # A test set has no loss.
+    # Without labels there is no loss, and weights are left out.
     ((inputs,),) = preprocess.dataset({"text": ["a", "b"], "sample_weight": [0.5, 2.0]})
     assert inputs["input_ids"].shape[0] == 2
 
 
 def test_what_it_is_saved_with_it_comes_back_with(weights, tmp_path):
-    """Beside a model of Keras, in albert-export and albert-predict too; and after conversion."""
+    """Beside a Keras model; albert-export and albert-predict read it, too; conversion keeps it."""
     given = {"max_seq_length": 16, "max_qa_length": 9, "max_query_length": 6, "doc_stride": 5}
     form = {"do_lower_case": False, "keep_accents": True}
     preprocess = albert_tf.Preprocessor.from_weights(

@@ -16,7 +16,7 @@ from tests.kit.tolerances import assert_close
 
 
 def losses(task: PretrainingTask, outputs: dict, features: dict) -> dict:
-    """Divides as the Trainer does."""
+    """Divides the sums by the weights, as the Trainer does."""
     sums, weights = task.loss_sums(outputs, features), task.loss_weights(features)
     each = {name: sums[name] / (weights[name] + task.loss_epsilon.get(name, 0.0)) for name in sums}
     return {**each, "total_loss": sum(each.values())}
@@ -103,7 +103,7 @@ def test_sums_add_up_over_the_parts_of_a_batch(task, model):
     parts = [{name: value[rows] for name, value in features.items()} for rows in ([0], [1, 2, 3])]
     sums = [task.loss_sums(model(part), part) for part in parts]
     for name, whole in task.loss_sums(model(features), features).items():
-        # Sums of 20 terms of about 7.
+        # The sums have 20 terms of about 7, hence the wider tolerance.
         assert_close(sum(float(part[name]) for part in sums), float(whole), 10 * tolerances.LOSS)
 
 
@@ -129,7 +129,7 @@ def test_the_weight_of_sentence_order_is_a_factor(task, model, weight):
 
 
 def test_a_weight_of_one_changes_no_bit(task, model):
-    """Neither of losses nor of gradients, against the sums without a factor."""
+    """Losses and gradients equal those of the sums without a factor."""
     features = {name: tf.constant(value) for name, value in goldens.inputs("base").items()}
 
     def unweighted(outputs):
@@ -152,7 +152,7 @@ def test_a_weight_of_one_changes_no_bit(task, model):
 
 
 def test_masked_lm_alone_leaves_pooler_and_order_head_as_they_are():
-    """Neither gradient, nor decay, nor moments; the rest moves."""
+    """Neither gradients nor decay nor moments change them; all other weights change."""
     task = PretrainingTask(goldens.config("base"), sentence_order_weight=0)
     assert task.loss_names == ("masked_lm_loss",)
     model = goldens.pretrained("base")

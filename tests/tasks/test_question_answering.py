@@ -25,7 +25,7 @@ def task_of(version: str, tokenizer=None, **changes):
 
 
 def predicted(golden, version: str, file: str):
-    """Returns the examples, the task, and what it makes of the release's outputs."""
+    """Returns the examples, the task, and its predictions from the release's outputs."""
     examples = squad_text.read_squad(golden / f"features/squad_{version}_dev.json")
     windows = goldens.squad_windows(golden, version)
     rows = goldens.squad_rows(golden, version, "dev")
@@ -83,7 +83,7 @@ def test_windows_survive_as_rows(golden, tokenizer):
 
 
 def test_scores_of_v2_are_those_of_predictions_json():
-    """Null odds of more than 1 lose nothing: by the release's rule no question were answered."""
+    """Null odds above 1 cost nothing; by the release's rule, no question would be answered."""
     predictions = Predictions({"x": "cat", "y": "sat"}, {}, {"x": 3.0, "y": 5.0})
     task = task_of("v2")
     assert task.final_texts(EXAMPLES, predictions) == {"x": "", "y": ""}
@@ -94,7 +94,7 @@ def test_scores_of_v2_are_those_of_predictions_json():
 
 
 def test_a_threshold_found_elsewhere_is_kept():
-    """Not the best of these questions, 3.0; what would be best is still told."""
+    """The threshold is not the best for these questions, 3.0, but that is still reported."""
     task = task_of("v2")
     predictions = Predictions({"x": "cat", "y": "sat"}, {}, {"x": 3.0, "y": 5.0})
     tuned = task.tuned(predictions, {"best_f1_thresh": 6.0, "f1": 7.0})
@@ -107,7 +107,7 @@ def test_a_threshold_found_elsewhere_is_kept():
 
 
 def test_the_threshold_is_that_of_the_best_f1():
-    """Answers that are only partly right pay by F1 alone."""
+    """Answers that are only partly right raise F1, but not the exact match."""
     examples = [dataclasses.replace(EXAMPLES[0], qas_id=name) for name in "xz"] + EXAMPLES[1:]
     texts = {"x": "cat sat", "z": "cat sat", "y": "sat"}
     predictions = Predictions(texts, {}, {"x": 1.0, "z": 2.0, "y": 3.0})
@@ -133,7 +133,7 @@ def entries(**probabilities: float) -> list[dict]:
 
 
 def test_an_ensemble_averages_spans_and_null_odds(tmp_path):
-    """A span counts in the models that lack it as 0: "cat" has 0.4 on average, "sat" 0.35."""
+    """A span counts as 0 in models that lack it: "cat" has 0.4 on average, "sat" 0.35."""
     task, folders = task_of("v2", n_best_size=2), []
     nbests = [
         {"x": entries(sat=0.6, cat=0.4), "y": entries(The=1.0)},
@@ -161,7 +161,7 @@ def test_an_ensemble_averages_spans_and_null_odds(tmp_path):
 
 
 def test_what_no_window_shows_has_no_answer():
-    """Or, where there must be one, it is "empty"."""
+    """Where there must be an answer, it is "empty"."""
     nothing = [SquadExample("none", "what?", " ", (), False)]
     predictions = squad_text.predict(task_of("v2").kind, nothing, [])
     assert predictions.null_odds == {"none": 1_000_000.0} and predictions.texts == {"none": ""}

@@ -62,7 +62,7 @@ def test_both_layouts_give_the_same(tmp_path):
         ("He is a \uff3f.", "Doctor", "he is a doctor."),  # a full-width blank
         ("_ is  a\u3000_", "\tIt\n", "it is a it"),
         ("Who is it? ", " Ann", "who is it? ann"),
-        ("ΑΣ_", "b", "αςb"),  # a sigma ends its word before the option is there
+        ("ΑΣ_", "b", "αςb"),  # lower-cased before the option is put in: a final sigma
         ("\u00b4_", "x", " x"),  # an accent by itself leaves the space that it stands on
     ],
 )
@@ -72,5 +72,5 @@ def test_question_and_option_are_normalised(tmp_path, tokenizer, question, optio
     folder = write(tmp_path, "all.txt", passage)
     (example,) = read(folder, "dev", ("middle",), tokenizer.preprocess)
     assert example.endings[0] == ending
-    # The release splits what is joined as it is.
+    # The release tokenizes the joined text as it is, without normalising it again.
     assert tokenizer.encode(ending) == tokenizer.convert_tokens_to_ids(tokenizer.tokenize(ending))

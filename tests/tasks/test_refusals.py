@@ -76,7 +76,7 @@ IN_2012 = "d 0 0 Tom N (T* - - - Sp (X) a\n\n"
 QQP = "id\tquestion1\tquestion2\tis_duplicate\n0\ta\tb\t1\n1\tc\td\te\t0\n"
 WNLI = "index\tsentence1\tsentence2\tlabel\n7\ta\tb\t1\n8\ta\tb\t1\n7\tc\td\t0\n"
 SCORES = "first,second,score\nx,y,1\nx,y,"
-LONE = r'{"review": "\\ud83d \ud83d\ude00 \uDe00"}'  # A backslash, a pair, and half of one.
+LONE = r'{"review": "\\ud83d \ud83d\ude00 \uDe00"}'  # The last is a lone surrogate.
 # A reader, the name of its file, the content, the wrong line (0: none), and nouns of the message.
 FILES = [
     ("texts", "t.txt", "a", 0, "ends in .csv, .tsv, .jsonl, .json, .parquet"),

@@ -17,7 +17,7 @@ KINDS = [(version, split) for version in ("v1", "v2") for split in ("train", "de
 
 
 def check(golden, examples, tokenizer, expected: list[dict], split: str) -> None:
-    """Differs: a mark belongs to its letter, and no paragraph is dropped."""
+    """Unlike in the release, a mark belongs to its letter, and no paragraph is dropped."""
     kind, is_training = Span(**goldens.squad_settings(golden)), split == "train"
     found = squad_text.squad_rows(kind, examples, tokenizer, is_training)
     found = [row for row in found if " " * 20 not in examples[row["example_index"]].paragraph]
@@ -80,7 +80,7 @@ class StoredTokenizer:
         spans, end = [], 0
         for token in self._tokens[self._text]:
             piece = token.replace("▁", " ")
-            # Before the text, and before a number without its comma, there is none.
+            # At the text's start, and before a number split from its comma, there is no space.
             piece = piece if text.startswith(piece, end) else piece[1:]
             spans.append((end, end + len(piece)))
             end += len(piece)
@@ -90,7 +90,7 @@ class StoredTokenizer:
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
 def test_windows_of_stored_pieces_are_the_releases(golden, version):
-    """The same without a vocabulary: paragraphs whose pieces are all stored, a third of them."""
+    """The same without a vocabulary, for the third of paragraphs whose pieces are all stored."""
     examples = squad_text.read_squad(golden / f"features/squad_{version}_dev.json")
     rows = goldens.squad_rows(golden, version, "dev")
     tokenizer = StoredTokenizer(examples, rows, goldens.squad_settings(golden)["doc_stride"])
@@ -117,7 +117,7 @@ def rows_of(examples, tokenizer, length=24, stride=5, query=6, is_training=True)
 
 
 def shown(row) -> list[np.ndarray]:
-    """Returns what a window shows: PLACES of each of its pieces of the paragraph."""
+    """Returns, for each of PLACES, its values for a window's pieces of the paragraph."""
     return [row[name][int(row["doc_offset"]) : -1] for name in PLACES]
 
 
@@ -203,7 +203,7 @@ ANSWERS = [
 @pytest.mark.parametrize("kind", ["spm", "uncased", "cased"])
 @pytest.mark.parametrize(("text", "answer"), ANSWERS)
 def test_an_answer_is_found_again(tokenizer, tmp_path, kind, text, answer):
-    """Among white space, unknown words, and marks: the release drops most of these texts."""
+    """Answers amid white space, unknown words and marks; the release drops most of these texts."""
     if kind != "spm":
         tokenizer = word_piece(tmp_path, kind == "uncased")
     (row,) = rows_of([example(text, answer=answer)], tokenizer, length=512)

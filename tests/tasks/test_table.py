@@ -123,17 +123,17 @@ def test_programs_write_numbers_and_truth_in_several_ways(tmp_path, name, values
         (["+1", "-1", "-1"], {}, ("+1", "-1"), [0, 1, 1]),
         ([-2, 0, -1.0, 3], {}, ("-1", "-2", "0", "3"), [1, 2, 0, 3]),
         (["+", "-", "0", "-"], {}, ("+", "-", "0"), [0, 1, 2, 1]),
-        # Labels that mean none.
+        # Labels that stand for a missing label.
         ([2, -1, 0, 1, -1.0], {"ignored_label": ("-1",)}, ("0", "1", "2"), [2, 0, 1]),
         ([-1, 0, -100, 1], {"ignored_label": ("-100", "-1")}, ("0", "1"), [0, 1]),
         (["b", None, "a", "", "NaN"], {"ignored_label": ("null",)}, ("a", "b"), [1, 0]),
         (["b", "-", "a", "c"], {"ignored_label": ("-", "c")}, ("a", "b"), [1, 0]),
         (["b", "-", "a"], {"label_names": ("b", "a", "-")}, ("b", "a", "-"), [0, 2, 1]),
-        # Names that are numbers: all rows tell what the labels are.
+        # Names that are numbers: all rows together tell whether labels are names or ids.
         ([-1, 2, 0], {"label_names": ("-1", "0", "1", "2")}, ("-1", "0", "1", "2"), [0, 3, 1]),
         ([3, 1, 2], {"label_names": ("1", "2", "3")}, ("1", "2", "3"), [2, 0, 1]),
         ([2, 0, 1, 1.0], {"label_names": ("1", "2", "3")}, ("1", "2", "3"), [2, 0, 1, 1]),
-        # Numbers of a regression are no missing labels.
+        # In a regression, no number stands for a missing label.
         ([-1, -100, 2.5, None], {"ignored_label": ("null",)}, (), [-1.0, -100.0, 2.5]),
     ],
 )
@@ -207,7 +207,7 @@ def test_numbers_for_each_label_say_which_a_text_has(tmp_path, name, values, exp
         ("csv tsv", ["('war', 'art')", "()", "('art',)", "law|war"], None, LABELS, TARGETS),
         ("csv tsv", ["frozenset({'war', 'art'})", "frozenset()",
                      "array(['art'], dtype=object)", "law|war"], None, LABELS, TARGETS),
-        # Ids and names are not 0 or 1 for each label.
+        # Lists of ids or names, not of a 0 or 1 for each label.
         ("jsonl", [["a", "b"], ["b", "a"]], None, ("a", "b"), [(0, 1), (0, 1)]),
         ("jsonl", [[0, 3], [3], []], None, ("0", "3"), [(0, 1), (1,), ()]),
         ("jsonl", [[0], [1], [0, 1], []], None, ("0", "1"), [(0,), (1,), (0, 1), ()]),

@@ -29,7 +29,7 @@ def example(words, labels=None, guid="1"):
 
 @pytest.fixture(scope="module")
 def examples():
-    """Words of none, one, several and too many pieces, in sentences of one and of many windows."""
+    """Words of no, one, several and too many pieces, in sentences of one and of many windows."""
     rng = np.random.default_rng(11)
     words = ["the", "\x01", "Representatives", "unaffable-x1990,", "of", "Z\u00fcrich", "qzx" * 9]
     lengths = [1, 2, 37, 5, 23, 1, 1]
@@ -52,7 +52,7 @@ def test_each_word_with_pieces_is_in_one_window_with_its_tag(task, examples, tok
             assert key not in found
             found[key] = int(row["tag_ids"][position]) - 1
             word = tokenizer.encode(examples[key[0]].words[key[1]], LENGTH - 2)
-            # Whole, unless it is longer than a window.
+            # The word is whole, unless it is longer than a window.
             assert ids[position : position + len(word)] == word
     keys = ((i, k) for i, each in enumerate(examples) for k in range(len(each.words)))
     keys = [(i, k) for i, k in keys if tokenizer.encode(examples[i].words[k])]
@@ -60,7 +60,7 @@ def test_each_word_with_pieces_is_in_one_window_with_its_tag(task, examples, tok
 
 
 def test_predictions_are_of_all_words_in_order(task, examples):
-    """Logits that say the true tag where a word begins, and nonsense elsewhere."""
+    """The logits favour the true tag where a word begins, and are random elsewhere."""
     rows = list(task.rows(examples, is_training=False))
     logits = np.full((len(rows), LENGTH, 3), -np.inf, np.float32)
     rng = np.random.default_rng(4)
@@ -89,7 +89,7 @@ def test_predictions_are_of_all_words_in_order(task, examples):
 
 
 def test_the_loss_is_the_mean_over_words(task):
-    """Against NumPy; padding rows and other positions cost nothing, whatever the logits there."""
+    """Compared with NumPy; padding rows and other positions add nothing, whatever their logits."""
     tags = np.array([[0, 2, 0, 1, 0], [0, 3, 0, 0, 0], [0, 1, 1, 0, 0]], np.int32)
     rng = np.random.default_rng(8)
     logits = rng.normal(size=(3, 5, 3)).astype(np.float32)
@@ -113,7 +113,7 @@ def test_plain_tags_are_compared_by_their_mean_f1(tokenizer, tmp_path):
     examples = [example("abc", [0, 0, 1]), example("def", [0, 2, 1], guid="5")]
     predictions = np.full((6, 4), 0.125)
     predictions[range(6), [0, 1, 1, 0, 0, 1]] = 0.625
-    # By hand: low 4 / (3 + 3), cap 4 / (2 + 3), all 0; what never occurs does not count.
+    # By hand: low 4 / (3 + 3), cap 4 / (2 + 3), all 0; a tag that never occurs does not count.
     expected = {"macro_f1": (2 / 3 + 4 / 5 + 0) / 3, "accuracy": 4 / 6}
     expected["eval_loss"] = -np.log([0.625] * 4 + [0.125] * 2).mean()
     assert plain.scores(examples, predictions) == pytest.approx(expected)
