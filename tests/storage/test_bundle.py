@@ -1,4 +1,4 @@
-"""Indexes of bundles that declare what is not there, with checksums that are right.
+"""Indexes of bundles that declare what does not exist, with correct checksums.
 
 TensorFlow's own reader ends the process at many of them.
 """
@@ -15,7 +15,7 @@ from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto, BundleH
 from albert_tf.storage import bundle, checkpoint, protobuf
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
-# Values that a field may not survive.
+# Values that may break the reader of a field.
 NUMBERS = (0, 1, -1, 7, 99, 2**31, 2**32, 10**9, 2**62, 2**63 - 1, -(2**63))
 DATA = "m.data-00000-of-00001"
 Entries = Sequence[tuple[bytes, bytes]]
@@ -32,10 +32,10 @@ def varints(*values: int) -> bytes:
 
 
 def table(entries: Entries, shared: Sequence[int] = (), kind=b"\0", times=1) -> bytes:
-    """Returns an index of one block, as TensorFlow writes it, which lists the block so many times.
+    """Returns an index of one block, as TensorFlow writes it, which lists the block `times` times.
 
-    `shared` is what each name says that it has in common with the one before it, `kind` the
-    compression that each block says it has.
+    `shared` has the length of the prefix that each name claims to share with the one before it;
+    `kind` is the compression that each block claims.
     """
     stored, handles = b"", []
     for members in (entries, (), [(b"~", None)] * times):
@@ -64,7 +64,7 @@ def entries_of(prefix: str) -> list[tuple[bytes, bytes]]:
 
 
 def rewrite(prefix: str, name: str = "", dims: Sequence[int] | None = None, **fields: int) -> None:
-    """Writes the index here, with one entry of another shape and other fields."""
+    """Rewrites the index, changing the shape and the fields of one entry."""
     entries = entries_of(prefix)
     for i, (key, value) in enumerate(entries):
         if name and key.decode() == name:
@@ -90,7 +90,7 @@ def test_an_index_here_is_read_as_tensorflow_writes_it(prefix):
     found = checkpoint.read(prefix)
     assert [*found] == ["a", "b", "c", "d"]
     assert found["b"].tolist() == [b"one", b""] and found["d"] == 11
-    rewrite(prefix, "c", dims=[0, 2**40])  # A wide nothing.
+    rewrite(prefix, "c", dims=[0, 2**40])  # Huge, but empty.
     assert checkpoint.read(prefix)["c"].shape == (0, 2**40)
 
 
@@ -122,7 +122,7 @@ def refuse(prefix: str, message: str) -> None:
 )
 def test_what_an_index_may_not_declare(prefix, name, changes, message):
     if changes.get("size", 0) > 60:
-        os.truncate(pathlib.Path(prefix).with_name(DATA), 70 << 20)  # It takes no room on the disk.
+        os.truncate(pathlib.Path(prefix).with_name(DATA), 70 << 20)  # Sparse: takes no disk space.
     rewrite(prefix, name, **changes)
     refuse(prefix, message)
 
@@ -155,7 +155,7 @@ def test_what_is_no_index(prefix, content, message):
 
 
 def test_no_mutation_ends_the_process(prefix):
-    """Fields of an entry, or of the header; each mutation is read or refused in one line."""
+    """Mutates fields of entries or of the header; each result is read, or refused in one line."""
     rng, stored = random.Random(5), entries_of(prefix)
     refused = 0
     for _ in range(400):

@@ -44,7 +44,7 @@ def names(prefixes) -> list[str]:
 
 
 def kill_at(monkeypatch, call: int, *functions: str) -> None:
-    """Makes the call-th of all calls of some functions of tf.io.gfile, or of os, raise Killed."""
+    """Makes call number `call` to any of these functions of tf.io.gfile or os raise Killed."""
     left = [call]
     for name in functions:
         module = os if name == "replace" else tf.io.gfile
@@ -121,7 +121,7 @@ def test_a_half_written_checkpoint_is_not_there(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"model", b"\xff\x00", None, "pipe"])
 def test_a_list_that_is_none_is_not_taken_for_a_fresh_start(tmp_path, content):
-    """None is a directory, which stands for a file that may not be read."""
+    """None stands for a directory, in place of a file without read permission."""
     save(tmp_path, 3)
     (tmp_path / "checkpoint").unlink()
     if content == "pipe":
@@ -193,7 +193,7 @@ def test_a_listed_checkpoint_whose_files_are_gone_is_not_there(tmp_path):
 
 
 def test_which_checkpoints_no_list_names(tmp_path):
-    """In a directory that a run has claimed, the run's own are not among them."""
+    """In a directory that a run has claimed, its own checkpoints are not among them."""
     assert checkpoint.unlisted(str(tmp_path / "none")) == []
     checkpoint.claim(str(tmp_path))
     checkpoint.write(str(tmp_path / "model.ckpt-4"), values(4))
@@ -223,7 +223,7 @@ def test_best_is_a_copy(tmp_path):
     check(best, values(5))
     assert names(checkpoint.listed(str(tmp_path))) == ["model.ckpt-7"]
     assert not list(tmp_path.glob("*.tmp"))
-    # A directory without a list means its best.
+    # A directory without a list resolves to its best checkpoint.
     os.remove(tmp_path / "checkpoint")
     assert checkpoint.resolve(str(tmp_path)) == best
     newest = save(tmp_path, 8)

@@ -142,16 +142,16 @@ def put(source: pathlib.Path, target: str) -> str:
 
 
 def contents(root: str) -> dict[str, bytes]:
-    """Returns what all files hold, by path without `root`, but for those that tell the time."""
+    """Returns the contents of all files by path below `root`, except those that record times."""
     found = {}
     for folder, _, names in tf.io.gfile.walk(root):
         for name in names:
             # The graph of a SavedModel differs from run to run: see its weights and its answers.
-            # Only a directory that can be locked keeps the file of its lock.
+            # Only a directory that can be locked has a lock file.
             if "tfevents" in name or name.endswith((".pb", ".report.json", ".lock")):
                 continue
             path = os.path.join(folder, name)
-            # ram:// also lists, as in a folder, what only begins with the folder's name.
+            # ram:// also lists paths that merely begin with a folder's name, as if inside it.
             if not tf.io.gfile.exists(path):
                 continue
             with tf.io.gfile.GFile(path, "rb") as file:

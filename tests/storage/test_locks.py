@@ -19,7 +19,7 @@ with files.hold(sys.argv[1]):
 
 
 def test_a_directory_is_held_by_one_process_until_that_ends(tmp_path):
-    """However it ends."""
+    """Even if it is killed."""
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "held\n"

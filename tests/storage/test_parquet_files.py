@@ -76,7 +76,7 @@ def test_ids_of_hugging_faces_classes_have_the_names_that_the_file_gives(pyarrow
     path = write(pyarrow.table(columns).replace_schema_metadata(stored))
     found = table.read_texts(path, several, names[::-1], several=True)
     assert [each.label for each in found] == [(0,), (0, 1, 2)]
-    columns["mood"] = [2, -1]  # That is what they write where a label is missing.
+    columns["mood"] = [2, -1]  # The value for a missing label.
     path = write(pyarrow.table(columns).replace_schema_metadata(stored))
     with pytest.raises(ValueError, match="t.parquet:2: '-1' .*`ignored_label=-1`"):
         table.read_texts(path, TEXT, names)
@@ -165,7 +165,7 @@ LOST += [("ram://t.parquet", tf.errors.UnavailableError(None, None, "no connecti
 
 @pytest.mark.parametrize(("path", "error"), LOST)
 def test_a_file_that_cannot_be_read_is_not_called_damaged(write, monkeypatch, path, error):
-    """Else the generator would remove its complete shards, as for text that must be mended."""
+    """Otherwise the generator would remove its complete shards, as it does for damaged text."""
 
     class Lost(io.FileIO):
         is_lost = False

@@ -8,8 +8,8 @@ from albert_tf.text.tokenization import Tokenizer
 from tests.kit import tiny
 from tests.text.vocabularies import trained
 
-# In "myocardial" and "cardial" one contains the other; "qzjx" is of rare letters, so its split has
-# a lower score than any piece; the small model knows neither "µ" nor Greek letters.
+# "myocardial" contains "cardial"; the letters of "qzjx" are rare, so its split has a lower score
+# than any piece; the small model knows neither "µ" nor Greek letters.
 NEW = ["▁myocardial", "cardial", "▁qzjxqzjxvvq", "βλ", "▁harbour", "ographic"]
 
 
@@ -48,7 +48,7 @@ def test_old_pieces_keep_their_ids_and_new_ones_follow(tokenizers):
 
 
 def test_text_changes_only_where_a_new_piece_is(tokenizers, golden):
-    """Lines whose split changed, of 4,592, have a new piece in it, and fewer pieces."""
+    """A line (of 4,592) whose split changed has a new piece in it, and fewer pieces."""
     old, new = tokenizers
     lines = (golden / "pretrain_data/text.txt").read_text(encoding="utf-8").splitlines()
     odd = ["日本 (1990, $5) – ℵ", "λβ é ★", "[MASK] <pad> q z j x", "a" * 3000, ""]
@@ -79,11 +79,11 @@ def test_a_whole_piece_is_preferred(tokenizers, text, pieces):
 
 
 def test_scores_lie_among_those_that_were(model, content):
-    """Beyond them, unknown and user-defined pieces would count otherwise."""
+    """Scores beyond them would change how unknown and user-defined pieces count."""
     old = read_model(content).pieces
     scores = [piece.score for piece in old if piece.type == Piece.NORMAL]
     added = {p.piece: p.score for p in read_model(model.add([*NEW, "inging"])).pieces}
-    # "ing", twice: better than its split, and not much.
+    # Better than its split, "ing" twice, but not by much.
     split = sum(old[i].score for i in model.replaced("inging"))
     assert split < added["inging"] < split + 0.5
     assert min(scores) < added["inging"] < max(scores)

@@ -1,6 +1,6 @@
 """Tokens added to a Hugging Face tokenizer.
 
-Can't see: what Hugging Face's tokenizers make of a text; tests/peers/test_hugging_face.py does.
+tests/peers/test_hugging_face.py compares them with Hugging Face's own tokenizers.
 """
 
 import json
@@ -22,9 +22,9 @@ def token(text: str, **flags) -> dict:
     return {"id": 9, "content": text, **FLAGS, **flags}
 
 
-# Special pieces are listed among them, of which a text may contain any; not all need have an id.
+# Files list special pieces among them; a text may contain any of these, and not all need an id.
 PLAIN = ["<pad>", "[PAD]", "<unk>", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"]
-# As files of a tokenizer from 2019 to 2026 have them.
+# As the files of tokenizers from 2019 to 2026 list them.
 STORED = {
     "tokenizer.json": {"added_tokens": [token(text, lstrip=True) for text in [*PLAIN, *TOKENS]]},
     "tokenizer_config.json": {
@@ -39,21 +39,21 @@ STORED = {
 
 @pytest.fixture
 def folder(tmp_path):
-    """A directory with a vocabulary of word pieces, among them those of "[unused1]" as text."""
+    """A directory with a WordPiece vocabulary, including the pieces of "[unused1]" as text."""
     tiny.write(tmp_path / "vocab.txt", "\n".join(PIECES_WITH))
     return tmp_path
 
 
 @pytest.mark.parametrize("name", STORED)
 def test_added_tokens_are_found_and_honoured(name, folder):
-    if name == "tokenizer.json":  # Which is the vocabulary, too.
+    if name == "tokenizer.json":  # It is the vocabulary, too.
         (folder / "vocab.txt").unlink()
         written(folder, word_piece(PIECES_WITH) | STORED[name])
     else:
         tiny.write(folder / name, json.dumps(STORED[name]))
     tokenizer = vocabulary.find(str(folder)).tokenizer
     assert set(tokenizer.added_tokens) == set(TOKENS)
-    # The longest fits; case counts; what is around is read anew, special pieces as text.
+    # The longest match wins; case counts; the text around is split afresh, special pieces as text.
     text = "ab[unused1] 中[Unused1][unused1]xB"
     expected = [6, 7, 10, 8, 12, 14, 15, 16, 13, 11, 5]
     assert tokenizer.encode(text) == expected
@@ -66,7 +66,7 @@ def test_added_tokens_are_found_and_honoured(name, folder):
 
 
 def test_they_go_along(folder):
-    """Into each directory that gets the vocabulary."""
+    """Copied into each directory that gets the vocabulary."""
     tiny.write(folder / "added_tokens.json", json.dumps(STORED["added_tokens.json"]))
     words = vocabulary.find(str(folder))
     for write in (vocabulary.copy, vocabulary.keep, vocabulary.write_hugging_face):
@@ -82,7 +82,7 @@ def test_they_go_along(folder):
     flags = dict.fromkeys(("lstrip", "rstrip", "single_word", "normalized"), False)
     written = {"content": "[unused1]", **flags, "special": True}
     assert config["added_tokens_decoder"]["10"] == written
-    # The same pieces without them are another vocabulary.
+    # The same pieces without added tokens are another vocabulary.
     (folder / "plain").mkdir()
     plain = shutil.copy(folder / "vocab.txt", folder / "plain")
     with pytest.raises(ValueError, match="is another vocabulary than"):
@@ -90,7 +90,7 @@ def test_they_go_along(folder):
 
 
 def test_what_sentence_piece_finds_itself_is_left_to_it(tmp_path):
-    """A hyphen is a piece of the release's text; "[E1]" is none once text is lower-cased."""
+    """In lower-cased text, "-" and "[e2]" occur, but not "[E1]": it remains an added token."""
     model = trained(vocab_size=60, user_defined_symbols=["-", "[E1]", "[e2]"])
     tiny.write(tmp_path / "spiece.model", model)
     before = vocabulary.find(str(tmp_path)).tokenizer

@@ -1,6 +1,6 @@
 """tokenizer.json: vocabularies read from it and written as it.
 
-Can't see: what Hugging Face's own tokenizers make of it; tests/peers/test_hugging_face.py does.
+tests/peers/test_hugging_face.py compares them with Hugging Face's own tokenizers.
 """
 
 import json
@@ -68,7 +68,7 @@ def test_case_is_as_given_or_else_as_a_config_confirms(model, tmp_path):
 @pytest.mark.parametrize("kind", ["release", "unused pieces", "no table", "word pieces"])
 def test_what_is_written_is_read_again(kind, form, model, tmp_path):
     is_word_piece = kind == "word pieces"
-    if kind == "unused pieces":  # Digit-comma ones and every second other.
+    if kind == "unused pieces":  # Every second, and any that ends in a digit and a comma.
         changed = read_model(model)
         for piece in changed.pieces[20::2]:
             piece.type = Piece.UNUSED
@@ -85,11 +85,11 @@ def test_what_is_written_is_read_again(kind, form, model, tmp_path):
     assert (found.is_word_piece, found.form) == (is_word_piece, form)
     assert_same_ids(ours, found.tokenizer)
     if not is_word_piece:
-        # As in transformers: no word's offsets begin at the space before it.
+        # As in transformers: a word's offsets do not include the space before it.
         there = json.loads((tmp_path / "there" / "tokenizer.json").read_text())
         splitters = there["pre_tokenizer"]["pretokenizers"]
         assert [step["type"] for step in splitters] == ["WhitespaceSplit", "Metaspace"]
-        # Pieces that SentencePiece never takes stay so.
+        # Unused pieces, which SentencePiece never takes, stay unused.
         kinds = [[p.type for p in read_model(t.content).pieces] for t in (ours, found.tokenizer)]
         assert [k == Piece.UNUSED for k in kinds[0]] == [k == Piece.UNUSED for k in kinds[1]]
 
@@ -109,7 +109,7 @@ def test_other_models_have_no_fast_tokenizer(options, tmp_path):
 
 @pytest.mark.parametrize(("case", "is_same"), [(None, True), (False, False)])
 def test_a_model_of_hugging_face_keeps_its_own(case, is_same, model, tmp_path):
-    """But not where another case than its own was given."""
+    """Its own files are copied, unless another case than its own was given."""
     folder, there = tmp_path / "theirs", tmp_path / "there"
     tiny.write(folder / "spiece.model", model)
     tiny.write(folder / "tokenizer_config.json", '{"tokenizer_class": "AlbertTokenizer"}')

@@ -1,6 +1,6 @@
 """Ids of a Hugging Face folder's own tokenizer.json.
 
-Can't see: what the tokenizers library makes of real texts; tests/peers/test_hugging_face.py does.
+tests/peers/test_hugging_face.py compares them with the tokenizers library on real texts.
 """
 
 import json
@@ -27,7 +27,7 @@ CLASSIFIER = {"architectures": ["AlbertForSequenceClassification"]}
 
 
 def tokenizer_json(version: int, steps=tuple(STEPS)) -> dict:
-    """Returns the file of a version of transformers."""
+    """Returns the tokenizer.json that a version of transformers writes."""
     pieces = {**dict.fromkeys([*SPECIAL, *SYMBOLS], 0.0), **SCORES}
     added = [{"content": text, "lstrip": text == "[MASK]"} for text in [*SPECIAL, *SYMBOLS]]
     model = {"type": "Unigram", "unk_id": 1, "vocab": [[p, float(s)] for p, s in pieces.items()]}
@@ -56,7 +56,7 @@ def folder(version, tmp_path):
         ("well-known", "▁well - ▁known", ""),
         ("  Wéll - known", "▁well ▁ - ▁known", "▁well - ▁known"),
         ("(( ).", "( ( ▁ ) .", "( ( ) ."),
-        # Symbols that normalisation makes begin nothing anew, and take no space away.
+        # Symbols that normalisation creates start no new word, and remove no space.
         ("well… －a", "▁well . . . ▁ - a", ""),
         ("```a'''", '▁ " <unk> a " <unk>', ""),
         ("5, 5", "▁5, ▁5", ""),
@@ -88,7 +88,7 @@ def test_offsets_and_segments(version, folder):
     assert spans == ["wéll", "-", "known", "…", "…", "…", " ", "''", "a"]
     row = pair_features(tokenizer, "well", "a a", 16)
     assert row["segment_ids"].tolist() == ([0] * 6 if version == 5 else [0, 0, 0, 1, 1, 1])
-    # A head of a long text has the same ids.
+    # Encoding only the beginning of a long text gives the same ids.
     long = "a well (known) " * 300
     assert tokenizer.encode(long, 50) == tokenizer.encode(long)[:50]
 
@@ -114,7 +114,7 @@ def test_files_tell_whose_ids(files, ids, tmp_path, caplog):
     assert [r.getMessage().startswith("ids=folder") for r in caplog.records] == [True] * (
         ids == "folder"
     )
-    # A given value counts first, and another form of text is the release's.
+    # A given value takes precedence; text in another form gets the release's ids.
     for asked in ("release", "folder"):
         assert vocabulary.find(str(tmp_path), ids=asked).tokenizer.ids == asked
     assert vocabulary.find(str(tmp_path), do_lower_case=True).tokenizer.ids == ids
@@ -128,7 +128,7 @@ def test_files_tell_whose_ids(files, ids, tmp_path, caplog):
 
 
 def test_they_go_along(folder, version, tmp_path):
-    """Into each directory that gets the vocabulary, with the tokenizer.json."""
+    """Copied into each directory that gets the vocabulary, with the tokenizer.json."""
     words = vocabulary.find(folder)
     text, own = "well - known ", tmp_path.joinpath("tokenizer.json").read_bytes()
     for write in (vocabulary.copy, vocabulary.keep, vocabulary.write_hugging_face):
@@ -141,10 +141,10 @@ def test_they_go_along(folder, version, tmp_path):
         assert again.tokenizer.encode(text) == words.tokenizer.encode(text)
         assert (there / "tokenizer.json").read_bytes() == own
         assert json.loads((there / "tokenizer.json").read_bytes()) == tokenizer_json(version)
-        # The release's are still there.
+        # The release's ids are still available.
         assert vocabulary.find(str(there), ids="release").tokenizer.ids == "release"
     vocabulary.check_kept(words, str(tmp_path / "keep"))
-    # From there back to Hugging Face; chosen ids are marked where files tell others.
+    # From there back to Hugging Face; the choice of ids is recorded if files imply the other.
     for ids in ("folder", "release"):
         back = tmp_path / ids
         back.mkdir()

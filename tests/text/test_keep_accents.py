@@ -1,6 +1,6 @@
 """keep_accents: marks that tell words apart stay, from the vocabulary's training on.
 
-Can't see: the graph and Hugging Face's tokenizers, which are in their own tests.
+Not tested here: the graph and Hugging Face's tokenizers, which are in their own tests.
 """
 
 import functools
@@ -49,7 +49,7 @@ def test_words_that_differ_in_marks_have_different_ids(tmp_path, caplog):
     assert len({tuple(ids) for ids in losing(tones)}) == 1
     assert tokenizer.decode(tokenizer(TEXTS[5])) == TEXTS[5].lower()
     assert tokenizer([*map(decomposed, TEXTS)]) == tokenizer(TEXTS)
-    # One digest for one way to read, another for another.
+    # Each way to read text has its own digest.
     assert tokenizer.digest not in (losing.digest, Tokenizer(keeping.path, None, False).digest)
     said = caplog.text
     assert "pieces a word" in said and "lose a mark" not in said
@@ -59,7 +59,7 @@ def test_words_that_differ_in_marks_have_different_ids(tmp_path, caplog):
 
 
 def test_it_is_not_advised_where_the_vocabulary_lacks_the_letters(golden):
-    """As the release's, of whose text marks were stripped: words with them would be unknown."""
+    """The release's text was stripped of marks, so that words with marks would be unknown."""
     model = golden / "spm" / "en_small.model"
     plain, marked = (Tokenizer(model, None, True, keep) for keep in (False, True))
     texts = ["The cafe\u0301 of Zoe\u0308 is here", *["All other words are plain."] * 9]

@@ -1,6 +1,6 @@
 """Tokenization against the release's own output, and WordPiece against examples by hand.
 
-Not seen here: text other than the 386 strings of the goldens, most of them English.
+Not tested here: text other than the 386 strings of the goldens, most of them English.
 """
 
 import json
@@ -76,20 +76,20 @@ def test_of_two_splits_with_one_score_it_takes_the_originals(golden, tokenizer):
     [
         # Superfluous spaces between words go to the piece after them.
         ("tokenizer", "  Big  cats  here. ", "Big| |cat|s|  here|."),
-        # A character of several letters belongs to all pieces that hold some.
+        # A character that becomes several letters belongs to each piece that holds some of them.
         ("tokenizer", "so ﬁne ¼ it", "so| ﬁne| ¼|¼|¼| it"),
         ("tokenizer", "Cafe\u0301 \u0301open", "Ca|f|e\u0301| \u0301open"),
         ("tokenizer", "In 1990, 2,0", "In| 1990|,| 2|,|0"),
         ("tokenizer", "한국어 ﾊﾞ", "|한국어| |ﾊﾞ"),
         ("tokenizer", "\u0301 ", None),
         ("chinese", "Cafe\u0301, unaffable\u200b 中国!", "Cafe\u0301|,|un|aff|able|中|国|!"),
-        # An unknown word is known by its place.
+        # An unknown word is located by its position.
         ("chinese", "The [un]kempt  xyz\n202", "The|[|un|]|kempt|xyz|2|0|2"),
         ("chinese", "ΟΔΟΣ. \ufeff豈", "ΟΔΟ|Σ|.|豈"),
     ],
 )
 def test_pieces_know_their_characters(request, vocabulary, text, pieces):
-    """The release aligns the texts: these cases agree, but for marks and what it drops."""
+    """The release aligns the texts; these cases agree, except for marks and what it drops."""
     tokenizer = request.getfixturevalue(vocabulary)
     ids, offsets = tokenizer.encode_with_offsets(text)
     assert ids == tokenizer.encode(text)
@@ -117,8 +117,8 @@ def test_pieces_have_ids_also_in_a_copy_by_pickle(tokenizer, chinese):
         assert copy.tokenize(text) == each.tokenize(text)
 
 
-# Runs that a cut could go wrong in: words without end, sigmas whose form depends on what follows,
-# syllables that SentencePiece puts together, characters that go, and many spaces.
+# Runs that could be cut at a wrong place: endless words, sigmas whose form depends on what follows,
+# syllables that SentencePiece composes, characters that are removed, and many spaces.
 RUNS = (
     *("aeiou", "the of and ", "a", "d", "ΣΑς.' ", "Σ'.", "각\u1100\u1161\u11a8", "中国 "),
     *("0123456789, ", "  \u3000\t", "\u0301é\ufdfa", "\u09c7\u09be", "\x0ba\x85b ", "\u00b4 a"),
@@ -148,7 +148,7 @@ def test_a_piece_with_a_space_keeps_a_text_from_being_cut(tmp_path, monkeypatch)
 
 
 def test_ten_megabytes_of_one_word_take_little_memory_and_time(golden):
-    """The peak is of a process of its own. 300 MB hold the text, normalised in two ways."""
+    """A separate process, to measure its peak. 300 MB hold the text, normalised in two ways."""
     code = f"""
 import resource, time
 from albert_tf.answers.rows import pair_features
@@ -226,7 +226,7 @@ def test_wordpiece_tokens(chinese, text, tokens):
 
 
 def test_wordpiece_cased(tmp_path, chinese):
-    # The normalising is left to tokenize.
+    # Normalisation is left to tokenize.
     assert chinese.preprocess("  He\u0301llo  ") == "  He\u0301llo  "
     path = word_pieces(tmp_path, *CHINESE[5:])
     tokenizer = Tokenizer(vocab_file=path, do_lower_case=False)

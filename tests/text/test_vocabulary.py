@@ -46,13 +46,13 @@ def test_case_goes_to_hugging_face_and_back(source, tmp_path, caplog):
     assert (config["cls_token"], config["mask_token"]) == ("[CLS]", "[MASK]")
     convert(str(tmp_path / "a"), "huggingface", str(tmp_path / "b"))
     assert json.loads((tmp_path / "b" / CONFIG).read_text()) == config
-    assert len(caplog.messages) == 1  # Nothing is said of a copied tokenizer.
+    assert len(caplog.messages) == 1  # Copying a tokenizer logs nothing.
 
 
 @pytest.mark.parametrize("form", [(True, False), (False, False), (False, True)])
 @pytest.mark.parametrize("layout", PLACES)
 def test_a_vocabulary_and_how_its_text_is_read_go_along(layout, form, source, golden, tmp_path):
-    """Accents that stay, as the tokenizer's config of ai4bharat/indic-bert asks for."""
+    """Accents may stay: the tokenizer's config of ai4bharat/indic-bert asks for that."""
     lower, keep = form
     if keep:
         tiny.write(source / CONFIG, '{"do_lower_case": false, "keep_accents": true}')
@@ -107,7 +107,7 @@ def test_a_word_piece_vocabulary(tmp_path):
     with pytest.raises(ValueError, match="only takes SentencePiece vocabularies, not .*vocab.txt"):
         convert(str(tmp_path), "kerashub", str(tmp_path / "hub"))
     assert not (tmp_path / "hub").exists()
-    # One of any name is found again.
+    # A vocabulary file of any name is found again.
     path = tiny.write(tmp_path / "pieces", "\n".join([*SPECIAL, "a\n"]))
     vocabulary.copy(vocabulary.Vocabulary.read(path, True), tiny.write(tmp_path / "a/b", "")[:-2])
     assert vocabulary.find(str(tmp_path / "a")).path == str(tmp_path / "a/vocab.txt")

@@ -101,7 +101,7 @@ def test_ids_of_words_are_those_of_the_text(golden, tokenizer):
         ids, starts = tokenizer.encode_words([*line])  # Each character is a word.
         assert ids == tokenizer.encode(line)
         pieces = tokenizer.convert_ids_to_tokens(ids)
-        # Before a character that no piece holds with its space, the space alone is a piece.
+        # If no piece holds a character with its space, that space is a piece of its own.
         assert starts.tolist() == [before != "▁" for before in ["", *pieces[:-1]][: len(pieces)]]
 
 
@@ -128,7 +128,7 @@ def test_words(text, expected):
 
 
 def test_runs_of_classes_are_those_of_all_characters():
-    """Beyond the last run there are letters only, as far as Unicode assigns any characters."""
+    """Beyond the last run, all characters that Unicode assigns are letters."""
     runs = word_splitting.runs_of_classes()
     starts = [start for start, _ in runs] + [sys.maxunicode + 1]
     for (start, expected), end in zip(runs, starts[1:], strict=True):

@@ -50,7 +50,7 @@ def steps_of(model: bytes, lower: bool) -> list[dict]:
 def their_tokenizer(model: bytes, lower: bool = True) -> dict:
     """Returns the tokenizer.json that transformers' AlbertConverter makes of a SentencePiece model.
 
-    It takes 100 from the score of a piece that ends in a digit and a comma.
+    It subtracts 100 from the score of each piece that ends in a digit and a comma.
     """
     pieces = ModelProto.FromString(model).pieces
     added = [
