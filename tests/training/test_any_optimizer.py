@@ -1,10 +1,10 @@
-"""A checkpoint holds what the optimizer has, whatever that is: here Keras' SGD with momentum, Muon.
+"""A checkpoint holds the state of any optimizer: here of Keras' SGD with momentum, and of Muon.
 
-Its rate is stable and then decays, as does that of a branch off its checkpoint, and of a timed run.
+The learning rate is constant, then decays; also in a branch off a checkpoint, and in a timed run.
 Each step draws another depth, too.
 
-State of no weight is in test_trainer_weights.py, kills in tests/cli. Can't see: several replicas of
-a whole run (one step of two: test_optimizers.py).
+State that belongs to no weight is in test_trainer_weights.py, kills are in tests/cli. Not tested
+here: a whole run on several replicas (a step on two: test_optimizers.py).
 """
 
 import functools
@@ -47,7 +47,7 @@ def train(
     decay = {"schedule": schedule, "decay_steps": STEPS - STOPPED_AT}
     make_optimizer = functools.partial(create_optimizer, *rate, name, **decay)
     task, settings = ElasticTask(PretrainingTask(CONFIG), (1, 2)), StepSettings(seed=3)
-    with mock.patch.dict(OPTIMIZERS, momentum=momentum):  # The one place that knows it.
+    with mock.patch.dict(OPTIMIZERS, momentum=momentum):  # The only place to register it.
         trainer = Trainer(task, devices, directory, make_optimizer, settings)
     assert trainer.initialise() == (checkpoint.latest(directory) is not None)
     if start:
@@ -77,7 +77,7 @@ def train_all(
     def settle(first: int, last: int) -> WarmupPolynomialDecay:
         return WarmupPolynomialDecay(0.1, last, 1, first_decay_step=first)
 
-    # A second a step, and one more to compile the decay.
+    # Each step takes a second, and compiling the decay takes one more.
     deadline = Deadline(STEPS + 1.0, STEPS - STOPPED_AT, settle)
     run(timed, 10**6, "constant", deadline=deadline)
 
@@ -85,7 +85,7 @@ def train_all(
 @pytest.mark.parametrize("backend", ["tensorflow", pytest.param("jax", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("optimizer", ["momentum", "muon"])
 def test_a_stopped_run_a_branch_and_a_timed_run_are_one_bit_by_bit(tmp_path, optimizer, backend):
-    """On TensorFlow eagerly; a traced step is resumed in tests/cli."""
+    """TensorFlow runs eagerly here; tests/cli resumes a traced step."""
     records = str(runs.write_records(tmp_path / "records", runs.examples(24)))
     folders = [str(tmp_path / name) for name in ("stopped", "whole", "branch", "timed")]
     if backend == "jax":
@@ -110,5 +110,5 @@ def test_a_stopped_run_a_branch_and_a_timed_run_are_one_bit_by_bit(tmp_path, opt
         for name, value in expected.items():
             np.testing.assert_array_equal(other[name], value)
     assert all(np.any(before[name]) for name in slots if "kernel" in name)
-    # Whoever loads the weights leaves the slots alone.
+    # Loading weights ignores the optimizer's slots.
     assert set(bundles.read_weights(folders[0])) == weights

@@ -23,10 +23,10 @@ def test_a_decay_lies_ahead(seconds, loops, expected):
 @pytest.mark.parametrize(
     ("paces", "decay_steps", "first", "last"),
     [
-        # Seconds a step, from a step on; of 100, twice the first go into compiling.
+        # Seconds per step, from a step on; of 100 s, compiling takes twice the first step's.
         ({0: 1.0}, 10, 89, 99),
         ({0: 4.0}, 10, 14, 24),
-        ({0: 4.0}, None, 22, 24),  # A tenth.
+        ({0: 4.0}, None, 22, 24),  # By default, a tenth.
         ({0: 4.0, 10: 1.0}, 10, 56, 66),
         ({0: 1.0, 80: 4.0}, 10, 82, 91),  # The pace is that of the later half.
         ({0: 99.0}, None, 1, 2),
@@ -34,7 +34,7 @@ def test_a_decay_lies_ahead(seconds, loops, expected):
     ],
 )
 def test_a_decay_begins_when_it_is_time(paces, decay_steps, first, last):
-    """However fast the steps are, and if that changes."""
+    """Whatever the pace of the steps is, and even if it changes."""
     deadline = Deadline(100.0, decay_steps, settle=lambda *steps: None)
     for step in range(1, 100):
         pace = next(paces[start] for start in sorted(paces, reverse=True) if start < step)

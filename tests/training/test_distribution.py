@@ -1,6 +1,6 @@
 """Which strategy is chosen, and what is said when it can't be.
 
-Can't see: GPUs, TPUs. Two workers, two replicas and the lack of a TPU are in
+Not tested here: GPUs, TPUs. Two workers, two replicas and the lack of a TPU are in
 test_run_pretraining_processes.py.
 """
 
@@ -49,7 +49,7 @@ def test_without_a_tf_config_of_several_there_is_one_device(tf_config, value):
 
 
 def _sums(width: int) -> list[float]:
-    """Returns what the first of two replicas has of their sum."""
+    """Returns the sum over two replicas, as the first of them has it."""
     strategy = tensorflow_devices.create_strategy()
 
     def add() -> tf.Tensor:
@@ -61,7 +61,7 @@ def _sums(width: int) -> list[float]:
 
 @pytest.mark.slow
 def test_a_second_run_in_a_process_can_have_another_model():
-    """A model's gradients are summed in its shapes."""
+    """Gradients are summed in the shapes of each model."""
     with concurrent.futures.ProcessPoolExecutor(1, runs.FORK_SERVER) as executor:
         executor.submit(runs.split_cpu, 2)
         for width in (2, 3):
@@ -99,7 +99,7 @@ def test_a_malformed_tf_config_is_refused(tf_config, value):
     ],
 )
 def test_one_process_of_several_writes(tf_config, cluster, task, chief):
-    """With a resolver in place of a strategy: a real one waits for the other workers."""
+    """With a stub for the strategy: a real one waits for the other workers."""
     tf_config({"cluster": cluster, "task": {"type": task[0], "index": task[1]}})
 
     class Strategy:
@@ -109,7 +109,7 @@ def test_one_process_of_several_writes(tf_config, cluster, task, chief):
 
 
 def test_sigterm_ends_a_worker_that_has_connected(tf_config, monkeypatch):
-    """With a class in place of the strategy's: TensorFlow's own handler is not Python's."""
+    """With a stub for the strategy: TensorFlow's own handler is not Python's."""
     tf_config({"cluster": TWO, "task": PLACE})
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

@@ -19,7 +19,7 @@ METRICS["sentence_order_accuracy"] = 0.625
 
 
 class FakeTrainer:
-    """Evaluates a checkpoint to the accuracies that it is told, by step."""
+    """Returns the accuracies that it was given, by step, instead of evaluating checkpoints."""
 
     def __init__(self, directory: pathlib.Path, accuracies: dict[int, float]) -> None:
         self.output_dir = str(directory)
@@ -49,7 +49,7 @@ def evaluate(trainer: FakeTrainer, last_step: int) -> dict[str, float]:
 
 
 def follow(directory: pathlib.Path, accuracies: dict[int, float]) -> None:
-    """Saves checkpoints one by one, each of which is evaluated as the last."""
+    """Saves checkpoints one by one, and evaluates each as if it were the last."""
     for step, accuracy in accuracies.items():
         save(directory, step)
         evaluate(FakeTrainer(directory, {step: accuracy}), step)
@@ -86,7 +86,7 @@ def test_the_newest_are_followed_until_the_last(tmp_path):
     told = ((2, 0.25, True), (4, 0.5, True), (7, 0.375, False))
     assert lines(tmp_path) == [line for each in told for line in (*block(tmp_path, *each), RULE)]
     assert best_step(tmp_path) == 4
-    # As model cards read them.
+    # Model cards read the results like this.
     assert eval_results.read(str(tmp_path), 4)["masked_lm_accuracy"] == 0.5
 
 
@@ -116,7 +116,7 @@ def test_the_best_is_remembered_over_restarts(tmp_path):
     assert best_step(tmp_path) == 3
     follow(tmp_path, {11: 0.625})
     assert best_step(tmp_path) == 11
-    # As after a kill while it was copied, which loses it.
+    # As after a kill during the copy of the best checkpoint, which loses it.
     (tmp_path / "model.ckpt-best.index").unlink()
     follow(tmp_path, {13: 0.25})
     assert best_step(tmp_path) == 13
@@ -124,7 +124,7 @@ def test_the_best_is_remembered_over_restarts(tmp_path):
 
 @pytest.mark.parametrize("accuracy", [0.0, 0.625])
 def test_a_checkpoint_that_training_deletes_meanwhile_stops_nothing(tmp_path, accuracy, caplog):
-    """The evaluation takes longer than the training run keeps it."""
+    """The evaluation takes longer than the training run keeps the checkpoint."""
     save(tmp_path, 2, keep_max=1)
     trainer = FakeTrainer(tmp_path, {2: accuracy, 7: 0.5})
     trainer.after = lambda step: step == 2 and save(tmp_path, 7, keep_max=1)
@@ -191,7 +191,7 @@ def test_each_saved_checkpoint_is_evaluated_once_and_the_first_best_is_kept(tmp_
 
 
 def test_training_goes_on_from_the_newest_even_if_it_does_not_count(tmp_path):
-    """As one that a signal asked for: a run that was stopped has the best of one that was not."""
+    """As with a save on a signal: a stopped run ends with the same best checkpoint as another."""
     save(tmp_path, 2, 3, 4, 5)
     trainer = FakeTrainer(tmp_path, {2: 0.5, 4: 0.75})
     given = trainer, lambda _: trainer.evaluate(None), lambda: None
@@ -246,7 +246,7 @@ def test_a_kill_before_the_evaluation_is_recorded_changes_nothing(tmp_path):
     (tmp_path / "eval_results.jsonl").write_text(first)
     assert evaluate_saved(tmp_path, {4: 0.75}) == ([4], [4])
     assert [(tmp_path / name).read_text() for name in names] == before
-    # Without a step, as of an evaluation alone, nothing is replaced.
+    # Results without a step, as of an evaluation alone, replace nothing.
     for _ in range(2):
         eval_results.append_text(str(tmp_path / "eval_results.txt"), ["f1 = 0.5"])
     text = (tmp_path / "eval_results.txt").read_text()
@@ -259,7 +259,7 @@ def test_a_run_is_over_after_so_many_evaluations_without_a_better_one(tmp_path):
     for step in accuracies:
         save(tmp_path, step)
         evaluate_saved(tmp_path, accuracies)
-    # 6 and 8 count. A signal asked for 7, which another run would not have.
+    # 6 and 8 count. 7 was saved on a signal: other runs would not have it.
     found = [eval_results.is_over(str(tmp_path), patience, 2) for patience in (1, 2, 3, None)]
     assert found == [True, True, False, False]
     save(tmp_path, 10)
@@ -268,7 +268,7 @@ def test_a_run_is_over_after_so_many_evaluations_without_a_better_one(tmp_path):
 
 
 def test_a_metric_is_compared_with_that_of_the_best_checkpoint(tmp_path):
-    """4 has more of b than 2, 6 more of a than 4; of a loss the smallest is the best."""
+    """4 beats 2 in b, 6 beats 4 in a; for a loss, the smallest is the best."""
     metrics = {2: {"a": 0.5, "b": 0.25}, 4: {"a": 0.25, "b": 0.75}, 6: {"a": 0.5, "b": 0.125}}
     metrics |= {7: {"c_loss": 2.5}, 8: {"c_loss": 0.5}, 9: {"c_loss": 0.75}}
     trainer, best = FakeTrainer(tmp_path, {}), []

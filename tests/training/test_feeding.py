@@ -1,6 +1,6 @@
 """Training on batches of several lengths, static or not: the losses of padding, resumes, replicas.
 
-Eagerly, but where programs are counted. Can't see: a TPU, several GPUs, several workers.
+Eager, except where programs are counted. Not tested here: a TPU, several GPUs or workers.
 """
 
 import concurrent.futures
@@ -65,7 +65,7 @@ def make_trainer(directory: pathlib.Path, devices=None, task=None, parts: int = 
 def train(
     trainer: Trainer, steps=STEPS, padded=False, steps_per_loop=1, static_shapes=True
 ) -> dict[int, Any]:
-    """Trains on the plan of LENGTHS; `padded`, the same rows all at the longest length."""
+    """Trains on the plan for LENGTHS; if `padded`, on the same rows, all at the longest length."""
     plan = length_buckets.training_batches(table().lengths, BATCH_SIZE, LENGTHS, 3, STEPS)
     assert len(set(plan.lengths)) == 2
     if padded:
@@ -127,17 +127,17 @@ def test_lengths_change_no_loss_no_metric_and_no_prediction(one, tmp_path):
 
 
 def test_a_resumed_run_ends_with_the_same_bits(one, tmp_path, monkeypatch):
-    """Stopped within an epoch; and the loops of another length, and no static shapes.
+    """Stopped within an epoch; resumed with other loops, and without static shapes.
 
-    What is reported of a loop is the mean of its steps, whatever lengths they have.
+    The loss reported for a loop is the mean over its steps, whatever lengths they have.
     """
-    monkeypatch.setattr(trainer, "_LOOP_SECONDS", 1e9)  # Loops of a slow machine are shorter.
+    monkeypatch.setattr(trainer, "_LOOP_SECONDS", 1e9)  # Slow machines would shorten loops.
     with eagerly():
         loop = train(make_trainer(tmp_path), steps=6, steps_per_loop=5)
         resumed = make_trainer(tmp_path)
         assert resumed.step == 6
         train(resumed, static_shapes=False)
-    # The first step of each of the two lengths is alone: it is compiled.
+    # The first step of each of the two lengths has a loop of its own: it is compiled.
     assert list(loop) == [1, 2, 3, 6]
     mean = np.mean([one.stats[step]["loss"] for step in range(4, 7)])
     assert loop[6]["loss"] == pytest.approx(mean, rel=1e-6)
@@ -180,9 +180,9 @@ def test_two_replicas_change_nothing(one, tmp_path):
 
 
 def test_iterators_end_at_once():
-    """tf.data's autotuning thread may sleep through its end: here until 10.2 s after its start.
+    """tf.data's autotuning thread may sleep past its end: here until 10.2 s after its start.
 
-    A thread does so by chance, one in six of these; they are many, so that one would.
+    About one in six threads here would, by chance; with this many, at least one is likely to.
     """
 
     def input_fn(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -200,7 +200,7 @@ def test_iterators_end_at_once():
 
 
 def test_steps_of_one_length_take_no_memory_however_many():
-    """Eight bytes for each would be more than there are."""
+    """Eight bytes per step would be more memory than there is."""
     five = tf.data.Dataset.range(5)
     iterators = trainer.StepIterators(one_device(), lambda context: five, 3, 10**15)
     ((iterator, count),) = iterators.runs(10**14, 7)

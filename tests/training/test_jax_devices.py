@@ -1,6 +1,6 @@
 """JAX's devices and processes: steps, losses, dropout's seeds, and a worker that is lost.
 
-Can't see: several machines, TPUs.
+Not tested here: several machines, TPUs.
 """
 
 import json
@@ -31,7 +31,7 @@ CASE = "lamb_onehot"
 # Labels and scores of five examples, and probabilities drawn for three classes.
 LABELS, SCORES = np.array([2, 0, 1, 1, 2], "int32"), np.linspace(-3, 4, 5, dtype="float32")
 DRAWN = np.random.default_rng(7).dirichlet(np.ones(3), size=5).astype("float32")
-# Losses without a run in test_run_finetune_jax.py; the rest of such a run is CoLA's.
+# Losses that no run in test_run_finetune_jax.py uses; apart from them, such runs equal CoLA's.
 LOSSES: dict[str, Callable[[Any], Any]] = {
     "multilabel": lambda logits: losses.multilabel_loss(np.round(DRAWN), logits),
     "regression": lambda logits: losses.regression_loss(SCORES, logits[:, :1]),
@@ -123,7 +123,7 @@ def drop_out() -> dict[str, Any]:
 
 
 def keep_programs() -> None:
-    """Compiles where neither JAX nor its environment says where to keep what is compiled."""
+    """Compiles with no cache directory set, neither in JAX nor in the environment."""
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
@@ -169,7 +169,7 @@ def test_ten_steps_are_the_releases(folder):
 def test_dropout_seeds_are_those_on_tensorflow(folder):
     """At step 0 on two replicas in two parts each. A weight without gradient stays.
 
-    So do values on the host. A device holds its share of the optimizer's state.
+    Nor do values copied to the host change. Each device holds its share of the optimizer's state.
     """
     found = goldens.arrays(folder / "take_seed_steps.npz")
     seeds = [dropout.pass_seed(SEED, tf.constant(0), tf.constant(i)) for i in range(PARTS)]
@@ -216,7 +216,7 @@ def test_losses_and_their_gradients_are_those_on_tensorflow(folder, name):
 
 
 def meet_twice(lost: str) -> None:
-    """The one that is lost comes to the first meeting only."""
+    """The lost worker reaches only the first barrier."""
     from albert_tf.training import jax_devices
 
     with errors.in_one_line(), jax_devices.connect() as devices:
@@ -239,7 +239,7 @@ def error_line(process: jax_process.Process) -> str:
 
 
 def test_a_worker_lost_where_all_meet():
-    # The last: without the first JAX itself may end the others.
+    # Lose the last worker: without the first, JAX itself may end the others.
     first, last = (jax_process.start(meet_twice, 1, **e) for e in two_workers.environments())
     jax_process.finish(last, -signal.SIGKILL)
     line = error_line(first)

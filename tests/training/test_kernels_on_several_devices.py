@@ -1,4 +1,4 @@
-"""Training with kernels on several devices and in several processes. Can't see: GPUs; dropout.
+"""Training with kernels on several devices and in several processes. Not tested: GPUs; dropout.
 
 Kernels are interpreted on CPU devices, and each device holds its share of the optimizer's state.
 """

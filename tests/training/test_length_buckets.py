@@ -1,4 +1,4 @@
-"""Plans of batches: every row once, as little padding as can be, nothing but a seed behind it."""
+"""Plans of batches: every row once, as little padding as possible, determined by the seed alone."""
 
 import itertools
 
@@ -21,7 +21,7 @@ def training(lengths: np.ndarray, steps: int, batch_size: int = 7, seed: int = 5
 
 
 def test_every_row_is_there_once_an_epoch():
-    """But for those that make no whole batch, and they are others each time."""
+    """Except for rows left over from whole batches, which differ from epoch to epoch."""
     plan = training(row_lengths(1000), 3 * 142)
     assert plan.rows.shape == (426, 7) and np.all(plan.weights == 1)
     epochs = plan.rows.reshape(3, -1)
@@ -36,7 +36,7 @@ def test_each_batch_is_as_long_as_its_longest_row_needs():
     plan = training(lengths, 142)
     fitting = np.searchsorted(LENGTHS, lengths[plan.rows])
     assert plan.lengths.tolist() == np.array(LENGTHS)[fitting.max(axis=1)].tolist()
-    # At most a batch at each border between two of four lengths.
+    # At most one batch mixes each two neighbours of the four lengths.
     assert np.sum(np.ptp(fitting, axis=1) > 0) <= 3
     assert set(plan.lengths) == set(LENGTHS)
 
@@ -53,7 +53,7 @@ def test_a_plan_depends_on_its_seed_alone_and_goes_on_where_a_shorter_one_stops(
 def test_the_turn_of_a_row_is_random():
     """Among ten batches an epoch, over 300 epochs: for the longest row, the shortest and another.
 
-    Can't see: that rows of one length keep company, which is the point of a plan.
+    Not tested here: that rows of one length share batches, which is the point of a plan.
     """
     lengths = row_lengths(100)
     plan = training(lengths, 300 * 10, batch_size=10)
@@ -75,7 +75,7 @@ def test_evaluation_sees_all_rows_and_fills_up_the_last_batch():
 
 
 def test_the_lengths_chosen_have_least_padding():
-    """Less than any other set of as many lengths that occur, all of which are tried."""
+    """Less than with any other set of as many occurring lengths, all of which are tried."""
     cases = ([5, 5, 5], (5,)), ([17, 3], (3, 17)), ([20], (20,)), ([3, 4, 9], (4, 9))
     for lengths, few in cases:  # No longer than needed or allowed.
         assert length_buckets.choose_static_lengths(np.array(lengths), 20, 2) == few
@@ -93,7 +93,7 @@ def test_the_lengths_chosen_have_least_padding():
 
 
 def test_a_length_spares_more_than_its_price():
-    """Padding and price together are least; for nothing, all that are allowed are taken."""
+    """Padding and price have the least sum; if lengths cost nothing, all allowed ones are used."""
     rows = np.minimum(row_lengths(200, 5), 45)
     numbers = []
     for price in (0, 10, 100, 1000):
@@ -109,7 +109,7 @@ def test_a_length_spares_more_than_its_price():
 
 
 def test_the_price_of_a_length_is_measured():
-    """ALBERT-base's positions that an H100 computes in 26 s, and two cores in 8: performance.md."""
+    """ALBERT-base's positions in 26 s on an H100, and in 8 s on two cores: performance.md."""
     base = AlbertConfig.from_json_file("configs/albert_base_v2.json")
     price = length_buckets.compile_price
     assert price(base, on_cpu=False) == pytest.approx(26 * 610_000, rel=0.1)
@@ -117,7 +117,7 @@ def test_the_price_of_a_length_is_measured():
 
 
 def test_lengths_on_gpus_and_tpus_are_multiples_of_8():
-    """For GLUE's tables, for any, and up to a longest length that is no multiple."""
+    """For GLUE's tables, for random ones, and if the longest length is not a multiple."""
     rows = np.array([7, 8, 9, 24, 81])
     for longest, expected in ((128, (8, 16, 24, 88)), (83, (8, 16, 24, 83))):
         found = length_buckets.choose_static_lengths(rows, longest, on_cpu=False)

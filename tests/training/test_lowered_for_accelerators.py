@@ -1,4 +1,4 @@
-"""Users' programs for GPUs and TPUs, lowered on a CPU. Can't see: whether they run there.
+"""Users' programs for GPUs and TPUs, lowered on a CPU. Not tested here: whether they run there.
 
 Only JAX's probes of the hardware are replaced. Everything lowers, with a kernel or, by the rules of
 `attends`, without. A CPU computes in the same process.
@@ -21,9 +21,9 @@ from tests.kit import jax_process, tolerances
 
 pytest.importorskip("jax")
 
-# A kernel attends, or the probabilities are dropped (v1).
+# Attention uses a kernel (v2), or has dropout on its probabilities (v1).
 V2, V1 = {}, {"attention_probs_dropout_prob": 0.1, "hidden_dropout_prob": 0.1}
-# Task, length, dtype, the config's changes, and how the step is made: each value once at least.
+# Task, length, dtype, the config's changes, and how the step is made: each value at least once.
 Case = tuple[str, int, str, dict[str, Any], dict[str, Any]]
 STEPS: dict[str, list[Case]] = {
     "tpu": [
@@ -41,7 +41,7 @@ STEPS: dict[str, list[Case]] = {
         ("squad_v2", 384, "mixed_float16", V2, {"recompute": True}),
     ],
 }
-# With the peers.
+# Run with the peers' tests only.
 MORE_STEPS: dict[str, list[Case]] = {
     "tpu": [
         ("pretraining", 512, "bfloat16", V1, {"is_packed": True}),
@@ -56,7 +56,7 @@ MORE_STEPS: dict[str, list[Case]] = {
         ("squad_v2", 384, "bfloat16", V2, {}),
     ],
 }
-# All that are chosen for a table, and of those of users who choose their own one of each remainder.
+# All lengths that are chosen for tables, and lengths of users' choice with each remainder mod 8.
 LENGTHS = (*range(8, 129, 8), 1, 2, 3, 13, 20, 30, 63, 81, 130, 384, 512)
 # Each size of a head in bfloat16, and two of them in each other type.
 HEADS = {"bfloat16": (16, 24, 32, 64, 96, 128), "float32": (24, 128), "mixed_float16": (16, 96)}
@@ -64,7 +64,7 @@ HEADS = {"bfloat16": (16, 24, 32, 64, 96, 128), "float32": (24, 128), "mixed_flo
 
 @pytest.mark.slow
 def test_steps_lower_and_a_cpu_computes_beside_a_gpu():
-    """One process for all. In a run kernels that fail are left out, with the cause."""
+    """One process for all. A run leaves out kernels that fail, and logs the cause."""
     written = jax_process.finish(jax_process.start(lower_and_compute))
     assert re.search("attention kernels, which .* .RuntimeError: cuDNN is not detected", written)
     assert re.search("elementwise kernels, which .* .ModuleNotFoundError: .*pallas.triton", written)
@@ -138,7 +138,7 @@ def lowered(
 
 
 def assert_by_rule(platform: str, case, texts, of_config: AlbertConfig) -> None:
-    """A kernel attends at lengths and sizes that are its own, never to what has dropout."""
+    """Attention uses a kernel at lengths and sizes that it supports, but never with dropout."""
     _, length, dtype, *_ = case
     size = of_config.hidden_size // of_config.num_attention_heads
     takes, name = "float32" not in dtype and length % 8 == size % 8 == 0, r"__cudnn\$fmha"
@@ -155,13 +155,13 @@ def lower_steps(steps: dict[str, list[Case]]) -> None:
         for case in cases:
             name, length, dtype, changes, how = case
             of_config = config(**changes)
-            # JAX warns of what it is going to remove.
+            # JAX warns about deprecated functions.
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
                 texts = lowered(platform, name, length, dtype, of_config, **how)
             assert not said, said[0]
             assert_by_rule(platform, case, texts, of_config)
-            # Chains are kernels where a GPU has enough to do, which race has by its choices.
+            # Chains become kernels where a GPU has enough work, which race has due to its choices.
             assert ("triton" in texts[0]) == (platform == "cuda"), case
 
 
@@ -172,7 +172,7 @@ def lower_and_compute() -> None:
 
 
 def lower_more() -> None:
-    lower_steps(MORE_STEPS)  # Last for a GPU.
+    lower_steps(MORE_STEPS)  # Ends with those for a GPU.
     tables = [np.random.default_rng(seed).integers(3, 129, 500) for seed in range(20)]
     for rows in tables:
         assert {*length_buckets.choose_static_lengths(rows, 128, on_cpu=False)} <= {*LENGTHS}
@@ -196,7 +196,7 @@ def lower_without_triton() -> None:
 
 
 def compute_beside_a_gpu() -> None:
-    """Three steps on the CPU of a machine with a GPU, as with kernels turned off."""
+    """Three steps on the CPU of a machine with a GPU have the losses of kernels turned off."""
     import os
     import sys
 
@@ -221,7 +221,7 @@ def compute_beside_a_gpu() -> None:
     beside = losses()
     os.environ["ALBERT_KERNELS"] = "off"
     np.testing.assert_allclose(beside, losses(), rtol=0, atol=tolerances.BFLOAT16_LOSS)
-    # A run tries them first: here JAX has no Triton any more, but attention runs.
+    # A run first tries the kernels: here JAX lacks Triton, but attention works.
     del os.environ["ALBERT_KERNELS"]
     gone = {"jax.experimental.pallas.triton": None}
     with mock.patch.dict(sys.modules, gone), mock.patch.dict(vars(jax_ops.pl)):

@@ -1,6 +1,6 @@
 """Muon: updates by hand, which weights are whose, replicas and parts, another optimizer's run.
 
-Stopped runs, branches and timed runs are in test_any_optimizer.py. Can't see: GPUs, TPUs.
+Stopped runs, branches and timed runs are in test_any_optimizer.py. Not tested here: GPUs, TPUs.
 """
 
 import concurrent.futures
@@ -27,12 +27,12 @@ from tests.training import toys
 from tests.training.test_trainer_weights import save, trainer_of
 
 ROWS, STEPS = 8, 3
-# Replicas, parts of each one's rows, and whether the state is shared out (on JAX alone).
+# Replicas, parts into which each splits its rows, and whether the state is sharded (JAX only).
 SPLITS = [(1, 1, False), (2, 1, False), (8, 1, False), (1, 4, False), (2, 2, True)]
 
 
 class Encoder(keras.Model):
-    """Two matrices of an encoder and a bias, all of which a batch of vectors goes through."""
+    """Two matrices and a bias of an encoder, which are applied to a batch of vectors."""
 
     def __init__(self) -> None:
         super().__init__(name="encoder")
@@ -49,7 +49,7 @@ class Encoder(keras.Model):
 
 
 class SquareTask(Task):
-    """Outputs are to be ones."""
+    """The target of all outputs is 1."""
 
     loss_names = ("square_loss",)
 
@@ -116,7 +116,7 @@ def on_jax(folder: str) -> None:
 
 
 def doubled(compiled, each_once, call) -> list[Any]:
-    """Has the numbers 0 to 4 doubled on two replicas, and checks that each was once."""
+    """Doubles the numbers 0 to 4 on two replicas, and checks that each was doubled once."""
     calls: list[int] = []
 
     def double(x):
@@ -142,7 +142,7 @@ def doubled_on_tensorflow() -> list[float]:
 
 
 def orthogonal(matrix: np.ndarray) -> np.ndarray:
-    """Does the iteration on singular values, in float64."""
+    """Runs the Newton-Schulz iteration on the singular values, in float64."""
     left, values, right = np.linalg.svd(matrix, full_matrices=False)
     values = values / np.linalg.norm(values)
     for _ in range(5):
@@ -255,7 +255,7 @@ def test_a_run_goes_on_from_another_optimizers_checkpoint(before, after, tmp_pat
     assert found in caplog.text and f"kernel/{slot}" in caplog.text
     values = [np.unique(variable.numpy()).tolist() for variable in second.optimizer.variables[2:]]
     assert values.count([0]) == count and values.count([0.5]) == len(values) - count
-    # A checkpoint that lacks a part of its own optimizer's is damaged.
+    # A checkpoint that lacks part of its own optimizer's state is damaged.
     stored = checkpoint.read(str(tmp_path))
     lost = next(name for name in stored if name.endswith("word_embeddings/adam_v"))
     checkpoint.save(str(tmp_path), 8, {n: x for n, x in stored.items() if n != lost}, 1)
@@ -277,7 +277,7 @@ def assert_alike(found, expected) -> None:
 @pytest.mark.slow
 def test_replicas_and_parts_on_tensorflow(plain):
     for replicas in {replicas for replicas, *_ in SPLITS}:
-        # Each strategy has a process: two would share their collectives' keys.
+        # Each strategy gets a process: two in one would share the keys of their collectives.
         how = 1, runs.FORK_SERVER, runs.split_cpu, (replicas,)
         with concurrent.futures.ProcessPoolExecutor(*how) as pool:
             for parts in {split[1] for split in SPLITS if split[0] == replicas}:

@@ -1,6 +1,6 @@
 """Optimizers: one update by hand, the release's ten steps, two replicas.
 
-Can't see: NCCL and TPU collectives, more than two replicas.
+Not tested here: NCCL and TPU collectives, more than two replicas.
 """
 
 import concurrent.futures
@@ -102,7 +102,7 @@ def test_a_warm_up_that_never_ends_is_warned_of(steps, changes, warns, caplog):
 def test_toy_problem_goes_the_releases_way(golden, optimizer, clipped):
     """Variables and moments after each of ten steps.
 
-    The release's norm counts unsummed sparse rows, so the stored norm clips, not ours.
+    The release's norm counts unsummed sparse rows, so clip by the stored norm, not by ours.
     """
     toy = f"{optimizer}_{clipped}"
     settings = json.loads((golden / "optim/toys.json").read_text())[toy]
@@ -151,7 +151,7 @@ def test_three_updates_worked_out_by_hand(optimizer, changes):
     variables = [_variable(path, value.astype("float32")) for path, value in expected.items()]
     m, v = dict.fromkeys(shapes, 0.0), dict.fromkeys(shapes, 0.0)
     opt = create_optimizer(0.02, 10, 2, optimizer, **changes)
-    # The release's, unless changed.
+    # The release's settings, unless changed.
     b1, b2 = changes.get("beta_1", 0.9), changes.get("beta_2", 0.999)
     epsilon, decay = changes.get("epsilon", 1e-6), changes.get("weight_decay_rate", 0.01)
     corrects = changes.get("bias_correction", False)
@@ -221,7 +221,7 @@ def test_variable_without_gradient_is_left_alone():
 
 
 def test_sparse_gradient_is_clipped_by_its_summed_rows():
-    """Rows 4 and 4 of 3 and -2 are one of 1, whose norm is 1, so that nothing is clipped."""
+    """Row 4 gets 3 and -2, which sum to 1; its norm is 1, so that nothing is clipped."""
     table = _variable("table", np.zeros((5, 1), "float32"))
     opt = AdamW(1.0, global_clipnorm=1.0)
     opt.apply([tf.IndexedSlices(tf.constant([[3.0], [-2.0]]), tf.constant([4, 4]))], [table])
@@ -253,7 +253,7 @@ def test_keras_exclusions_from_its_own_decay_are_refused():
 
 
 def dense(optimizer) -> keras.Model:
-    """Returns two dense layers to be fitted to a number; eagerly, for a few steps."""
+    """Returns two dense layers with one output, which run eagerly, for a few steps."""
     keras.utils.set_random_seed(5)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(5), keras.layers.Dense(1)])
     model.compile(optimizer, "mse", run_eagerly=True)
@@ -289,7 +289,7 @@ def test_fit_save_and_load_go_on_where_they_were(tmp_path, optimizer, schedule):
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
 def test_schedules_count_updates_of_several_batches(optimizer):
-    """The halves of a batch, accumulated, move the weights as the whole does; warm-up and decay."""
+    """Accumulated halves of a batch change weights as the whole does, also in warm-up and decay."""
     x = np.random.default_rng(5).normal(size=(14, 3)).astype("float32")
 
     def fit(batch_size, **arguments):
@@ -330,7 +330,7 @@ def gradients(model):
 @pytest.mark.usefixtures("every_chain_fused")
 @pytest.mark.parametrize("case", ["adamw_onehot", "adamw_a", "lamb_a"])
 def test_model_goes_the_releases_way(model, gradients, case):
-    """The cases without one-hot clip by a norm that is a quirk: theirs clips here by hand."""
+    """Without one-hot embeddings, the release's norm has a quirk: it clips here by hand."""
     settings, params = goldens.trajectory(case)
     by_hand = not settings["use_one_hot_embeddings"]
     albert_tf.load_weights(model, goldens.checkpoint("base"))
@@ -352,7 +352,7 @@ def test_model_goes_the_releases_way(model, gradients, case):
 
 @pytest.fixture(scope="module")
 def on_two_replicas():
-    """A process of its own: the number of devices is settled before TensorFlow starts."""
+    """A separate process: the number of devices must be set before TensorFlow starts."""
     settings = 1, runs.FORK_SERVER, runs.split_cpu, (2,)
     with concurrent.futures.ProcessPoolExecutor(*settings) as executor:
         yield lambda function, *args: executor.submit(function, *args).result()
@@ -360,7 +360,7 @@ def on_two_replicas():
 
 @functools.cache
 def _strategy(replicas):
-    """One for the process: the collectives of two strategies would share their keys."""
+    """One strategy per process: the collectives of two would share their keys."""
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(replicas)])
 
 
@@ -372,7 +372,7 @@ def _train(replicas, optimizer):
     """
     strategy, rng, steps = _strategy(replicas), np.random.default_rng(13), 3
     shapes = ((2, 3), (5,))
-    # By step and replica; their global norm is far beyond 1.
+    # Indexed by step and replica; their global norm is far above 1.
     shares = [tf.constant(rng.normal(size=(steps, 2, *shape)), tf.float32) for shape in shapes]
     with strategy.scope():
         variables = [keras.Variable(np.ones(shape, "float32"), name="kernel") for shape in shapes]

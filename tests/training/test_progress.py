@@ -43,7 +43,7 @@ def test_the_line_and_the_scalars_say_the_same(tmp_path, caplog):
     assert caplog.messages == [line]
     rates = {"examples_per_second": 130, "tokens_per_second": 2210}
     assert runs.scalars(tmp_path) == {11: pytest.approx({**STATS, **rates}, rel=1e-6)}
-    # Metrics of checkpoints are a run beside the training.
+    # In TensorBoard, metrics of checkpoints are a run beside the training.
     for step, accuracy in ((5, 0.25), (10, 0.75)):
         progress.write_metrics(str(tmp_path), step, {"accuracy": accuracy})
     assert runs.scalars(tmp_path / "eval") == {5: {"accuracy": 0.25}, 10: {"accuracy": 0.75}}
@@ -60,7 +60,7 @@ def test_no_time_is_told_while_compilation_is_part_of_it(tmp_path, caplog, monke
 
 
 def test_the_time_left_is_of_the_later_half_of_the_loops(caplog, monkeypatch):
-    """By the clock, so that it counts evaluations, but not what was compiled."""
+    """By the clock, so that evaluations count, but not compilation."""
     clock = iter([100.0, *(each for time in (110.0, 112.0, 118.0) for each in (time, time))])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
     shown = ProgressLog(None, 24, 13, 17)

@@ -1,7 +1,7 @@
 """Losses of packed rows do not depend on how a batch is split: over devices, processes and parts.
 
-One device trains in parts in test_train_step.py; examples one a row are split in
-tests/cli/test_run_pretraining_processes.py. Can't see: GPUs, several machines.
+One device trains in parts in test_train_step.py; unpacked examples are split in
+tests/cli/test_run_pretraining_processes.py. Not tested here: GPUs, several machines.
 """
 
 import functools
@@ -27,7 +27,7 @@ from tests.kit.pretraining_runs import Progress
 from tests.training.toys import eagerly
 
 BATCH, STEPS, SLOTS, LENGTH = 12, 3, 2, 24
-# How each world splits a batch into parts, and whether it recomputes blocks.
+# The number of parts into which each setup splits a batch, and whether it recomputes blocks.
 PLAIN, PARTS, RECOMPUTED = (1, False), (3, False), (1, True)
 
 

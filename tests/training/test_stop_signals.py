@@ -1,6 +1,6 @@
-"""SIGINT and SIGTERM in processes of their own, which a second one or nothing to save ends at once.
+"""SIGINT and SIGTERM in separate processes: a second one, or nothing to save, ends one at once.
 
-Can't see: a step that TensorFlow compiles; a mutex that is never free stands for it.
+Not tested here: a step that TensorFlow compiles; a mutex that is never released stands for it.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ FORK_SERVER = multiprocessing.get_context("forkserver")
 
 
 def _work(ready, unsaved: bool) -> None:
-    """Stands where no handler of Python's runs, until a signal ends the process."""
+    """Blocks where no Python signal handler runs, until a signal ends the process."""
     with StopSignals() as signals:
         signals.set_unsaved(unsaved)
         ready.set()
@@ -63,7 +63,7 @@ def test_nothing_to_save_ends_at_once(number):
 
 def test_signals_within_a_second_are_one_and_a_later_one_ends_at_once():
     process = start(_work, True)
-    # As of GNU timeout, or Ctrl-C in a pipeline that passes it on: within a second they are one.
+    # As sent by GNU timeout, or by a pipeline that passes on Ctrl-C: within a second they are one.
     for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
         os.kill(process.pid, number)
         process.join(0.2)

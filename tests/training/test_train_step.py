@@ -1,6 +1,6 @@
 """One update: against a closed form, the release's ten steps, and other ways to split a batch.
 
-Can't see: several replicas, which need a process of their own: test_run_pretraining_processes.py.
+Runs on several replicas are in test_run_pretraining_processes.py.
 """
 
 import concurrent.futures
@@ -50,11 +50,11 @@ def test_an_update_in_closed_form(accumulation_steps):
     stats = stats_of(SlopeTask(), tf.function(step, autograph=False)(FEATURES))
     linear = float(np.sum(X * WEIGHTS) / (np.sum(WEIGHTS) + 0.5))
     square = float(np.mean(X**2))
-    gradient = linear + 2 * square  # At a = 1, of the sum of both losses.
+    gradient = linear + 2 * square  # The gradient of both losses' sum at a = 1.
     expected = {"loss": linear + square, "linear_loss": linear, "square_loss": square}
     expected |= {"learning_rate": 0.25, "grad_norm": gradient}
     assert stats == pytest.approx(expected, rel=1e-6)
-    # Clipped to 1, the moments are 0.1 and 0.001; weight decay 0.01 of a weight of 1.
+    # With a gradient clipped to 1, moments are 0.1 and 0.001; the decay is 0.01 of a weight of 1.
     update = 0.1 / (np.sqrt(0.001) + 1e-6) + 0.01
     assert float(model.a.numpy()) == pytest.approx(1 - 0.25 * update, rel=1e-6)
     assert np.all(model.unused.numpy() == 1.0)
@@ -86,7 +86,7 @@ def test_dropout_seeds_are_a_function_of_seed_step_and_part():
     seeds = seeds_of(5, 3, 4)
     assert len({tuple(seed) for seed in seeds}) == len(seeds) == 12
     assert [step for _, step in seeds] == [i for i in range(4) for _ in range(3)]
-    # A pass has a few dozen dropout sites, numbered on from its seed: no two passes may meet.
+    # A pass numbers its few dozen dropout sites on from its seed: no two passes may overlap.
     firsts = sorted(first for first, step in seeds if step == 0)
     assert np.all(np.diff(firsts) >= 1000)
     assert seeds_of(5, 3, 4) == seeds
@@ -110,7 +110,7 @@ def _seeds_of_two_replicas() -> list[float]:
 
 
 def test_each_micro_batch_of_each_replica_has_a_dropout_seed_of_its_own():
-    """And on JAX the same one: test_jax_devices.py."""
+    """JAX uses the same seeds: test_jax_devices.py."""
     with concurrent.futures.ProcessPoolExecutor(1, runs.FORK_SERVER) as executor:
         stats = executor.submit(_seeds_of_two_replicas).result(runs.TIMEOUT_SECONDS)
     seeds = [dropout.pass_seed(SEED, tf.constant(0), tf.constant(i)).numpy() for i in range(PARTS)]
@@ -138,7 +138,7 @@ def _on_pairs(replicas: int, accumulation_steps: int) -> tuple[list[float], np.n
 @pytest.mark.parametrize("accumulation_steps", [1, 2])
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_examples_are_compared_with_those_of_the_whole_batch(replicas, accumulation_steps):
-    """Of all replicas and micro-batches. On JAX, too: test_jax_devices.py."""
+    """The batch spans all replicas and micro-batches. For JAX, see test_jax_devices.py."""
     how = replicas, accumulation_steps
     if replicas == 1:
         stats, moment, unused = _on_pairs(*how)
@@ -152,7 +152,7 @@ def test_examples_are_compared_with_those_of_the_whole_batch(replicas, accumulat
 
 
 def test_ten_steps_are_the_releases():
-    """Without TrainStep, test_optimizers.py follows more of its settings."""
+    """test_optimizers.py follows more of the release's settings, without TrainStep."""
     settings, params = goldens.trajectory("lamb_onehot")
     task = PretrainingTask(goldens.config("base"))
     model = goldens.pretrained("base")

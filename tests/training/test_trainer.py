@@ -1,7 +1,7 @@
 """Trainer: the loop, and checkpoints that are written while it goes on.
 
-Can't see: what happens to a process that is killed, and several replicas or workers: see
-test_run_pretraining_processes.py; what a slow disk costs on a TPU.
+Not tested here: killed processes, and several replicas or workers (see
+test_run_pretraining_processes.py); the cost of a slow disk on a TPU.
 """
 
 import functools
@@ -81,7 +81,7 @@ def train(trainer: Trainer, input_fn, progress, steps: int = 17, **changes: int)
 
 @pytest.fixture
 def slow_disk(monkeypatch) -> None:
-    """Each checkpoint takes as long as many steps."""
+    """Writing a checkpoint takes as long as many steps."""
     real = checkpoint.save
     monkeypatch.setattr(checkpoint, "save", lambda *args: (time.sleep(0.2), real(*args))[1])
 
@@ -101,12 +101,12 @@ def test_saves_at_multiples_and_at_the_end(tmp_path):
 
 
 def test_slow_steps_are_looked_at_often(tmp_path, monkeypatch):
-    """Whatever steps_per_loop allows: a loop takes ten seconds, at the slowest pace of late.
+    """Whatever steps_per_loop allows, a loop should take ten seconds at the slowest recent pace.
 
     After a loop in which steps took 5 s, no signal waits for more than two such steps.
     """
     trainer, progress = constant_trainer(tmp_path), Progress()
-    # The step that is compiled tells nothing. Then each takes 2 s, but 5 s in one loop.
+    # The time of the compiled step is ignored. Then steps take 2 s, but 5 s in one loop.
     seconds = [60, 2, 10, 25, *[4] * 10, 10]
     clock = iter(np.cumsum([0, *seconds]).repeat(2))
     monkeypatch.setattr("albert_tf.training.trainer.time.monotonic", lambda: next(clock))
@@ -118,7 +118,7 @@ def send(number: signal.Signals, at_step: int):
     def send_at(step: int) -> None:
         if step == at_step:
             os.kill(os.getpid(), number)
-            time.sleep(0.5)  # A thread hears it.
+            time.sleep(0.5)  # A thread receives it.
 
     return send_at
 
@@ -139,13 +139,13 @@ def test_a_signal_saves_and_ends(tmp_path, caplog, number, slow_disk):
 
 
 def test_a_signal_in_the_last_loop_leaves_the_rest_to_the_next_start(tmp_path, slow_disk):
-    """That evaluates, predicts and exports."""
+    """The next start evaluates, predicts and exports."""
     trainer, progress = constant_trainer(tmp_path), Progress(send(signal.SIGTERM, at_step=16))
     found = []
     more = {"steps_per_loop": 1, "after_save": lambda: found.append(saved_steps(tmp_path))}
     assert not train(trainer, numbers(), progress, **more)
     assert progress.steps[-1] == 17 and saved_steps(tmp_path) == [5, 10, 15, 17]
-    # Work that follows a save finds the checkpoint; not after one that a signal asked for.
+    # Work that follows a save finds its checkpoint; none follows a save on a signal.
     assert found == [[5], [5, 10], [5, 10, 15]]
     # The next start has nothing to train.
     progress = Progress()
@@ -153,7 +153,7 @@ def test_a_signal_in_the_last_loop_leaves_the_rest_to_the_next_start(tmp_path, s
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path, slow_disk):
-    """In the middle of a loop, after a save, for which it waits."""
+    """Found in the middle of a loop, after a save, for which the run waits."""
     trainer, progress = constant_trainer(tmp_path), Progress()
     with pytest.raises(NonFiniteLossError) as error:
         train(trainer, numbers(7, 9), progress)
@@ -196,7 +196,7 @@ def test_a_checkpoint_holds_weights_moments_and_step(tmp_path):
 
 
 def test_steps_go_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
-    """It holds the state at its own step."""
+    """The checkpoint holds the state at its own step."""
     train(constant_trainer(tmp_path / "short", 0.1), numbers(), Progress(), steps=5)
     real, stepped = checkpoint.save, threading.Event()
 
@@ -215,7 +215,7 @@ def test_steps_go_on_while_a_checkpoint_is_written(tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_waits_for_the_one_before(tmp_path, monkeypatch, slow_disk):
-    """Also the copy of the state does: there is one at a time."""
+    """Copying the state waits, too: there is one copy at a time."""
     trainer, seen = constant_trainer(tmp_path), []
     read, save = trainer.devices.host_values, checkpoint.save
     note = seen.append
@@ -228,7 +228,7 @@ def test_a_checkpoint_waits_for_the_one_before(tmp_path, monkeypatch, slow_disk)
 
 @pytest.mark.parametrize("steps", [5, 17])
 def test_an_error_in_writing_ends_the_run(tmp_path, monkeypatch, steps):
-    """Also of the last checkpoint; of others before the next is due."""
+    """Also in writing the last checkpoint; with others, before the next is due."""
 
     def save(*arguments):
         time.sleep(0.2)
@@ -242,7 +242,7 @@ def test_an_error_in_writing_ends_the_run(tmp_path, monkeypatch, steps):
 
 
 def test_a_signal_while_the_last_checkpoint_is_written_ends_the_process(tmp_path, monkeypatch):
-    """Else an evaluation would follow."""
+    """Otherwise an evaluation would follow."""
 
     def save(*arguments):
         send(signal.SIGTERM, at_step=2)(arguments[1])

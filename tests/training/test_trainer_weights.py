@@ -110,7 +110,7 @@ def test_what_an_optimizer_has_for_no_weight_is_restored(tmp_path):
     save(first)
     assert second.initialise() is True
     assert float(second.optimizer._u_product.numpy()) == 0.25
-    # Whoever loads the weights leaves it alone.
+    # Loading weights ignores it.
     assert set(bundles.read_weights(str(tmp_path))) == set(tiny.weights(first.model))
 
 
@@ -128,7 +128,7 @@ def test_nothing_goes_on_with_numbers_that_are_not_finite(tmp_path):
 
 
 def test_a_digest_tells_weights_and_steps_apart(tmp_path):
-    """By it, workers with files or directories of their own are found out."""
+    """It reveals workers that use files or directories of their own."""
     trainers = [trainer_of(tiny.config(), tmp_path, seed) for seed in (3, 3, 4)]
     first, same, other = (trainer.digest() for trainer in trainers)
     assert first == same != other
@@ -137,7 +137,7 @@ def test_a_digest_tells_weights_and_steps_apart(tmp_path):
 
 
 def test_evaluation_is_a_plain_mean_over_the_set(tmp_path):
-    """29 examples in batches of 12: the last one is filled up by 7 rows that count nothing."""
+    """29 examples in batches of 12: the last one is filled up with 7 rows that don't count."""
     rows = runs.examples(29)
     path = str(runs.write_records(tmp_path / "a.tfrecord", rows))
     trainer = trainer_of(tiny.config(), tmp_path / "out")

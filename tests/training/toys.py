@@ -36,7 +36,7 @@ def shared(strategy: tf.distribute.Strategy, rows: dict[str, np.ndarray]) -> Any
 
 @contextlib.contextmanager
 def eagerly() -> Iterator[None]:
-    """Has functions run without being traced, which takes longer than a few steps."""
+    """Runs functions eagerly, because tracing takes longer than a few steps."""
     tf.config.run_functions_eagerly(True)
     try:
         yield
@@ -132,7 +132,7 @@ def step_on_pairs() -> tuple[list[float], np.ndarray]:
 
 
 class SeedTask(Task):
-    """Losses that are the dropout seeds of the passes of a step, one row in each."""
+    """The losses are the dropout seeds of a step's passes, each of which has one row."""
 
     loss_names = tuple(f"{kind}_{i}_loss" for kind in ("pass", "step") for i in range(PARTS))
 
