@@ -70,7 +70,7 @@ def test_a_graph_computes_the_last_block_where_it_is_read(read):
 
 @pytest.mark.parametrize("case", ["no_mask_no_types", "all_masked_row", "full_length"])
 def test_edge_cases_are_the_releases(base, case):
-    """Mask and segments are left out, a row has no key, and the position table's whole length."""
+    """Without mask and segments; a row without keys; and the whole length of the position table."""
     edge_cases = goldens.arrays(goldens.FOLDER / "base" / "edge_cases.npz")
     inputs = encoder_inputs("base")
     if case == "no_mask_no_types":
@@ -102,7 +102,7 @@ def test_each_dropout_rate_acts_in_training_only(rates):
     model = albert_tf.AlbertModel({**SMALL.to_dict(), **dict(zip(DROPOUT, rates, strict=True))})
     assert np.abs(run(model, (3, 5)) - run(model, training=False)).max() > 0.01
     np.testing.assert_array_equal(run(model, training=False), run(model, (3, 5), training=False))
-    # The model's own seed moves on.
+    # The model's own seed changes from call to call.
     assert np.abs(run(model) - run(model)).max() > 0.01
 
 

@@ -32,7 +32,7 @@ model = build(albert_tf.AlbertForPreTraining, "base")
 inputs, packed = (dict(np.load(file)) for file in ("base_inputs.npz", "packed.npz"))
 """
 
-# Compiled: JAX compiles each operation by itself otherwise, for longer.
+# Compiled as a whole: otherwise JAX compiles each operation separately, which takes longer.
 FORWARD = """
 import jax
 run = jax.jit(lambda features: model(features))
@@ -43,7 +43,7 @@ np.savez("outputs.npz", **{name: keras.ops.convert_to_numpy(values[name]) for na
     "sentence_order_logits", "packed_sentence_order_logits")})
 """
 
-# The largest of the heads for fine-tuning: the others are one of its dense maps.
+# The largest head for fine-tuning: the others are each like one of its dense layers.
 ANSWERS = """
 model = build(albert_tf.AlbertForQuestionAnsweringV2, "squad", start_n_top=4, end_n_top=3)
 inputs = dict(np.load("squad_inputs.npz"))
@@ -53,7 +53,7 @@ del inputs["start_positions"]
 np.savez("answers.npz", **{name: np.asarray(v) for name, v in {**trained, **run(inputs)}.items()})
 """
 
-# Shapes alone, which costs no compilation.
+# Only shapes are computed, which needs no compilation.
 FUNCTIONAL = """
 import inspect
 for name in filter(lambda name: name.startswith("AlbertFor"), albert_tf.__all__):
@@ -73,7 +73,7 @@ for name in filter(lambda name: name.startswith("AlbertFor"), albert_tf.__all__)
 
 
 def run(code: str, *arguments: object, folder: pathlib.Path = ROOT, **environment: str) -> str:
-    """Returns what a program prints, which must not fail; by default Keras is on JAX."""
+    """Returns the output of a program, which must not fail; by default Keras runs on JAX."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     how = {"env": {**jax_process.base_environment(), **environment}, "cwd": folder, "timeout": 300}
     process = subprocess.run(command, capture_output=True, text=True, **how)
@@ -124,7 +124,7 @@ def test_outputs_are_the_releases_without_tensorflow(folder):
 
 
 def test_tensorflow_is_imported_only_when_needed():
-    """Whatever the backend is: a config and a tokenizer take no framework at all."""
+    """On any backend: configs and tokenizers need no framework at all."""
     printed = run(
         "import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None\n"
         "import albert_tf; config = albert_tf.AlbertConfig(31, hidden_size=64)\n"

@@ -1,6 +1,6 @@
-"""Gradients in bfloat16 have float32's size, although sums over rows in bfloat16 lose ones.
+"""Gradients in bfloat16 are as large as in float32, although bfloat16 sums over rows lose ones.
 
-Can't see: GPUs and TPUs.
+Not tested here: GPUs and TPUs.
 """
 
 import functools
@@ -61,8 +61,8 @@ def gradients(head: str, rows: int, length: int, dtype: str) -> dict[str, np.nda
 
 
 def truncation() -> float:
-    """Returns by what share products are too small: TensorFlow's are cut off, not rounded, on some
-    processors, as one without AVX-512 (findings/tensorflow_bfloat16_products.sh)."""
+    """Returns by what share products are too small: TensorFlow truncates them on some
+    processors, such as those without AVX-512 (findings/tensorflow_bfloat16_products.sh)."""
     a, b = (ops.cast(x, "bfloat16") for x in np.random.default_rng(1).uniform(1, 2, (2, 64, 64)))
     exact = np.asarray(ops.cast(a, "float32")) @ np.asarray(ops.cast(b, "float32"))
     return max(0.0, 1 - float(np.mean(np.asarray(ops.cast(a @ b, "float32")) / exact)))
@@ -77,7 +77,7 @@ def compare(head: str, rows: int, length: int) -> None:
     largest = max(np.linalg.norm(value) for value in expected.values())
     compared = 0
     for name, value in expected.items():
-        # That of the keys' bias is 0, but for rounding.
+        # The gradient of the keys' bias is 0, except for rounding.
         if np.linalg.norm(value) > 1e-5 * largest:
             size = np.vdot(found[name], value) / np.vdot(value, value)
             assert abs(size - 1) < most, (name, size)

@@ -107,7 +107,7 @@ def test_packed_rows_are_refused():
 
 
 def test_integers_are_no_classes_of_vectors():
-    """A loss of one's own may take anything, such as the numbers of groups of texts."""
+    """A custom loss may take any integers, such as the numbers of groups of texts."""
     model = AlbertForEmbedding(tiny.config())
     model.compile("sgd", lambda y, vectors: keras.ops.cast(y, "float32") + 0 * vectors[:, 0])
     assert model.evaluate({"input_ids": IDS}, np.array([-4, 1004]), verbose=0) == 500

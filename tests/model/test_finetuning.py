@@ -16,7 +16,7 @@ from albert_tf.tasks import losses
 from tests.kit import goldens, tolerances
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden" / "heads"
-# Variants of the release's models, and what ours take.
+# Variants of the release's models, with our classes and their arguments.
 CLASSIFIERS = [("classifier", 3), ("cola", 2), ("stsb", 1)]
 VARIANTS: dict[str, tuple[type[finetuning.FineTunedModel], dict[str, int]]] = {
     **{n: (finetuning.AlbertForSequenceClassification, {"num_labels": c}) for n, c in CLASSIFIERS},
@@ -108,7 +108,7 @@ def test_the_beam_is_the_releases(compiled):
 
 @pytest.mark.parametrize("known", [True, False])
 def test_rows_may_be_shorter_than_the_beam(known):
-    """Then they get what they get with padding."""
+    """The results are then those with padding."""
     config = FOLDER / "squad_v2" / "albert_config.json"
     model = finetuning.AlbertForQuestionAnsweringV2(config, start_n_top=6, end_n_top=2)
     rows = {name: np.ones((2, 4), "int32") for name in ("input_ids", "input_mask", "segment_ids")}
@@ -165,7 +165,7 @@ def test_a_position_beyond_the_sequence_costs_nothing():
 
 @pytest.mark.parametrize("variant", ["cola", "race", "squad_v1", "squad_v2"])
 def test_the_heads_dropout_is_a_setting_and_a_function_of_its_seed(variant):
-    """The config's own two are 0 here, so that only the head can drop."""
+    """The config's two dropout rates are 0 here, so that only the head can drop."""
     model, features = pretrained(variant, classifier_dropout_prob=0.5), inputs(variant)
     name = "cls_logits" if variant == "squad_v2" else "start_logits"
 
@@ -179,14 +179,14 @@ def test_the_heads_dropout_is_a_setting_and_a_function_of_its_seed(variant):
     assert np.abs(same[name] - other[name]).max() > 1e-3
     plain = outputs(False, seeds[0])
     assert np.abs(same[name] - plain[name]).max() > 1e-3
-    if variant == "squad_v2":  # Only the answerability drops.
+    if variant == "squad_v2":  # Only the answerability has dropout.
         np.testing.assert_array_equal(same["end_log_probs"], plain["end_log_probs"])
     if variant == "cola":
         # Without a seed the model draws one itself; at a rate of 0 nothing drops.
         assert np.abs(outputs(True)[name] - outputs(True)[name]).max() > 1e-3
         model = pretrained(variant, classifier_dropout_prob=0.0)
         np.testing.assert_array_equal(outputs(True, seeds[0])[name], plain[name])
-        # The head's seed is none of the encoder's.
+        # The head's seed differs from all of the encoder's.
         _, of_head = build("cola", classifier_dropout_prob=0.5).encode(features, True, seeds[2])
         of_blocks = [(3 + site, 1) for site in range(1 + 3 * model.config.num_hidden_layers)]
         assert tuple(of_head.numpy()) not in of_blocks
@@ -203,7 +203,7 @@ def test_the_heads_dropout_is_a_setting_and_a_function_of_its_seed(variant):
     ],
 )
 def test_initial_weights_are_of_the_releases_spread(variant, path, stddev):
-    """A normal cut at two deviations: none beyond, and some near, with 32 weights or more."""
+    """A normal truncated at two standard deviations: of 32 or more weights, some exceed one."""
     keras.utils.set_random_seed(5)
     model = build(variant)
     assert model.config.initializer_range == 0.2

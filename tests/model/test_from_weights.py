@@ -147,7 +147,7 @@ def test_tensorflow_saves_a_model_and_what_holds_it(around, arrays, tmp_path):
     tf.saved_model.save(model, str(tmp_path / "saved"))
     served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
     specs = served.structured_input_signature[1]
-    # Inputs may have other names, but in this order, and other types.
+    # Inputs may have other names and types, but the same order.
     rows = zip(sorted(arrays), sorted(specs), strict=True)
     found = served(**{name: tf.cast(arrays[ours], specs[name].dtype) for ours, name in rows})
     if not around:

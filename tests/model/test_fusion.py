@@ -1,4 +1,4 @@
-"""Fused chains give what the plain ones give, gradients too. Can't see: speed."""
+"""Fused chains give what the plain ones give, gradients too. Not tested here: speed."""
 
 import keras
 import numpy as np
@@ -84,7 +84,7 @@ def test_the_backward_pass_of_a_fused_chain_drops_what_the_forward_pass_dropped(
 
 
 def test_a_step_of_a_large_weight_is_compiled_and_the_same():
-    """Twenty weights of 4,000 elements move one by one, or as one of 80,000 that is compiled."""
+    """Twenty weights of 4,000 elements are updated one by one, or as one of 80,000, compiled."""
     rng = np.random.default_rng(7)
     start, grad = rng.standard_normal((2, 20, 4000)).astype(np.float32)
     compiled_calls = []
@@ -105,4 +105,4 @@ def test_a_step_of_a_large_weight_is_compiled_and_the_same():
         return np.concatenate([variable.numpy().ravel() for variable in variables])
 
     np.testing.assert_allclose(train([start], [grad]), train(start, grad), atol=1e-6)
-    assert compiled_calls == [2, 0]  # The norm's sum and the update; none.
+    assert compiled_calls == [2, 0]  # The norm's sum and the update; nothing.

@@ -39,7 +39,7 @@ def test_encoder_outputs_are_handed_on():
     model, inputs = goldens.pretrained("base"), goldens.inputs("base")
     outputs, encoded = model(inputs), model.albert(inputs)
     assert set(outputs) == {*encoded, *LOSSES}
-    # Not to the bit: the last block is a product of other shape for [CLS] alone.
+    # Not to the bit: for [CLS] alone, the products of the last block have other shapes.
     found, expected = outputs["pooled_output"], encoded["pooled_output"]
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerances.SUBLAYER)
 
@@ -68,7 +68,7 @@ def test_fit_learns_a_batch_by_heart():
 def test_predict_under_xla_gives_what_the_release_does():
     model, (inputs, _, _) = goldens.pretrained("base"), fit_data()
     model.compile(jit_compile=True)
-    # Batches of one shape: XLA compiles each anew.
+    # Batches of one shape, because XLA compiles for each shape anew.
     check_log_probs("base", model.predict(inputs, batch_size=2, verbose=0))
 
 

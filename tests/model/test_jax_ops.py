@@ -1,4 +1,4 @@
-"""JAX's operations for GPUs and TPUs, run on a CPU, against float64. Can't see: GPUs, TPUs.
+"""JAX's operations for GPUs and TPUs, run on a CPU, against float64. Not tested here: GPUs, TPUs.
 
 On a GPU attention is cuDNN's, here it is XLA's by the same call; other kernels are interpreted. The
 plain code is held to the same numbers, so that a failure says which of the two is wrong.
@@ -26,7 +26,7 @@ jax_ops = pytest.importorskip("albert_tf.model.jax_ops")
 
 @pytest.mark.slow
 def test_attention_kernels_and_dropout():
-    """One process for all: it imports Keras for seconds."""
+    """One process for all checks: importing Keras takes seconds."""
     jax_process.finish(jax_process.start(check_all))
 
 
@@ -82,7 +82,7 @@ def check_all() -> None:
 
 @functools.partial(jax.jit, static_argnums=0)
 def value_and_gradients(function, given, inputs, upstream):
-    """Returns a function's result, and the gradients by its inputs, not by what it is given."""
+    """Returns a function's result, and its gradients by `inputs`, but not by `given`."""
     result, back = jax.vjp(functools.partial(function, *given), *inputs)
     return result, *back(upstream)
 
@@ -90,7 +90,7 @@ def value_and_gradients(function, given, inputs, upstream):
 def assert_right(function, inputs, upstream, reference, dtype, given=(), masked=None) -> None:
     """Compares results and gradients with a reference in float64.
 
-    Limits are of the largest value; the plain code's row `masked` is only as right as the release.
+    Limits are relative to the largest value; row `masked` of plain code is as exact as the release.
     """
     limit = tolerances.KERNEL if dtype == jnp.float32 else tolerances.BFLOAT16_KERNEL
     cast = [jnp.asarray(x, dtype) if x.ndim > 1 else jnp.asarray(x) for x in inputs]
@@ -106,7 +106,7 @@ def assert_right(function, inputs, upstream, reference, dtype, given=(), masked=
 
 
 def attention_in_float64(allowed, query, key, value, upstream):
-    """Returns contexts and gradients `<float64>[B, S, N, D]`; without any key all are attended."""
+    """Returns contexts and gradients `<float64>[B, S, N, D]`; a query without keys sees all."""
     allowed = allowed | ~allowed.any(axis=-1, keepdims=True)
     scale = query.shape[-1] ** -0.5
     scores = np.where(allowed, np.einsum("bqnd,bknd->bnqk", query, key) * scale, -np.inf)
@@ -136,9 +136,9 @@ def compare_attention(platform: str, length) -> None:
 
     rng = np.random.default_rng(7)
     jax_ops.interpreted, jax_ops._found = True, lambda: platform
-    heads, size = (3, 24) if platform == "cuda" else (1, 128)  # Which JAX 0.6 takes, too.
+    heads, size = (3, 24) if platform == "cuda" else (1, 128)  # JAX 0.6 takes it, too.
     length = int(length)
-    # Holes, none, all keys, padding.
+    # By row: holes, no keys, all keys, padding.
     mask = np.ones((4, length), np.int32)
     mask[0, ::3] = 0
     mask[1] = 0
@@ -157,11 +157,11 @@ def compare_attention(platform: str, length) -> None:
             assert np.all(same == (allowed | ~allowed.any(axis=(2, 3), keepdims=True))[:, 0])
         reference = functools.partial(attention_in_float64, allowed)
         assert_right(by_kernel, inputs, upstream, reference, dtype, [masked_scores])
-    # Not in bfloat16, in which JAX 0.12 sums bfloat16 on CPUs.
+    # Not in bfloat16: on CPUs, JAX 0.12 would also sum in bfloat16.
     assert_right(plain, inputs, upstream, reference, dtype, [masked_scores], masked=1)
     print(platform, "attends at", length)
     if platform == "tpu":
-        # A packed example without keys: nobody makes such rows. Finite.
+        # A packed example without keys, which nobody makes: results need only be finite.
         mask[2:, : firsts[2]] = 0
         given = [layers.masked_scores(mask, starts)]
         cast = [jnp.asarray(x) for x in inputs]
@@ -211,7 +211,7 @@ def compare_kernels() -> None:
 
 
 def check_where_they_are() -> None:
-    """Kernels take no lengths, heads and dtypes but theirs, and not what needs the scores."""
+    """Kernels take only supported lengths, heads and dtypes, and nothing that needs the scores."""
     asked, attention = [], jax_ops.attention
     jax_ops._found = lambda: "cuda"
     jax_ops.attention = lambda *tensors: asked.append(1) or attention(*tensors)
@@ -249,7 +249,7 @@ def check_where_they_are() -> None:
 
 
 def check_no_rows() -> None:
-    """A batch that a filter has emptied has its shape, as on TensorFlow."""
+    """Outputs for a batch that a filter has emptied have the usual shape, as on TensorFlow."""
     config = albert_tf.AlbertConfig(31, embedding_size=5, hidden_size=48, num_attention_heads=3)
     ids = {"input_ids": jax.ShapeDtypeStruct((0, 7), "int32")}
     for kind, shape in (("SequenceClassification", (0, 2)), ("TokenClassification", (0, 7, 2))):
@@ -259,7 +259,7 @@ def check_no_rows() -> None:
 
 
 def check_dropout() -> None:
-    """Masks of 12 sites are unrelated: to each other, and to themselves some places further.
+    """Masks of 12 sites are uncorrelated with each other, and with themselves when shifted.
 
     Six standard deviations of 198 correlations: p = 4e-7; seeded.
     """
@@ -267,7 +267,7 @@ def check_dropout() -> None:
     seeds = [jnp.array([site, step]) for site in range(4) for step in (0, 1, 125_000)]
     ones = jnp.ones([count // 1024, 1024], jnp.bfloat16)
     drawn = [np.asarray(dropout.apply_dropout(ones, rate, seed), np.float32) for seed in seeds]
-    # In float32 and then rounded, once: bfloat16's 1 / 0.7 has three digits.
+    # Computed in float32 and rounded once: in bfloat16, 1 / 0.7 has three digits.
     assert {*np.unique(drawn)} == {0, np.float32(jnp.bfloat16(1 / (1 - rate)))}
     masks = [np.where(mask.ravel() > 0, 1, 0) - (1 - rate) for mask in drawn]
     deviations = [mask.sum() / math.sqrt(count) for mask in masks]

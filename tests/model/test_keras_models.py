@@ -1,7 +1,7 @@
 """The models of fine-tuning as keras.Models: fit, evaluate and predict, save and load.
 
-Eagerly, which is quicker than to trace three functions of each; what is compiled is seen on two
-replicas and in the notebook. Can't see: several GPUs and workers.
+Eager, which is quicker than tracing three functions of each; compiled functions are tested on two
+replicas and in the notebook. Not tested here: several GPUs and workers.
 """
 
 import concurrent.futures
@@ -91,7 +91,7 @@ def test_a_model_fits_evaluates_predicts_and_comes_back(tmp_path, name):
     for other in (again, *pickled):
         found = other.predict(to_predict, batch_size=6, verbose=0)
         tf.nest.map_structure(np.testing.assert_array_equal, found, predicted)
-    # It is compiled, with the moments of its optimizer.
+    # The loaded model is compiled, and has the moments of its optimizer.
     found = again.evaluate(inputs, labels, batch_size=B, verbose=0)
     np.testing.assert_allclose(found, after, rtol=0, atol=tolerances.LOSS)
     assert int(again.optimizer.iterations) == 3
@@ -99,7 +99,7 @@ def test_a_model_fits_evaluates_predicts_and_comes_back(tmp_path, name):
 
 @pytest.mark.slow
 def test_in_float16_keras_scales_the_loss_and_fits_as_in_float32():
-    """Its global policy, and the kind of most heads; three steps' losses are near float32's."""
+    """By Keras' global policy, for the kind with most heads; three losses are near float32's."""
     found = {}
     try:
         for policy in ("float32", "mixed_float16"):
@@ -127,7 +127,7 @@ def _fit(replicas: int) -> tuple[list[float], dict[str, np.ndarray]]:
 
 
 def _dropped_out() -> list[list[np.ndarray]]:
-    """Returns the logits of the same rows on each of two replicas, of models that drop out."""
+    """Returns the logits of the same rows on each of two replicas, of models with dropout."""
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     found = []
     for in_encoder, in_head in ((0.5, 0.0), (0.0, 0.5)):

@@ -14,7 +14,7 @@ from tests.kit.tolerances import assert_close
 
 BATCH, LENGTH = 2, 11
 CONFIG = tiny.config()
-# Standard normal cut at two standard deviations: its own deviation and its kurtosis.
+# Standard normal truncated at two standard deviations: its standard deviation and kurtosis.
 CUT_DEVIATION, CUT_KURTOSIS = 0.8796, 2.37
 
 
@@ -192,7 +192,7 @@ def test_every_dropout_site_has_its_rate_and_its_own_seed(monkeypatch):
     model({"input_ids": ids}, training=True, dropout_seed=seed_of(17, 19))
     output = ((BATCH, LENGTH, 15), 0.2)
     block = [((BATCH, 3, LENGTH, LENGTH), 0.3), output, output]
-    # The last block, and once more at [CLS] alone: of those two, a graph keeps what is read.
+    # The last block is there twice, once at [CLS] alone: a graph keeps the one that is read.
     at_cls = [((BATCH, 3, 1, LENGTH), 0.3), *[((BATCH, 1, 15), 0.2)] * 2]
     expected = [((BATCH, LENGTH, 7), 0.2), *block, *block, *at_cls]
     assert [site[:2] for site in sites] == expected

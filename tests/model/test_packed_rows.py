@@ -1,7 +1,7 @@
-"""Packed rows: each example gets the release's numbers, which it has when it is alone.
+"""Packed rows: each example gets the release's numbers, as it does when it is alone.
 
 The release's four examples (one with a hole in its mask) are packed by hand, without
-generator/examples.py. Can't see: dropout, whose masks are other ones in packed rows.
+generator/examples.py. Not tested here: dropout, whose masks differ in packed rows.
 """
 
 import keras
@@ -51,7 +51,7 @@ def test_int64_positions_do_as_well_where_the_length_is_unknown():
 
 @pytest.mark.parametrize("by_xla", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_all_numbers_are_those_of_the_examples_alone(by_xla):
-    """By XLA recomputed, in a loop."""
+    """Under XLA with recomputation, in a loop."""
     model = goldens.pretrained("base", recompute=by_xla)
     task = PretrainingTask(model.config)
     variables = {name: v.value for name, v in conversion.named_weights(model).items()}
@@ -91,6 +91,6 @@ def test_metrics_count_examples_and_neither_slots_nor_rows_that_fill_up_a_batch(
     alone, together = task.metrics(model(inputs), inputs), task.metrics(model(packed), packed)
     assert float(together["sentence_order_accuracy"][1]) == (3 if filled else 4)
     for name, (total, weight) in together.items():
-        # Sums of 15 terms of about 7.
+        # The sums have 15 terms of about 7, hence the wider tolerance.
         assert_close(total, alone[name][0], 10 * tolerances.LOSS, name)
         assert_close(weight, alone[name][1], 0, name)

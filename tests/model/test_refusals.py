@@ -1,4 +1,4 @@
-"""Models refuse inputs under other names and of other axes, values, losses and arguments."""
+"""Models refuse inputs with wrong names, axes or values, and wrong losses and arguments."""
 
 import contextlib
 import functools
@@ -44,7 +44,7 @@ NAMES = [
 ]
 ALONE = {"input_mask": None, "segment_ids": None}
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    # A model, a change of its inputs, where None leaves one out, and the message.
+    # Model, changes of its inputs (None leaves one out), and the message.
     *((kind, change, f"^expected inputs among .* got .*{name}.*$") for kind, change, name in NAMES),
     ("ForPreTraining", {"masked_lm_positions": None}, r"^.*masked_lm_positions <int32>\[B, P\] .*"),
     (V2, {"p_mask": None}, r"^expected p_mask <int32>\[B, S\] .*: add it$"),
@@ -135,7 +135,7 @@ def tf_data(x: dict[str, np.ndarray], y: np.ndarray) -> Any:
     return tf.data.Dataset.from_tensor_slices((dict(x), y)).batch(2)
 
 
-# Calls with inputs and labels held in each way.
+# Calls that pass inputs and labels in each form.
 HELD = {
     "arrays": lambda model, x, y: model.fit(x, y, verbose=0),
     "dataset": lambda model, x, y: model.fit(Batches(x, y), verbose=0),
@@ -153,7 +153,7 @@ GOOD = {"input_ids": IDS}, np.array([0, 2, 1, 1, 0, 2])
 
 
 def refuse_what_is_wrong(*holders: str) -> None:
-    """Refuses it in the first and the last batch; then the model is as it was."""
+    """Wrong labels and ids are refused in the first and last batch; the model stays as it was."""
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model = albert_tf.AlbertForSequenceClassification(tiny.config(num_hidden_layers=1), 3, 0.0)
     model.compile(keras.optimizers.SGD(0.0), loss, jit_compile=keras.backend.backend() == "jax")
@@ -172,7 +172,7 @@ def refuse_what_is_wrong(*holders: str) -> None:
     assert model.predict(Batches(GOOD[0], GOOD[1] - 1), verbose=0).shape == (6, 3)
 
 
-# The others take the same ways in Keras.
+# The others take the same code paths in Keras.
 WAYS = ["tf.data", "validation"]
 WAYS += [pytest.param(name, marks=pytest.mark.slow) for name in HELD if name not in WAYS]
 
@@ -184,7 +184,7 @@ def test_labels_and_ids_are_refused_before_a_step(holder):
 
 @pytest.mark.slow
 def test_labels_and_ids_are_refused_before_a_step_of_jax():
-    """There a label that is no class would cost nothing, and teach nothing."""
+    """On JAX, a label that is not a class would add no loss, and train nothing."""
     pytest.importorskip("jax")
     jax_process.finish(jax_process.start(refuse_what_is_wrong, *HELD))
 
@@ -225,7 +225,7 @@ LABELS = [
     (CLASSES, own, GOOD[1] + 1.0, ""),
     (CLASSES, own_but_unknown, GOOD[1] - 1, ""),
     (CLASSES, own_but_unknown, GOOD[1] - 2, "labels .* is -2"),
-    # Other forms than arrays, none, texts, what is no number, and other sizes.
+    # Labels that are no array, missing, texts, not finite, or of another size.
     (CLASSES, NLL(), GOOD[1].tolist(), "expected labels as an array, got list"),
     (CLASSES, NLL(), None, "expected labels as an array, got NoneType"),
     (CLASSES, NLL(), np.array(["a"] * 6), "labels .* one is a:"),
@@ -234,7 +234,7 @@ LABELS = [
     (CLASSES, NLL(), GOOD[1][:5], r"many rows, .* \(6, 7\), labels \(5,\)"),
     (TAGS, NLL(), IDS[:, 1:] % 3, r"many positions, .* \(6, 7\), labels \(6, 6\)"),
     (CLASSES, "mse", GOOD[1], r"mean_squared_error .* \(6, 3\), but labels have \(6,\)"),
-    # Their value on logits is no loss, but training would go on without a word.
+    # Computed on logits these are not losses, but training would go on without a warning.
     (CLASSES, "sparse_categorical_crossentropy", GOOD[1], "logits, .* takes probabilities"),
     (CLASSES, keras.losses.BinaryCrossentropy(), MULTI_HOT, "logits, .* takes probabilities"),
 ]
@@ -332,7 +332,7 @@ SCHEDULED = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1)
     [(PLATEAU, 0.1), (PLATEAU, None), (SCHEDULED, None), (keras.callbacks.TerminateOnNaN(), None)],
 )
 def test_a_callback_can_not_set_the_rate_of_a_schedule(callback, rate):
-    """By default Keras fails at the first plateau, after epochs."""
+    """Keras itself would fail only at the first plateau, after several epochs."""
     model = build.__wrapped__(CLASSES)
     optimization = albert_tf.optimization
     optimizer = optimization.AdamW(rate) if rate else optimization.create_optimizer(0.1, 9, 0)

@@ -1,6 +1,6 @@
-"""A loop gives what its blocks give one after the other, and is no larger for more turns.
+"""A loop gives the same results as its blocks in sequence, and more turns don't make it larger.
 
-Can't see: speed and memory (docs/performance.md). Other backends: test_backends.py.
+Not tested here: speed and memory (docs/performance.md). Other backends: test_backends.py.
 """
 
 import functools
@@ -69,7 +69,7 @@ def test_results_keep_the_shape_that_is_known():
 
 
 RATES = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
-# Shapes that are not known until it runs: chains of operations are then left as they are, which
+# Shapes that are unknown until the graph runs: chains of operations are then not fused, which
 # takes a tenth of the time.
 SHAPES = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([2], tf.int32)]
 INPUT_IDS = np.random.default_rng(41).integers(53, size=(2, 7)).astype("int32")
@@ -99,11 +99,11 @@ def test_the_model_draws_the_masks_of_its_layers_unrolled(monkeypatch, layout, r
     encode = tf.function(functools.partial(_encode, model), input_signature=SHAPES)
     layers, gradients = encode(*inputs)
     monkeypatch.setattr("albert_tf.model.encoder.loop", _plain)
-    # Eagerly, which is quicker than to trace all layers.
+    # Eagerly, which is quicker than tracing all layers.
     plain_layers, plain_gradients = _encode(model, *inputs)
     for actual, expected in zip(layers, plain_layers, strict=True):
-        # Roundings, six blocks of them: TensorFlow rearranges a graph. With other masks the
-        # numbers, of about 2, would differ by as much as that.
+        # Rounding errors of six blocks: TensorFlow rearranges a graph. With other masks, the
+        # numbers would differ by as much as their own size, about 2.
         np.testing.assert_allclose(actual, expected, rtol=0, atol=3e-6)
     scale = max(float(np.abs(gradient).max()) for gradient in plain_gradients)
     for actual, expected in zip(gradients, plain_gradients, strict=True):
