@@ -89,7 +89,7 @@ def count_words(
     labelled_rows, labels = np.nonzero(records["masked_lm_weights"])
     labelled[labelled_rows, records["masked_lm_positions"][labelled_rows, labels]] = True
     is_masked = np.logical_and.reduceat(labelled[rows, slots], starts)
-    # A run's words are of one segment: a change of it is an unmasked word more.
+    # A run stays within a segment: insert an unmasked word where the segment changes.
     segments = 2 * rows[starts] + records["segment_ids"][rows, slots][starts]
     is_masked = np.insert(is_masked, np.flatnonzero(np.diff(segments)) + 1, False)
     edges = np.flatnonzero(np.diff(is_masked.astype(int), prepend=0, append=0))

@@ -26,7 +26,7 @@ def make(folder: pathlib.Path, **changes: Any) -> pathlib.Path:
 
 
 def report(folder: pathlib.Path) -> dict[str, Any]:
-    """Returns the report of the run there, but for what differs from run to run."""
+    """Returns the report of the run there, without the values that vary from run to run."""
     found = json.loads(next(folder.glob("*.report.json")).read_text())
     for name in ("seconds", "peak_memory_bytes"):
         assert found.pop(name) > 0

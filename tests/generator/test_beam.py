@@ -1,7 +1,7 @@
 """The Beam runner's files against the local runner's, and what is left when it fails.
 
-Can't see: runners on other machines. FnApiRunner runs the pipeline in this process, but passes what
-goes from step to step through Beam's encodings, as they all do.
+Not tested here: runners on other machines. FnApiRunner runs the pipeline in this process, but
+passes data between steps through Beam's encodings, as they all do.
 """
 
 import gzip

@@ -14,7 +14,7 @@ from tests.generator.record_statistics import read_records
 from tests.kit import tiny
 from tests.kit.tiny import parse
 
-# Flag -> a value that is no default -> the names of what receives it in the plan, or its masks.
+# Flag -> a value that is not the default, and the attributes of the plan that receive it.
 PASSED_ON = {
     "masked_lm_prob": (0.2, "masks.masked_lm_prob"),
     "mask_replace_prob": (0.7, "masks.mask_replace_prob"),
@@ -152,12 +152,12 @@ def test_memory_does_not_grow_with_the_text(run, short_text, tmp_path, monkeypat
         text.write_text("\n\n".join([short_text.read_text()] * copies))
         peaks.clear()
         tracemalloc.start()
-        run(input_file=text, block_megabytes=0.0284)  # A copy.
+        run(input_file=text, block_megabytes=0.0284)  # One copy a block.
         note_peak()
         tracemalloc.stop()
         # Until the first part is made, tables are loaded that take twenty times as much.
         return max(peaks[1:])
 
     peak_bytes(1)  # what is loaded on first use
-    # 0.17 and 0.7 MB of text: kept as it is, that would be a third more.
+    # The texts have 0.17 and 0.7 MB: if they were kept, the peak would grow by a third.
     assert peak_bytes(24) < 1.1 * peak_bytes(6)

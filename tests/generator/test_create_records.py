@@ -1,6 +1,6 @@
 """The records that the generator writes, against the text that they are made of, and its order.
 
-Can't see: files in a bucket, of which longer stretches are read.
+Not tested here: files in a bucket, which are read in longer stretches.
 """
 
 import collections
@@ -32,7 +32,7 @@ def _contains(document, segment):
 
 @pytest.mark.parametrize("single", ["random", "split"])
 def test_examples_are_the_text_between_specials(run, tokenizer, short_text, caplog, single):
-    """Split, a single sentence makes a pair of one document."""
+    """With "split", a single sentence makes a pair from one document."""
     caplog.set_level("INFO", logger="absl")
     path = run(input_file=short_text, max_predictions_per_seq=19, single_segment=single)
     records, lines = read_records([path]), caplog.text
@@ -102,7 +102,7 @@ def test_wordpiece_vocabulary_serves_without_a_sentencepiece_model(run, short_te
     given = {"input_file": short_text, "output_file": tmp_path / "r.tfrecord"}
     run(**given, num_output_shards=2)
     path = run(**given, spm_model_file=None, vocab_file=vocabulary, num_output_shards=None)
-    # It takes the place of that of the records before, and is found from each shard.
+    # The vocabulary replaces that of the earlier records, and is found from each shard.
     assert [file.name for file in (tmp_path / "r.vocabulary").glob("*[lt]")] == ["vocab.txt"]
     found = find_beside_records([str(path), f"{path}-00001-of-00002"])
     assert found.tokenizer.digest == Tokenizer(vocab_file=vocabulary).digest
@@ -159,7 +159,7 @@ def years_files(run, tmp_path):
 
 @pytest.fixture
 def years(years_files, monkeypatch):
-    # As small beside the records as it is beside those of a long text.
+    # As small relative to these records as it usually is to those of a long text.
     monkeypatch.setattr(input_pipeline, "_SHUFFLE_BUFFER", 64)
     files = years_files(masking="dynamic", keep_order=True)
     indexes = input_files.index_records(files)
@@ -173,7 +173,7 @@ def years(years_files, monkeypatch):
 
 
 def test_any_part_of_an_epoch_is_of_all_years(years):
-    """In the order of the text the means of its ends would be some 100 years apart."""
+    """In the order of the text, the means of its first and last tenth would be far apart."""
     for epoch in years:
         tenth = len(epoch) // 10
         first, last = epoch[:tenth], epoch[-tenth:]
@@ -189,7 +189,7 @@ def test_any_part_of_an_epoch_is_of_all_years(years):
     "changes", [{}, {"max_examples_per_row": 3, "short_seq_prob": 1}], ids=["static", "packed"]
 )
 def test_any_hundred_records_of_a_file_are_of_its_whole_text(years_files, changes):
-    """A reader needs this that shuffles through a small buffer, as the release's does."""
+    """Readers that shuffle through a small buffer, as the release's does, need this."""
     in_order = _records_and_quarters(years_files("ordered", **changes, keep_order=True)[1])
     records = _records_and_quarters(years_files(**changes)[1])
     assert len(records) > 500 and sorted(records) == sorted(in_order)

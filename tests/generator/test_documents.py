@@ -92,7 +92,7 @@ def test_text_is_the_same_in_every_format(tmp_path):
 
 
 def _write(path, lengths):
-    """Documents of one sentence, each with a line feed and a blank line."""
+    """Writes documents of one sentence, each followed by a line feed and a blank line."""
     path.write_text("".join(f"{'x' * (length - 2)}\n\n" for length in lengths))
     return str(path)
 
@@ -106,7 +106,7 @@ def _cut(files, num_shards=1, block_chars=10**6, start=None, first_shard=0):
 
 
 def _numbers(cut):
-    """Per shard the numbers of its blocks' documents."""
+    """Returns, for each shard, the numbers of the documents in its blocks."""
     return {
         shard: [
             list(range(block.first_document, block.first_document + len(block.documents)))
@@ -125,7 +125,7 @@ def test_a_block_ends_with_the_document_that_fills_it(tmp_path):
 
 
 def test_a_shard_has_the_documents_that_begin_in_its_region(tmp_path, caplog):
-    # 100 bytes in three: documents begin at 0, 30, 40, 66 | 67 ..., 90.
+    # 100 bytes in three regions: documents begin at 0, 30, 40, 66 | 67 ..., 90.
     files = [_write(tmp_path / "a", [30, 10]), _write(tmp_path / "b", [26, 24, 10])]
     assert _numbers(_cut(files, num_shards=3)) == {0: [[0, 1]], 1: [[2, 3]], 2: [[4]]}
     assert not caplog.messages
@@ -239,5 +239,5 @@ def test_a_long_chinese_paragraph_takes_time_by_its_length(tmp_path):
     path = tiny.write(tmp_path / "a.txt", "".join(sentences) * 25_000)
     begin = time.process_time()
     (document,) = _parse(path, input_format="paragraphs", language="zh")
-    assert time.process_time() - begin < 4  # It takes 0.1 s; in the square of its length, 10 s.
+    assert time.process_time() - begin < 4  # It takes 0.1 s; in quadratic time, 10 s.
     assert document == sentences * 25_000

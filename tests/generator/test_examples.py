@@ -59,7 +59,7 @@ def test_an_example_that_ends_before_a_word_is_as_long_as_it_can_be():
 
 @pytest.mark.parametrize("short_seq_prob", [0.0, 1.0])
 def test_what_has_no_room_begins_the_next_example(short_seq_prob):
-    """No token is lost, but those of sentences of one word; segments begin with a word."""
+    """Only tokens of one-word sentences are lost; segments begin with a word."""
     rng = np.random.default_rng(8)
     for _ in range(307):
         document = _document(*rng.integers(1, 70, rng.integers(1, 30)).tolist())
@@ -144,7 +144,7 @@ def test_single_word_is_left_out_where_it_cannot_be_parted():
 
 
 def test_a_pass_may_leave_nothing_to_pair():
-    """Two sentences of a word: a pass that gathers both makes a pair, another none."""
+    """Two sentences of one word each: a pass makes a pair only if it gathers both."""
     document = [0, 2, 4]
     pairs = {"max_seq_length": 11, "short_seq_prob": 0.5, "single_segment": "split"}
     settings = _settings(**pairs, dupe_factor=61, random_seed=7)
@@ -177,7 +177,7 @@ def test_one_coin_per_call_sets_the_target_length():
         lengths = {pair.a_end - pair.a_begin + pair.b_end - pair.b_begin for pair in pairs[:-1]}
         assert len(lengths) == 1
         targets.append(lengths.pop())
-    # Half the full 20; the other half uniform over 2 to 20.
+    # Half of the targets are the full 20; the other half are uniform over 2 to 20.
     shares = np.full(19, 0.5 / 19)
     shares[-1] += 0.5
     assert_distribution(np.bincount(targets, minlength=21)[2:], shares)
@@ -234,7 +234,7 @@ def packed(packed_examples) -> dict[str, np.ndarray]:
 
 
 def example(features: dict[str, np.ndarray], start: int, end: int, *place: int) -> dict[str, list]:
-    """Returns an example at a place, its row and its slot, if it has one, without padding."""
+    """Returns the example at `place` (its row, and its slot if it has one), without padding."""
     row, *_ = place
     positions, filled = features["masked_lm_positions"][row], features["masked_lm_weights"][row] > 0
     inside = np.flatnonzero(filled & (start <= positions) & (positions < end))

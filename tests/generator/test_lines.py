@@ -1,6 +1,6 @@
 """Lines of plain and compressed files, within bounds; what can't be read is named.
 
-Can't see: damage in a .zst file without checksums (the zstd program writes them).
+Not tested here: damage in a .zst file without checksums (the zstd program writes them).
 """
 
 import bz2
@@ -96,7 +96,7 @@ def test_long_line_is_cut_at_white_space_and_keeps_its_number():
     assert [number for number, _ in parts] == [1] + [2] * (len(parts) - 2) + [3]
     assert all(len(part) <= 31 for _, part in parts)
     assert {word for number, part in parts if number == 2 for word in part.split()} == {b"ab"}
-    # A line of just the limit stays whole; bytes that are no characters are cut, too.
+    # A line exactly at the limit stays whole; bytes that are not text are cut, too.
     assert _parts(b"abc def\nx", 8) == [(1, b"abc def\n"), (2, b"x")]
     assert b"".join(part for _, part in _parts(b"\x80" * 1009, 16)) == b"\x80" * 1009
 

@@ -111,7 +111,7 @@ REFUSED = [
         )
         for output in ("a.txt", "./a.txt", "link.txt")
     ),
-    # Errors that the text shows.
+    # Errors that only the text reveals.
     (
         {"a.txt": CHINESE, "b.txt": b"Some words.\n\n\xff"},  # The second block is never read.
         work(input_file="a.txt,b.txt", num_output_shards=2),

@@ -1,13 +1,13 @@
 """Records and masks against those of the release on the same text, as distributions.
 
-Both ways have to pass: the generator's masks of five passes over the text, and those that training
-draws in five epochs from records without masks of one pass.
+Both ways have to pass: masks that the generator draws in five passes over the text, and masks that
+training draws in five epochs, from one pass's records without masks.
 
 Shares of masking are compared by chi-square (p 1e-4). Numbers and lengths of instances vary by
 several percent from seed to seed, in the release as here, because one coin fixes the target length
 of a whole document: they are compared by Student's t over the runs (p 1e-3 for each measure).
 
-Can't see: which n-grams were masked, only the runs that they leave; the order of records.
+Not tested here: which n-grams were masked, only the runs that they leave; the order of records.
 """
 
 import collections
@@ -42,7 +42,7 @@ def _generate(*args, **changes):
 
 
 def _draw(*args, **changes):
-    """Masks that training draws for records without them, in the form of records."""
+    """Returns records with the masks that training draws for records without them."""
     mask_flags = {field.name for field in dataclasses.fields(masking.MaskingSettings)}
     given = {name: changes.pop(name) for name in mask_flags & changes.keys()}
     epochs = changes.pop("dupe_factor", PASSES)
@@ -86,7 +86,7 @@ def _assert_masking_agrees(all_records, runs):
     token_runs = [count / mean for count, mean in zip(masked, means, strict=True)]
     counted = _pooled(map(record_statistics.count_token_runs, all_records))
     _assert_shares_agree(counted, runs, key, token_runs)
-    # The release's number of runs of words isn't stored; it is that of runs of tokens within 1 %.
+    # The release's number of word runs isn't stored; it equals that of token runs to within 1 %.
     counted = _pooled(count_words(one, CLS_ID, SEP_ID)[1] for one in all_records)
     _assert_shares_agree(counted, runs, "run_length_of_masked_whole_words", token_runs)
 
@@ -97,7 +97,7 @@ def _assert_means_agree(name, ours, released):
     squares = ((ours - ours.mean()) ** 2).sum() + ((released - released.mean()) ** 2).sum()
     spread = np.sqrt(squares / degrees * (1 / len(ours) + 1 / len(released)))
     difference = ours.mean() - released.mean()
-    # Measures that don't vary must be equal, but for the rounding of a mean.
+    # Measures that don't vary must be equal, except for the rounding of a mean.
     assert abs(difference) <= T_LIMITS[degrees] * spread + 1e-9, (
         f"{name}: {ours.mean():.6g} here, {released.mean():.6g} in the release, "
         f"standard error {spread:.2g}"

@@ -1,6 +1,6 @@
 """Reports: what they count against the records alone, how they merge and save.
 
-Can't see: which n-grams were drawn, only the runs that they leave; whether a plot is legible.
+Not tested here: which n-grams were drawn, only the runs that they leave; whether a plot is legible.
 """
 
 import collections
@@ -62,7 +62,7 @@ def test_json_counts_what_is_in_the_text_and_the_records(run, tokenizer):
     shares = value["shares"]
     assert shares["padding_share"] == pytest.approx(1 - records["input_mask"].mean())
     assert shares["masked_share"] == pytest.approx(masked / lengths.sum())
-    # In between: every token the same, and all equally frequent.
+    # The bounds are those of all tokens being the same, and all being equally frequent.
     assert 0 < shares["frequency_loss"] < np.log(value["input_tokens"])
     assert "piece_histogram" not in value
 

@@ -125,7 +125,7 @@ def test_a_sample_of_the_sentences_is_trained_on(run, tmp_path):
 
 
 class Panic(BaseException):
-    """As pyo3's, which is no Exception."""
+    """Like pyo3's, which is not a subclass of Exception."""
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ class Panic(BaseException):
     [(Panic, Panic, None), (KeyboardInterrupt, SystemExit, "^error: interrupted$")],
 )
 def test_no_exception_ends_the_reading(run, text_file, tmp_path, monkeypatch, stop, ends, match):
-    """Ctrl-C in one line, a library's panic as it is."""
+    """Ctrl-C is reported in one line, a library's panic is raised as it is."""
     normalised = []
 
     def normalise_or_stop(line, *form):
@@ -151,7 +151,7 @@ def test_no_exception_ends_the_reading(run, text_file, tmp_path, monkeypatch, st
 
 @pytest.fixture
 def python_sigint():
-    """Python's handler of SIGINT, which jobs in the background are started without."""
+    """Python's SIGINT handler, which background jobs are started without."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield signal.default_int_handler
     signal.signal(signal.SIGINT, before)
@@ -179,7 +179,7 @@ def test_sentences_of_more_bytes_than_documented_are_left_out(run, text_file, tm
     models = []
     for name, longest in (("without", ""), ("more", "\u00df" * 2097), ("most", "\u00df" * 2096)):
         text_file.write_text(f"{text}\n\n{longest}\n", encoding="utf-8")
-        # Not lower-cased: a sharp s remains one, of two bytes.
+        # Not lower-cased: a sharp s remains one character, of two bytes.
         run(name, vocab_size=61, do_lower_case=False)
         models.append((tmp_path / f"{name}.vocab").read_bytes())
     assert models[0] == models[1] != models[2]

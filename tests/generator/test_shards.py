@@ -1,6 +1,6 @@
 """Shards: their names, and that a run which was stopped goes on to the same bytes.
 
-Can't see: files on remote stores; a loss of power, after which a disk may lack what was written.
+Not tested here: files on remote stores; a loss of power, after which written data may be missing.
 """
 
 import json
@@ -59,7 +59,7 @@ def before_parts(patch, action):
 
 
 def stop_in(folder, number, error=None, **changes):
-    """Runs the script until SIGTERM or an error at the part with a number; returns what is left."""
+    """Runs the script until SIGTERM or `error` at part `number`; returns the files left."""
     made = []
 
     def fail(block):
@@ -78,7 +78,7 @@ def stop_in(folder, number, error=None, **changes):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A folder in which a run ended that nothing stopped."""
+    """A folder with the files of a run that was not interrupted."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
         run_in(folder, patch)
@@ -130,7 +130,7 @@ def test_the_order_is_the_seeds_and_the_shards():
     orders = {(seed, shard): order(seed, shard) for seed in (1, 2) for shard in (0, 1)}
     assert len({*orders.values()}) == 4 and orders[1, 0] == order(1, 0)
     assert all(sorted(each) == list(range(500)) for each in orders.values())
-    # Another purpose would draw as well, but the rest of an unfinished run in another order.
+    # Another purpose would do as well, but would reorder the rest of an unfinished run.
     assert order(12345, 3)[:10] == (244, 275, 307, 417, 425, 292, 473, 185, 325, 233)
 
 
@@ -146,7 +146,7 @@ def test_names_may_be_listed_and_processes_make_no_difference(run, folder, tmp_p
     ("number", "error"),
     [
         (2, OSError("the disk is full")),
-        (6, WrongVocabularyError("too much is unknown")),  # That share may yet be allowed.
+        (6, WrongVocabularyError("too much is unknown")),  # The user may yet allow that share.
         (9, None),
     ],
 )
@@ -246,7 +246,7 @@ def test_another_or_damaged_run_does_not_go_on(run, unfinished, old, new, change
     with pytest.raises(SystemExit, match=f"^error: --output_file: {STATE}.*{message}"):
         run(unfinished, **changes)
     assert contents(unfinished) == left
-    # Other names are another run.
+    # Other output names make another run.
     assert run(unfinished, num_output_shards=None).keys() - left.keys() == {"out.tfrecord"}
 
 
@@ -269,7 +269,7 @@ def test_a_second_run_is_refused_and_does_no_harm(run, expected, folder, monkeyp
     refused = []
 
     def run_again(block):
-        # A run that got as far would make a part, too.
+        # A second run that got this far would make a part, too.
         with pytest.raises(SystemExit) as stop:
             run(folder)
         refused.append(str(stop.value))
@@ -321,7 +321,7 @@ def test_a_killed_process_goes_on(run, folder, tmp_path):
         time.sleep(0.005)
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    # Frequencies of each shard would make the record large.
+    # Only one report has frequencies: those of each shard would make the record large.
     reports = [shard["report"] for shard in whole_shards()]
     is_first = [number == 0 for number in range(len(reports))]
     assert [bool(report["piece_histogram"]) for report in reports] == is_first

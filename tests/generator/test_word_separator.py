@@ -50,7 +50,7 @@ def test_the_text_is_as_without_separators(run, pieces, tmp_path, separator):
 
 
 def words_of(ids, starts, tokenizer) -> list[str]:
-    """Returns the words that begin at the starts; the first and last may be cut off."""
+    """Returns the words that begin at the starts, except first and last, which may be cut off."""
     words = []
     for piece, starts_word in zip(tokenizer.convert_ids_to_tokens(ids), starts, strict=True):
         if starts_word:

@@ -1,6 +1,6 @@
 """Checks of TFRecord files before a run.
 
-Can't see: files on Google Cloud Storage.
+Not tested here: files on Google Cloud Storage.
 """
 
 import json
@@ -103,7 +103,7 @@ def test_counts_are_remembered_until_a_file_changes(files, tmp_path, monkeypatch
 
 @pytest.mark.parametrize("function", ["albert_tf.records.input_files._index_file", "os.replace"])
 def test_training_and_evaluation_share_their_counts(files, tmp_path, monkeypatch, function):
-    """One counts other files while the other counts, or is about to name what it has written."""
+    """One counts other files while the other counts, or is about to rename its result."""
     cache = str(tmp_path / "counts.json")
     real = pkgutil.resolve_name(function)
 

@@ -1,7 +1,7 @@
-"""The order of examples, and masks drawn on the way: functions of seed and place on all hosts.
+"""The order of examples, and masks drawn on the fly: functions of seed and place on all hosts.
 
-What the order mixes: tests/generator/test_create_records.py. The distribution of masks:
-tests/generator/test_release_statistics.py. Can't see: files in a bucket, another machine.
+How well the order mixes: tests/generator/test_create_records.py. The distribution of masks:
+tests/generator/test_release_statistics.py. Not tested here: files in a bucket, another machine.
 """
 
 import collections
@@ -18,7 +18,7 @@ from tests.kit import pretraining_runs as runs
 from tests.kit import tiny
 
 SPEC = pretraining_spec(runs.LENGTH, runs.PREDICTIONS)
-# By file; together 29. Example i has i as its second piece, so that it can be told apart.
+# Examples by file, 29 in all. Example i has i as its second piece, which identifies it.
 COUNTS = (13, 5, 11)
 
 
@@ -113,7 +113,7 @@ def test_stretches_are_dealt_once_and_evenly(count):
     orders = [input_pipeline._deal(count, 7, tf.constant(epoch)).numpy() for epoch in (0, 1)]
     for order in orders:
         np.testing.assert_array_equal(np.sort(order), np.arange(count))
-        # A hundred hands of a hundred: in a tenth each has ten, give or take one.
+        # A hundred hands of a hundred: each tenth of the order has about ten examples of each hand.
         for part in np.array_split(order, 10) if count > 1000 else ():
             shares = np.bincount(part // 100, minlength=100)[:100]
             assert shares.min() >= 8 and shares.max() <= 12
@@ -151,14 +151,14 @@ def compact_files(examples, tmp_path_factory) -> list[str]:
 
 
 def drawn(compact_files, steps: int, seed=7, **how) -> list[dict[str, np.ndarray]]:
-    """Returns features with masks that are drawn on the way, of one order of examples."""
+    """Returns features with masks that are drawn on the fly, in one order of examples."""
     finish = input_pipeline.DynamicMasking(FORMAT, SETTINGS, seed)
     return draw(compact_files, steps, spec=COMPACT_SPEC, finish=finish, **how)
 
 
 @pytest.fixture(scope="module", params=["stored", "drawn"])
 def masked(request, files, compact_files):
-    """Returns what draws batches of stored masks, or of masks drawn on the way; and 31 of them."""
+    """Returns a function that draws batches of stored or freshly drawn masks; and 31 batches."""
     how = (draw, files) if request.param == "stored" else (drawn, compact_files)
     some = functools.partial(*how)
     return some, some(31)
@@ -222,7 +222,7 @@ def test_each_epoch_has_every_example_once_with_other_masks(compact_files, examp
     assert len(texts) == count
     assert texts == {tuple(example["token_ids"].tolist()) for example in examples}
     same = (after[first] == after[second]).all(1)
-    # A short row has one masked piece: it may be the same by chance, or stay what it was.
+    # A short row has one masked piece: it may be the same one by chance, or keep its id.
     assert same.sum() < len(examples) / 4
 
 

@@ -1,6 +1,6 @@
 """Masking and its rows: certain cases first, then a scalar re-derivation, then statistics (p 1e-4).
 
-Can't see: whether SplitMix64 is random enough beyond the distributions tested here.
+Not tested here: whether SplitMix64 is random enough beyond these distributions.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ def _settings(**changes) -> masking.MaskingSettings:
 
 
 def _batch(rows: int, length: int, seed: int = 0, start_prob: float = 0.7) -> dict:
-    """Rows of random ids and words; first, middle and last token and two padded are special."""
+    """Rows of random ids and words; first, middle and last token are special, two are padding."""
     draws = np.random.default_rng(seed)
     ids = draws.integers(5, VOCAB_SIZE, (rows, length)).astype(np.int32)
     candidates = np.ones(ids.shape, bool)
@@ -68,7 +68,7 @@ def test_without_probability_or_candidates_nothing_is_masked():
 
 
 def test_probability_one_labels_every_candidate_and_no_special():
-    # Single words, since a word whose only n-gram meets an earlier one is never masked.
+    # Unigrams only: a word whose only n-gram overlaps an earlier one is never masked.
     settings = _settings(masked_lm_prob=1, max_predictions_per_seq=29, ngram=1)
     batch = _batch(7, 31)
     masked, ids, candidates = _mask(batch, settings), batch["input_ids"], batch["candidates"]
@@ -175,7 +175,7 @@ def test_without_whole_words_every_piece_is_a_word():
     batch = _batch(211, 31, start_prob=0.0)
     pieces = _settings(do_whole_word_mask=False, ngram=1)
     assert (_mask(batch, pieces)["masked_lm_weights"].sum(1) == 4).all()
-    # As one word of 26 pieces nothing fits the budget of 4.
+    # A single word of 26 pieces exceeds the budget of 4.
     assert not _mask(batch, _settings())["masked_lm_weights"].any()
 
 
@@ -237,7 +237,7 @@ LENGTHS = np.array([[5, 11], [1, 1], [2, 7], [11, 3], [4, 4]])
 
 
 def _segments() -> tuple[np.ndarray, np.ndarray]:
-    """Token ids and word starts, wider than needed, with rubbish behind the tokens."""
+    """Token ids and word starts in arrays wider than needed, with garbage after the tokens."""
     draws = np.random.default_rng(3)
     ids = draws.integers(20, 307, (len(LENGTHS), 17)).astype(np.int32)
     return ids, draws.random((len(LENGTHS), 23)) < 0.6
@@ -276,7 +276,7 @@ def test_masked_rows_keep_their_segments_and_say_what_is_padding():
 
 
 def _digest(settings: masking.MaskingSettings) -> str:
-    """Masks 211 rows of up to 71 tokens, specials in the text too; a hash of the features."""
+    """Masks 211 rows of up to 71 tokens, some special in the text; returns the features' hash."""
     row_format = FORMAT._replace(max_seq_length=71)
     bits = masking.derive_seeds(17, np.arange(211)[:, None], np.arange(70))
     ids = ((bits[:, :68] >> np.uint64(32)) % np.uint64(300)).astype(np.int32)
@@ -304,6 +304,6 @@ def _digest(settings: masking.MaskingSettings) -> str:
     ],
 )
 def test_masks_stay_what_they_were_to_the_bit(changes, expected):
-    # So that a run that is resumed by a later version goes on with the same masks. The hashes are
-    # of the first version of this code, which the loop over one row above confirms.
+    # A run that a later version resumes must go on with the same masks. The hashes are those of
+    # the first version of this code, which the loop over one row above confirms.
     assert _digest(masking.MaskingSettings(307, MASK, **changes)) == expected

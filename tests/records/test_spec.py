@@ -93,7 +93,7 @@ def test_contradictions_of_a_compact_record_are_named(name, value, message):
     assert re.fullmatch(message, spec.contradiction({**COMPACT, name: np.array(value)}))
 
 
-# The early look ends before the bad record. It is neither the first nor the last of its batch.
+# The check before a run ends ahead of the bad record, which is in the middle of its batch.
 BAD, COUNT, SLOTS = 71, 83, 3
 VOCAB_SIZE = tiny.CONFIG["vocab_size"]
 SPECS = {
@@ -136,7 +136,7 @@ def examples(kind: str) -> list[dict[str, np.ndarray]]:
 
 
 def write(path: pathlib.Path, kind: str, feature: str, place: int, value: Any) -> str:
-    """Writes records of which one has another value; a place of None takes the last one away."""
+    """Writes records, one with a changed value; a place of None removes its last value."""
     with tf.io.TFRecordWriter(str(path)) as writer:
         for number, record in enumerate(runs.serialized(examples(kind), SPECS[kind])):
             if number == BAD:
@@ -172,7 +172,7 @@ def parse(path: str, kind: str, in_dataset: bool = False) -> dict[str, tf.Tensor
 )
 def test_what_a_record_may_not_hold_is_named(tmp_path, kind, feature, place, value, message):
     path = write(tmp_path / "a.tfrecord", kind, feature, place, value)
-    input_files.check_features([path], SPECS[kind])  # It ends before.
+    input_files.check_features([path], SPECS[kind])  # It does not look that far.
     with (
         pytest.raises(ValueError, match=f"^{re.escape(path)}, record {BAD} .*{message}") as caught,
         input_files.naming_bad_records([path], SPECS[kind]),
@@ -237,7 +237,7 @@ def test_training_ends_in_one_line(tmp_path):
     assert "\n" not in caught.value.code
 
 
-# Where a varint gets another byte.
+# Values at which a varint gets another byte.
 EDGES = [0, 1, 127, 128, 2**14 - 1, 2**14, 2**21, 2**31 - 1, 2**35, 2**63 - 1]
 DRAWS = np.random.default_rng(0)
 ENCODED: dict[str, dict[str, Any]] = {
