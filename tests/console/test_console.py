@@ -1,6 +1,6 @@
 """How a script starts and ends: its errors, what TensorFlow's C++ writes, where processes meet.
 
-What TensorFlow writes during a whole command is in test_wheel.py.
+TensorFlow's output during a whole command is tested in test_wheel.py.
 """
 
 import json
@@ -176,7 +176,7 @@ def test_a_tensorflow_that_is_imported_is_left_alone(monkeypatch):
 
 @pytest.mark.parametrize(("chosen", "found"), [({}, "1"), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, "0")])
 def test_onednn_is_on_unless_the_user_says_otherwise(tmp_path, chosen, found):
-    """Without AVX-512 TensorFlow would leave it off."""
+    """On a CPU without AVX-512, TensorFlow would leave it off."""
     (tmp_path / "tensorflow.py").write_text(
         "import os, types; print(os.environ['TF_ENABLE_ONEDNN_OPTS'])\n"
         "config = types.SimpleNamespace(list_physical_devices=lambda kind: [kind])\n"
@@ -198,7 +198,7 @@ def test_a_backend_that_is_not_there_is_named(monkeypatch):
 
 @pytest.fixture
 def address(monkeypatch):
-    """A free address, and a function that makes this process one of the two that know it."""
+    """Returns a free address, and a function that makes this process one of its two workers."""
     with socket.create_server(("localhost", 0)) as server:
         port = server.getsockname()[1]
 

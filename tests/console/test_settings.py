@@ -107,7 +107,7 @@ def test_help_lists_groups_bounds_and_defaults():
     assert "    (default: 7; a positive integer)\n" in text and "Texts:\n  --name: A" in text
     assert "    (must be given)\n" in text and "    (one of a, b)\n  --words: Words.\n" in text
     assert "  --[no]fast: Fast.\n    (default: true)\n" in text and "  --in: Where.\n" in text
-    # A rare flag parses, but is not there.
+    # A rare flag can be parsed, but is not listed.
     assert parse("--name=x", "--old=3").old == 3 and "old" in Example.names()
     assert "--old" not in text
 

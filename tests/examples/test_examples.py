@@ -26,7 +26,7 @@ from tests.kit.tiny import run_main
 FOLDER = pathlib.Path(__file__).parents[2] / "examples"
 NOTEBOOK = FOLDER / "finetune_keras.ipynb"
 WEIGHTS = '"hf://albert/albert-base-v2"'
-# Without imports.
+# The notebook's lines of code, without imports.
 MOST_LINES = 17
 
 
@@ -57,7 +57,7 @@ def test_the_notebook_runs(tmp_path, golden, monkeypatch, capsys):
     albert_tf.AlbertModel(config).save(tmp_path / "tiny.keras")
     spm = str(golden / "spm" / "en_small.model")
     convert(str(tmp_path / "tiny.keras"), "huggingface", str(tmp_path / "tiny"), spm_model_file=spm)
-    bad, good = classes = ("0", "1")  # Which pandas reads as numbers.
+    bad, good = classes = ("0", "1")  # Pandas reads these as numbers.
     rows = [("the heaven was good", good), ("darkness, and void", bad)] * 16
     lines = ["text,label", *(f'"{text}",{label}' for text, label in rows)]
     (tmp_path / "reviews").mkdir()
@@ -74,7 +74,7 @@ def test_the_notebook_runs(tmp_path, golden, monkeypatch, capsys):
     assert program.count(WEIGHTS) == 1
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():
-        # Keras says so of every tf.data.Dataset.
+        # Keras warns so about every tf.data.Dataset.
         warnings.filterwarnings("ignore", "`shuffle=True` was passed, but will be ignored")
         names = {"__name__": "__main__"}
         exec(compile(program.replace(WEIGHTS, '"tiny"'), str(NOTEBOOK), "exec"), names)
@@ -104,7 +104,7 @@ def test_ids_are_pl_berts(phonemes, tmp_path):
     assert tokenizer.vocab_size == len(phonemes.SYMBOLS) == 178
     special = [tokenizer.pad_id, tokenizer.mask_id, tokenizer.cls_id, tokenizer.sep_id]
     assert special == [phonemes.SYMBOLS.index(symbol) for symbol in "$MCE"]
-    # Its dictionary of symbols has the last of two places.
+    # Its dictionary has the last of the two places of a repeated symbol.
     theirs = {symbol: i for i, symbol in enumerate(phonemes.SYMBOLS)}
     text = "".join(set(phonemes.SYMBOLS) - set(phonemes.SPECIAL) - {" "})
     text = f"ˈn\u0329 {text} a"
@@ -169,7 +169,7 @@ def test_printed_scores_are_those_of_what_is_exported(capitals, tmp_path, capsys
 
 
 def test_weights_bring_their_vocabulary(capitals, golden, tmp_path, monkeypatch):
-    """Those of `make demo` have it in the folder above."""
+    """The weights of `make demo` have it in the folder above."""
     given = {}
     monkeypatch.setattr(capitals, "run", lambda *_, **arguments: given.update(arguments))
     weights = tmp_path / "weights"
@@ -187,5 +187,5 @@ def test_weights_bring_their_vocabulary(capitals, golden, tmp_path, monkeypatch)
 
 
 def test_the_export_of_the_first_minute_can_be_read():
-    """README.md answers with it; tests/peers also runs it."""
+    """README.md uses this export; tests/peers also runs it."""
     assert exported_files.read_description(str(FOLDER / "web")).kind.task == "classify"

@@ -47,7 +47,7 @@ def near(share, expected, count):
 
 
 def test_shares_of_words(example):
-    """Chosen 0.15; of these masked 0.8, random 0.1, kept 0.1: all of a word's phonemes alike."""
+    """Chosen: 0.15; of these masked: 0.8, random: 0.1, kept: 0.1; all phonemes of a word alike."""
     count = 40_000
     symbols, words, numbers = example.encode(**document(count), space=SPACE)
     rng = np.random.default_rng(1)
@@ -69,7 +69,7 @@ def test_shares_of_words(example):
     total = words_chosen.sum()
     near(masked.sum() / total, 0.8, total)
     changed = np.add.reduceat((given != symbols).astype(int), starts) > 0
-    # A random word of 4 to 9 phonemes is the word itself at 0.013.
+    # A random word of 4 to 9 phonemes equals the original with probability 0.013.
     near((changed & ~masked).sum() / total, 0.1 * 0.987, total)
     # Random phonemes are as frequent as in the document.
     is_random = np.repeat(changed & ~masked, lengths + 1) & ~is_space
@@ -100,10 +100,10 @@ def test_positions_that_count(example, tmp_path):
         for inputs, labels, weights in (batches[i] for i in range(20)):
             real = inputs["input_mask"] == 1
             lengths = real.sum(axis=1, keepdims=True)
-            # Words: everywhere, spaces as well, and each document as much.
+            # Word losses count everywhere, even at spaces, and each document counts as much.
             np.testing.assert_allclose(weights["words"], real / lengths / 4, rtol=1e-6)
             assert (labels["words"][real] > 0).all() and SPACE in labels["words"]
-            # Phonemes: where a word was chosen, also one that was kept.
+            # Phoneme losses count where a word was chosen, even if it was kept.
             counts = weights["phonemes"] > 0
             assert counts[real & (inputs["input_ids"] != labels["phonemes"])].all()
             assert not counts[~real | (labels["words"] == SPACE)].any()

@@ -11,7 +11,7 @@ from tests.peers import models as peer_models
 
 @pytest.fixture(scope="session")
 def config(vocabulary):
-    # Distinct primes but for the heads, as in the peers' tests.
+    # Distinct primes, except for the number of heads, as in the peers' tests.
     base = peer_models.CONFIGS["one_group"]
     return dataclasses.replace(base, vocab_size=vocabulary.tokenizer.vocab_size)
 

@@ -17,7 +17,7 @@ def _gelu(x):
 def run(model, features, layers):
     """Returns states `[layers + 1, B, S, H]` and probabilities `[layers, B, N, S, S]`.
 
-    Of a model of one block, E not H, and gelu.
+    The model must have one block, E other than H, and gelu.
     """
     weights = {
         name.removeprefix("bert/"): v.numpy().astype("float64")

@@ -1,6 +1,6 @@
 """albert-inspect attention against a model in NumPy.
 
-Can't see: whether the figure is drawn well.
+Not tested here: whether the figure is drawn well.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ def test_probabilities_are_the_formula(encoder, features):
 
 
 def test_each_layer_has_the_weights_of_its_group(config, features):
-    """Without keys, a position attends to all evenly: those of layers 2 and 4 are removed."""
+    """With zero keys, a position attends to all evenly: those of layers 2 and 4 are zeroed."""
     model = randomise(albert_tf.AlbertModel(dataclasses.replace(config, num_hidden_groups=5)))
     for number in (1, 3):
         kernel = model.encoder.attention[number].key_kernel
@@ -54,7 +54,7 @@ def test_the_command_writes_probabilities_and_figure(stored, tmp_path, caplog):
 
 
 def test_the_scale_ends_at_the_largest_probability(monkeypatch):
-    """A file's pixels would tell as little of it as people saw."""
+    """Tested on the figure, because the pixels of a file tell little about its scale."""
     monkeypatch.setattr(attention.figures, "png", lambda figure: figure)
     found = np.full((2, 3, 5, 5), 0.1)
     found[1, 0, 2, 4] = 0.3

@@ -1,4 +1,4 @@
-"""What the commands that look inside models refuse, mostly before a model is loaded."""
+"""Refusals of the commands that look inside models, mostly before a model is loaded."""
 
 import pathlib
 import shutil
@@ -39,7 +39,7 @@ def folder(config, vocabulary, tmp_path_factory) -> pathlib.Path:
 
 TWO = "STORED,bare/model.keras"
 NO_VOCABULARY = "no vocabulary is beside bare/model.keras"
-# A command, what is given to it beside DEFAULTS, and what it says.
+# A command, its settings in addition to DEFAULTS, and its message.
 DEFAULTS = {"model": "STORED", "input_file": "day.txt", "output_dir": "out"}
 PLAN = {"text_bytes": 1e9, "device": "h100", "devices": 8, "hours": 1}
 REFUSED = [

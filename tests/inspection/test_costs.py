@@ -1,6 +1,6 @@
 """Costs, and `albert-inspect sizes`: against built models, the paper, and the products in a graph.
 
-Can't see: how well activations are estimated.
+Not tested here: how well activations are estimated.
 """
 
 import dataclasses
@@ -82,7 +82,7 @@ def products_in(graph: tf.Graph) -> int:
     ("count", "is_training"), [(costs.forward_flops, False), (costs.step_flops, True)]
 )
 def test_flops_are_those_of_the_graph(count, is_training):
-    """Of one more layer: the last one is computed only where it is read, which doesn't count."""
+    """Compared for one more layer, because the last one is computed only where it is read."""
     shape = Shape(2, 11, 5)
     deep, deeper = (dataclasses.replace(SMALL, num_hidden_layers=n) for n in (3, 4))
     grown = products(deeper, shape, is_training) - products(deep, shape, is_training)
@@ -90,14 +90,14 @@ def test_flops_are_those_of_the_graph(count, is_training):
 
 
 def test_activations_of_a_block_are_what_the_documents_say():
-    """30 MiB of ALBERT-base at 4 x 128."""
+    """30 MiB for ALBERT-base at 4 x 128 tokens."""
     twice = dataclasses.replace(BASE, num_hidden_layers=2 * BASE.num_hidden_layers)
     grown = [costs.activation_bytes(config, Shape(4, 128)) for config in (BASE, twice)]
     assert (grown[1] - grown[0]) / BASE.num_hidden_layers == 30 * 2**20
 
 
 def test_flops_of_the_heads_and_of_the_map_to_the_blocks():
-    """Of one layer, in a closed form."""
+    """Compared for a model of one layer, with a closed form."""
     shape, hidden, width = Shape(2, 11, 5), SMALL.hidden_size, SMALL.embedding_size
     shallow = dataclasses.replace(SMALL, num_hidden_layers=1)
     assert width != hidden
@@ -109,7 +109,7 @@ def test_flops_of_the_heads_and_of_the_map_to_the_blocks():
 
 
 def test_flops_of_muon_are_those_of_the_graph():
-    """Of the products with each matrix of the encoder; the groups' are counted apart."""
+    """Compared for products with each matrix of the encoder; each group's count separately."""
     config = dataclasses.replace(SMALL, num_hidden_groups=2)
     model, found = AlbertForPreTraining(config), 0
     for variable in model.trainable_variables:

@@ -1,6 +1,6 @@
 """albert-inspect curve: what a run wrote, what a resume repeated, and what is no run.
 
-Can't see: whether the figure is drawn well.
+Not tested here: whether the figure is drawn well.
 """
 
 import csv
@@ -62,10 +62,10 @@ def test_fine_tuning_is_drawn_over_steps(museum, tmp_path):
 
 
 def test_what_a_resume_has_repeated_counts_once(tmp_path, monkeypatch):
-    backwards = functools.partial(sorted, reverse=True)  # Folders are listed in any order.
+    backwards = functools.partial(sorted, reverse=True)  # Folders may be listed in any order.
     monkeypatch.setattr(tf.io.gfile, "listdir", lambda folder: backwards(os.listdir(folder)))
     write(tmp_path, 1, {1: 9.0, 2: 8.0, 3: 7.0, 4: 6.0})
-    write(tmp_path, 2, {3: 7.5, 5: 5.0})  # From the checkpoint of step 2 on.
+    write(tmp_path, 2, {3: 7.5, 5: 5.0})  # Resumed from the checkpoint of step 2.
     os.truncate(
         tmp_path / "events.out.tfevents.02",
         os.path.getsize(tmp_path / "events.out.tfevents.02") - 3,

@@ -1,6 +1,6 @@
 """`albert-inspect plan`: numbers by hand, what was measured, its commands, the pages' tables.
 
-Can't see: whether the rules are good ones; several devices.
+Not tested here: whether the rules are good ones; several devices.
 """
 
 import pathlib
@@ -19,11 +19,11 @@ from tests.kit import tiny
 
 ROOT = pathlib.Path(__file__).parents[2]
 BASE = AlbertConfig.from_json_file("albert_base_v2")
-# FLOPs of a training step for a sequence of base, 77 of its 512 pieces masked.
+# FLOPs of a training step of ALBERT-base for one sequence, with 77 of its 512 pieces masked.
 BLOCK = 512 * (4 * 768**2 + 2 * 768 * 3072 + 2 * 512 * 768)
 HEADS = 77 * (768 * 128 + 128 * 30_000) + 768**2 + 2 * 768
 SEQUENCE = 6 * (12 * BLOCK + 512 * 128 * 768 + HEADS)
-# Records of a gigabyte of text, rows of 512 tokens.
+# The number of records from a gigabyte of text, in rows of 512 tokens.
 RECORDS = 1e9 / 4.6 / 400.5
 
 
@@ -36,7 +36,7 @@ def printed(capsys, **given) -> tuple[dict[str, str], list[list[str]]]:
 
 
 def test_a_plan_is_what_a_hand_computes(capsys):
-    """For 100 GB, which the hours suffice to read twenty times."""
+    """For 100 GB of text, which these hours suffice to read twenty times."""
     assert SEQUENCE == 292_035_326_976  # 570 million a token.
     given = {"text_bytes": 100e9, "device": "h100", "devices": 8, "hours": 24, "mfu": 0.5}
     values, _ = printed(capsys, **given)
@@ -84,11 +84,11 @@ def test_hours_that_are_too_few_for_twenty_passes():
 @pytest.mark.parametrize(
     ("gigabytes", "devices", "batch", "rate"),
     [
-        # 20 passes are 10.856 million sequences a GB; 8,599 steps at least leave 1,262 of them.
+        # 20 passes are 10.856 million sequences a GB; with at least 8,599 steps, a batch has 1,262.
         (1, 8, 1024, 0.00088),
         (1, 3, 768, 0.000762),
         (0.1, 8, 64, 0.00022),
-        # One of a million bytes has too few: a sequence a device.
+        # A text of a million bytes has too few: one sequence per device.
         (0.001, 8, 8, 7.78e-05),
         (10, 1, 4096, 0.00176),
         (10, 6, 3072, 0.001524),
@@ -104,7 +104,7 @@ def test_the_largest_batch_that_leaves_enough_steps(gigabytes, devices, batch, r
 
 @pytest.mark.parametrize(("device", "parts"), [("h100", 4), ("a100", 8), ("v5e", 32)])
 def test_a_part_of_a_batch_fits_into_memory(device, parts):
-    """512 sequences a device, of 312 MB of activations in bfloat16 each."""
+    """512 sequences per device, each with 312 MB of activations in bfloat16."""
     plan = make(BASE, 50e9, DEVICES[device], 8, 999)
     assert (plan.batch, plan.parts) == (4096, parts)
     fits = 512 / parts * 0.312e9

@@ -1,6 +1,6 @@
 """albert-inspect similarity against a model in NumPy.
 
-Can't see: whether the figure is drawn well.
+Not tested here: whether the figure is drawn well.
 """
 
 import csv
@@ -75,7 +75,7 @@ def test_a_sample_is_even_and_in_order(monkeypatch):
 
 
 def test_the_command_writes_table_and_figure(stored, config, vocabulary, tmp_path, capsys):
-    """Of two models, one of them named twice."""
+    """For two models, one of them named twice."""
     shallow, out = tmp_path / "shallow.keras", tmp_path / "out"
     model = albert_tf.AlbertModel(dataclasses.replace(config, num_hidden_layers=3))
     randomise(model).save(shallow)

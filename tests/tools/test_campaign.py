@@ -1,6 +1,6 @@
-"""The campaign sees what it looks for: each of its outcomes is provoked once.
+"""The campaign detects what it looks for: each of its outcomes is provoked once.
 
-Can't see: what the campaign itself finds; `make campaign` does, in minutes.
+Not tested here: what the campaign itself finds; `make campaign` runs it, in minutes.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def file_type(read, judge=file_types.same, name="a file") -> FileType:
 
 
 def refuse(message):
-    """Returns a reader that refuses all but the whole file."""
+    """Returns a reader that refuses everything except the intact file."""
 
     def read(folder):
         path = folder / "file.txt"
@@ -174,11 +174,11 @@ def test_what_time_is_left_for_none_of_is_told(tmp_path):
     assert left_out == [*files, *killed, *disks, *last]
     trains = [f"kills {place}, fine-tuning" for place in ("before a save", "in a save")]
     assert {*trains, "kills after a save, fine-tuning", "kills before a save, export"} < {*killed}
-    assert "kills after a save, export" not in killed  # It has none to go on from.
+    assert "kills after a save, export" not in killed  # An export has no save to go on from.
 
 
 def test_what_a_signal_ends_has_its_table(monkeypatch, capsys):
-    """What comes after the signal is not counted: its processes may have got it, too."""
+    """Outcomes after the signal are not counted: their processes may have got it, too."""
 
     def run(args, tally, folder):
         tally.add("a file", Outcome(outcomes.REFUSED))
@@ -199,7 +199,7 @@ def test_what_a_signal_ends_has_its_table(monkeypatch, capsys):
 
 
 class Simulated:
-    """A process that takes 20 s to each of three saves, of which the last three are in the save.
+    """A process that takes 20 s for each of three saves, the last three of them in the save.
 
     A save holds the numbers of those before it, unless the process forgets.
     """
@@ -244,7 +244,7 @@ class Simulated:
 
 
 def test_kills_are_placed_by_progress(tmp_path, monkeypatch):
-    """So they find what is lost, or done twice, when a run goes on."""
+    """This reveals what is lost, or done twice, when a run goes on."""
     program = processes.Program(
         *("simulated", None, lambda inputs: None, lambda inputs, out: [out]),
         lambda out: {"3.saved": (out / "3.saved").read_bytes()},
@@ -254,7 +254,7 @@ def test_kills_are_placed_by_progress(tmp_path, monkeypatch):
     monkeypatch.setattr(kills, "Running", Simulated)
     monkeypatch.setattr(kills, "time", types.SimpleNamespace(monotonic=lambda: Simulated.now))
     monkeypatch.setattr(kills.programs, "PROGRAMS", [program])
-    # However short it is, a life has kills everywhere.
+    # However short a process lives, kills are placed everywhere.
     short, tally = Tally(), Tally()
     kills.run(short, ["simulated"], 1, 1, tmp_path / "short")
     assert short.subjects >= {*kills.subjects(["simulated"])} and not short.defects
@@ -281,7 +281,7 @@ def test_mutators_take_anything_and_draw_the_same_again(mutate, content):
 
 
 def test_records_with_impossible_values_are_known(tmp_path):
-    """A rewritten record has whole checksums: only its judge knows that it is wrong."""
+    """A rewritten record has valid checksums: only its judge can find that it is wrong."""
     static = record_files.FILE_TYPES[0]
     static.make(tmp_path)
     before = (tmp_path / "a.tfrecord").read_bytes()

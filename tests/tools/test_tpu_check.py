@@ -1,6 +1,6 @@
-"""What stands between the Trainer's step and libtpu changes nothing, and refusals are seen.
+"""The code between the Trainer's step and libtpu changes nothing, and refusals are detected.
 
-The latter run where `make tpu-check` has made its environment. Can't see: what a TPU computes.
+Tests of refusals need the environment of `make tpu-check`. Not tested here: what a TPU computes.
 """
 
 import os
@@ -40,7 +40,7 @@ def test_a_step_takes_the_features_of_its_task(task):
 
 
 def test_a_step_without_variables_makes_the_same_update():
-    """Dropout, clip and moments included, bit by bit."""
+    """Bit by bit, including dropout, clipping and moments."""
     config = goldens.config("base", hidden_dropout_prob=0.1, num_hidden_layers=2)
     task = PretrainingTask(config)
     model = task.build_model()
@@ -166,7 +166,7 @@ def test_a_step_on_jax_compiles_and_its_memory_is_reported():
     titles, line = process.stdout.splitlines()
     assert titles.split()[-1] == "sums" and line.startswith("classification  tiny ")
     used, available = re.search(r" (\S+) of (\S+) ", line).groups()
-    # The word embeddings and their two moments alone, whatever the batch.
+    # At least the word embeddings and their two moments, whatever the batch.
     config = reports.Step("", "tiny", "", False, 0, 0).config
     least = 3 * 4 * config.vocab_size * config.embedding_size / 2**30
     assert round(least, 2) <= float(used) < float(available) == 15.75
