@@ -26,7 +26,7 @@ def mrpc(museum) -> pathlib.Path:
 
 @pytest.fixture
 def saved(monkeypatch) -> list:
-    """What would have been exported, so far."""
+    """The served models that would have been exported so far; none is written."""
     models = []
     save = "albert_tf.serving.saved_model.save"
     monkeypatch.setattr(save, lambda served, directory: models.append(served))
@@ -35,6 +35,6 @@ def saved(monkeypatch) -> list:
 
 @pytest.fixture
 def counted() -> Iterator[None]:
-    """Steps that count only: for tests of files, messages and classes."""
+    """Fake training steps, without gradients: for tests of files, messages and classes."""
     with pretraining_runs.counted_steps():
         yield

@@ -1,6 +1,6 @@
-"""Flags of both trainings: a value that is no default, and what receives it."""
+"""Flags of pre-training and fine-tuning: for each a non-default value, and what receives it."""
 
-# Flags of a command, and of where it runs, which tests of their own pass on.
+# Flags that say what a command does and where it runs; other tests check that they are passed on.
 ELSEWHERE = ("recipe", "do_train", "do_eval", "backend", "shard_optimizer_state", "use_tpu")
 ELSEWHERE += ("tpu_name", "tpu_zone", "gcp_project", "master", "num_tpu_cores")
 ELSEWHERE += ("accept_other_records",)

@@ -41,7 +41,7 @@ def test_the_loss_is_hintons():
     found = Distillation(0.3, 2.5).mix(hard, softmax(theirs), ours)
     soft = -(softmax(theirs / 2.5) * np.log(softmax(ours / 2.5))).sum(axis=-1)
     np.testing.assert_allclose(found, 0.7 * hard + 0.3 * 2.5**2 * soft, rtol=2e-6)
-    # A teacher that is sure gives finite losses.
+    # Even with a teacher's probabilities of 0 and 1, losses are finite.
     sure = Distillation(1.0, 1.0).mix(hard, np.eye(4, dtype="float32")[labels], ours)
     np.testing.assert_allclose(sure, hard, rtol=2e-6)
     mixed = Distillation(0.0, 1.0).mix(hard, softmax(theirs), ours)
@@ -77,7 +77,7 @@ def test_a_student_learns_from_stored_probabilities(teacher, tmp_path, monkeypat
     (stored,) = (first / "features").glob("teacher-*/train_probabilities.json")
     rows = json.loads(stored.read_text())["probabilities"]
     np.testing.assert_allclose(np.sum(rows, axis=1), 1, atol=1e-6)
-    # Read, not computed again: from other probabilities another student.
+    # Stored probabilities are read, not recomputed: others make another student.
     shutil.copytree(first / "features", again / "features")
     runs.main(runs.command("mrpc", again, **changes))
     for name, value in weights(first).items():
@@ -89,7 +89,7 @@ def test_a_student_learns_from_stored_probabilities(teacher, tmp_path, monkeypat
     runs.main(runs.command("mrpc", again, **changes))
     kernel = "bert/embeddings/word_embeddings"
     assert np.abs(weights(again)[kernel] - weights(first)[kernel]).max() > 0
-    # All compute them if one of two workers doesn't see the file; they do see the run.
+    # If one of two workers doesn't see the file, both compute them again; they do see the run.
     answers = iter([True, False])
     monkeypatch.setattr(TensorFlowDevices, "any_process", lambda *_: next(answers))
     shutil.rmtree(again / "out")
@@ -109,10 +109,10 @@ OWN = {"task": "classify", "labels": ["0", "1"]}
         # Both tasks have the classes 0 and 1.
         ("wnli", {}, None, "trained for mrpc"),
         ("mnli", {}, None, "trained for mrpc"),
-        # Its head would fit: of several labels, or of tags.
+        # The head would fit, but was trained for several labels per text, or for tags.
         ("mrpc", {}, ("multilabel", {**OWN, "multilabel": True}), "trained for multilabel"),
         ("mrpc", {}, ("token_classification", {"task": "tag"}), "trained for token_classification"),
-        # MNLI's two tasks are one: only its classes are others here.
+        # mnli and mismnli count as one task: only the classes differ here.
         ("mnli", {}, ("mismnli", OWN), "the classes 0, 1, but"),
     ],
 )
@@ -136,7 +136,7 @@ def test_a_teacher_must_have_learned_the_task(teacher, tmp_path):
 
 
 def test_a_teacher_reads_texts_as_in_its_own_run(teacher, tmp_path):
-    """Whatever the student's length, and in windows."""
+    """It keeps its own maximum length and windows, whatever the student's are."""
     own = shutil.copytree(teacher, tmp_path / "own")
     record = json.loads((own / "run.json").read_text())
     config = AlbertConfig.from_json_file(own / "albert_config.json")
@@ -149,7 +149,7 @@ def test_a_teacher_reads_texts_as_in_its_own_run(teacher, tmp_path):
         made = Teacher(str(own), task, Distillation(0.5, 2.0), 4, "mrpc")
         assert made._task.kind == before.replace(**reading, doc_stride=3)
         assert task.kind == before
-    # Without a record, as the student.
+    # Without a record, it reads them as the student does.
     (own / "run.json").unlink()
     made = Teacher(str(own), task, Distillation(0.5, 2.0), 4, "mrpc")
     assert made._task.kind == task.kind

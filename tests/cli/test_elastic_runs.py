@@ -1,6 +1,6 @@
 """Runs that train for several depths: scores of each, and depths that the model lacks.
 
-Losses and gradients are in tests/tasks/test_elastic.py. Can't see: what a depth is worth.
+Losses and gradients are in tests/tasks/test_elastic.py. Not tested here: how good each depth is.
 """
 
 import pathlib
@@ -47,7 +47,7 @@ def test_pre_training_evaluates_each_depth(folder, tmp_path):
     for depth in (1, 2):
         copy = shallower(out, depth)
         given = {"albert_config_file": None, "output_dir": copy, "do_train": False}
-        # Depths that the copy lacks, as in its former run's settings, are left out.
+        # The flag is as in the copy's former run: depths that the copy lacks are ignored.
         given |= {"init_checkpoint": copy / "model.ckpt-2", "elastic_depths": "1,2"}
         runs.main(runs.command(folder, **given, do_eval=True))
         for name in ("masked_lm_loss", "sentence_order_accuracy"):
@@ -78,7 +78,7 @@ def test_fine_tuning_scores_each_depth_and_any_can_be_exported(tmp_path, saved):
         cut, whole = (predict.from_model(served) for served in saved[-2:])
         texts = ["A dog sleeps.\tA cat is awake.", "Rain.\tIt rains."]
         assert cut(texts) == whole(texts)
-        # Without an export, too.
+        # albert-predict answers the same without an export.
         given = {"model": f"{tmp_path}/out/model.ckpt-4", "task": "classify", "depth": depth}
         assert predict.load(tiny.parse(PredictionSettings, **given))(texts) == whole(texts)
         # A config of another depth is still a mistake.
@@ -86,7 +86,7 @@ def test_fine_tuning_scores_each_depth_and_any_can_be_exported(tmp_path, saved):
         given["albert_config_file"] = str(copy / "albert_config.json")
         with refused("num_hidden_layers 3 there, "):
             export.main(tiny.parse(ExportSettings, **given))
-    # Or all in one export.
+    # One export can also hold all depths.
     given = {**exported, "model": f"{tmp_path}/out/model.ckpt-4"}
     export.main(tiny.parse(ExportSettings, **given, depths="2,1"))
     assert saved[-1].depths == (2, 1)
@@ -103,7 +103,7 @@ def test_depths_that_the_model_lacks_are_refused(folder, tmp_path, given):
 
 
 def test_layers_of_several_groups_have_one_depth(folder, tmp_path):
-    """A model of fewer layers would apply the groups elsewhere."""
+    """A model of fewer layers would apply the groups at other layers."""
     config = {"num_hidden_layers": 4, "num_hidden_groups": 2}
     given = {"albert_config_file": runs.write_config(tmp_path / "deep.json", **config)}
     given |= {"output_dir": tmp_path / "out", "num_train_steps": 1}

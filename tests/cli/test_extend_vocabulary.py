@@ -1,4 +1,4 @@
-"""albert-extend-vocabulary: a model with more pieces, and the same outputs without them."""
+"""albert-extend-vocabulary: adds pieces; outputs for texts without new pieces stay the same."""
 
 import shutil
 
@@ -18,7 +18,7 @@ from tests.kit.tiny import parse, randomise
 
 COUNT = 3
 WORDS = ("myocardial", "zeppelins", "harbours", "µscope")
-# Without the pieces of the domain's text, and with some.
+# Texts without the domain's new pieces, and one with some.
 SAME = ("The Capital of [MASK], 1990, yes.", "a cat sat", "", "日本 é –", "the word " * 20)
 OTHER = "the myocardial harbours of the world"
 ROWS, BIAS = "bert/embeddings/word_embeddings", "cls/predictions/output_bias"
@@ -80,7 +80,7 @@ def test_the_directory_is_a_model(old, new):
 
 def test_a_new_row_is_the_mean_of_those_it_replaces(old, new):
     before, after = checkpoint.read(old), checkpoint.read(new)
-    # A run that starts from here is another one: it needs no moments.
+    # A run that starts from these weights is a new one, so the optimizer's moments are dropped.
     moments = [name for name in before if "/adam_" in name]
     assert len(moments) == 2
     for name in moments:

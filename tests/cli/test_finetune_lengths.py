@@ -1,4 +1,4 @@
-"""Which lengths run_finetune.py pads to: by what compiling one costs, and few programs in all."""
+"""Which lengths run_finetune.py pads to: they depend on the cost of compiling, and are shared."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ ROWS = {
 
 @pytest.fixture
 def lengths(monkeypatch, tmp_path):
-    """Returns the lengths of each split, for a price of a length and settings."""
+    """Returns a function: the price of a length, and settings -> the lengths of each split."""
 
     def rows(examples, *_):
         return SimpleNamespace(lengths=ROWS[examples])
@@ -52,9 +52,9 @@ def test_without_xla_each_split_has_its_own(lengths):
 @pytest.mark.parametrize("devices", [GPU, JAX_ON_CPU])
 @pytest.mark.parametrize("price, count", [(4e5, 1), (3e5, 2), (60_000, 3), (20_000, 4), (1.0, 6)])
 def test_the_dearer_a_length_the_fewer(lengths, devices, price, count):
-    """One length has 593,000 positions in 3.2 epochs, two 235,000, three 167,000, four 144,000.
+    """Padded to 1 length, training has 593,000 positions; to 2, 235,000; 3, 167,000; 4, 144,000.
 
-    One of "dev" has 3,172, two 1,122, three 732.
+    Training is 3.2 epochs. Padded to 1, 2 and 3 lengths, "dev" has 3,172, 1,122 and 732 positions.
     """
     assert len(lengths(devices, price, ["train"])["train"]) == count
     for price_of_dev, count_of_dev in ((2100, 1), (2000, 2), (380, 3)):
@@ -62,11 +62,11 @@ def test_the_dearer_a_length_the_fewer(lengths, devices, price, count):
 
 
 def test_compiled_evaluations_share_their_programs(lengths):
-    """Of three lengths for each; those of training where these pad little."""
+    """They use the training's lengths where these add little padding."""
     found = lengths(JAX_ON_CPU, 4000)
     assert found["dev"] == found["test"] == (*found["train"], 128)
     assert found == lengths(CPU, 4000, jit_compile=True)
-    # On a GPU they are multiples of 8.
+    # On a GPU, lengths are multiples of 8.
     on_gpu = lengths(GPU, 4000)
     assert on_gpu["train"] == (8, 16, 24, 32, 48, 96)
     assert on_gpu["dev"] == on_gpu["test"] == (*on_gpu["train"], 128)
@@ -80,6 +80,6 @@ def test_as_many_lengths_as_are_asked_for(lengths, monkeypatch):
     found = lengths(GPU, 1e9, static_lengths=3)
     assert len(found["train"]) == 3 and found["dev"] == (*found["train"], 128)
     assert set(lengths(GPU, 1e9, static_lengths=1).values()) == {(128,)}
-    # For an evaluation no more than are worth compiling.
+    # An evaluation never has more lengths than the usual number.
     monkeypatch.setattr(length_buckets, "USUAL_COUNT", 2)
     assert len(lengths(CPU, 0.0, ["dev"], static_lengths=3)["dev"]) == 2

@@ -1,4 +1,4 @@
-"""What fine-tuning leaves beside its checkpoints, and what becomes of it."""
+"""The files that fine-tuning leaves beside its checkpoints, and how later commands use them."""
 
 import json
 import pathlib
@@ -92,10 +92,10 @@ def test_a_level_of_race(flag, tmp_path):
 
 
 def test_another_task_does_not_go_on_with_a_run(copy):
-    """Its weights would fit: training would find nothing to do, and all files would be MRPC's."""
+    """MRPC's weights would fit: training would find no step left, and all files would be MRPC's."""
     with refused(f"{copy}/out/model.ckpt-4 .*mrpc, .*rte, .*--task_name=mrpc", copy / "out"):
         runs.main(runs.command("rte", copy, do_train=True, do_predict=True))
-    # Nor does it predict with it, as mismnli does with MNLI's.
+    # Another task doesn't predict with the run either, unlike mismnli with MNLI's.
     with refused(f"{copy}/out/model.ckpt-4 was trained for another", copy / "out"):
         runs.main(runs.command("wnli", copy, do_predict=True, from_scratch=None))
 
@@ -113,7 +113,7 @@ def test_training_on_without_evaluation_predicts_with_the_newest(copy, saved, ca
 
 @pytest.mark.slow
 def test_a_borrowed_run_is_evaluated_without_choosing_its_best(tmp_path, caplog):
-    """As MNLI's by mismnli, which leaves its predictions, too."""
+    """As MNLI's run is by mismnli, which also leaves MNLI's predictions as they are."""
     runs.main(runs.command("mnli", tmp_path, do_train=True))
     runs.main(runs.command("mismnli", tmp_path, do_eval=True, from_scratch=None))
     out = tmp_path / "out"
@@ -121,7 +121,7 @@ def test_a_borrowed_run_is_evaluated_without_choosing_its_best(tmp_path, caplog)
     assert not list(out.glob("model.ckpt-best*")) and not (out / "best_trial.txt").exists()
     results = (out / "eval_results.txt").read_text()
     assert "\neval_loss = " in results and "global_step" not in results
-    # Checkpoints of its own task must still be compared.
+    # The run's own task must still compare the checkpoints.
     again = {"do_eval": True, "do_predict": True, "from_scratch": None}
     runs.main(runs.command("mnli", tmp_path, **again))
     assert (out / "eval_results.txt").read_text().count("global_step = ") == 2
@@ -148,7 +148,7 @@ def test_another_file_chooses_no_best(copy, caplog):
     assert f"predictions of {out / 'model.ckpt-best'} for " in caplog.text
     assert (out / "eval_results.jsonl").read_text() == first
     assert (out / "model.ckpt-best.index").stat().st_mtime_ns == before
-    # Its own file chooses.
+    # With its own file, the best checkpoint is chosen.
     runs.main(runs.command("mrpc", copy, **again))
     assert eval_results.Trial.read(str(out)).last_step == 4
 
@@ -175,6 +175,6 @@ def test_flags_given_at_a_resume_hold_for_later_commands(copy, caplog):
     names = ("learning_rate", "train_batch_size")
     assert [before.settings[name] for name in names] == [0.01, 3]
     assert [after.settings[name] for name in names] == [0.5, 3]
-    # The examples to evaluate on were not read now; they stay the run's.
+    # This command read no examples to evaluate on, so the record of them stays.
     assert after.data == before.data and set(after.data) == {"train", "dev"}
     assert after.task == before.task

@@ -22,7 +22,7 @@ from tests.kit import tiny
 
 pytestmark = pytest.mark.usefixtures("counted")
 
-# Flag -> a value that is no default -> what receives it, and as what.
+# Flag -> a non-default value -> what receives it, and as which value.
 PASSED_ON = {
     **passed_on.BOTH,
     "output_dir": ("there", {"Trainer.output_dir": "there"}),
@@ -116,7 +116,7 @@ def test_ids_reach_the_vocabulary():
 
 
 def test_every_flag_of_training_is_in_the_table():
-    """Or is what decides where model, data and devices come from, or is of the task's own."""
+    """Except those that decide where model, data and devices come from, and the task's own."""
     elsewhere = {
         *("albert_config_file", "init_checkpoint", "albert_hub_module_handle", "from_scratch"),
         *("spm_model_file", "vocab_file", "do_lower_case", "keep_accents", "num_hidden_layers"),
@@ -139,17 +139,17 @@ def test_a_regression_has_the_range_of_its_row(task, expected):
 
 
 MINE = "--task_name=question_answering"
-# Flags, and settings that they make.
+# Flags, and settings that result from them.
 SETTINGS = [
     ("--task_name=squad_v2 --do_train --train_step=7", {"train_step": 7, "num_train_epochs": None}),
     ("--task_name=squad_v2 --do_train --train_step=7", {"warmup_proportion": 0.1}),
-    # The best checkpoint is still to be found.
+    # It evaluates, too: the best checkpoint is still to be found.
     ("--task_name=squad_v2 --do_predict", {"do_eval": True}),
     ("--task_name=squad_v2 --do_predict --do_eval=false", {"do_eval": False}),
     ("--task_name=race --do_predict --ensemble_dirs=a,b", {"do_eval": False, "do_predict": True}),
     (f"{MINE} --do_train", {"static_lengths": 1, "dropout_prob": 0.0, "max_seq_length": 384}),
     (f"{MINE} --do_train --allow_no_answer", {"static_lengths": None, "dropout_prob": 0.1}),
-    # The release chooses SQuAD's best by the file to predict; your own chooses none.
+    # As in the release, SQuAD's file to predict chooses the best checkpoint; one's own doesn't.
     ("--task_name=squad_v1 --do_predict --predict_file=a.json", {"do_eval": True}),
     (f"{MINE} --do_predict --predict_file=a.json", {"do_eval": False}),
     (f"{MINE} --do_predict --predict_file=a.json --eval_file=dev.jsonl", {"do_eval": True}),
@@ -167,7 +167,7 @@ def test_a_task_has_defaults_which_flags_replace(arguments, expected):
 
 
 def test_a_run_goes_on_with_the_settings_in_its_record(tmp_path):
-    """Killed after two of four steps, it is resumed by task, data and directory alone."""
+    """Killed after two of four steps, it is resumed by its task and directory alone."""
     command = runs.command("mrpc", tmp_path, do_train=True, do_eval=True)
     runs.main([*command, "--train_step=2"])
     out = tmp_path / "out"
@@ -183,11 +183,11 @@ def test_a_run_goes_on_with_the_settings_in_its_record(tmp_path):
 
 
 def test_what_begins_follows_no_record_and_records_numbers_of_steps(mrpc, tmp_path):
-    """A run.json without a checkpoint is of a run that never came to one."""
+    """A run.json without a checkpoint is left over from a run that never saved one."""
     out = tmp_path / "out"
     out.mkdir()
     tiny.fine_tuned("mrpc", optimizer="lamb").write(str(out))
-    # That of the weights to start from is another run's.
+    # The record beside the initial weights is another run's.
     start = {"init_checkpoint": mrpc / "out", "from_scratch": None, "learning_rate": None}
     epochs = {"train_step": None, "num_train_epochs": 0.5}
     epochs |= {"warmup_step": None, "warmup_proportion": 0.5}
@@ -202,7 +202,7 @@ def test_what_begins_follows_no_record_and_records_numbers_of_steps(mrpc, tmp_pa
 
 
 def test_what_a_later_command_does_not_take_from_a_run():
-    """All else would be another run: other batches, another loss, another best checkpoint."""
+    """It takes all others: they determine the run's batches, its loss and its best checkpoint."""
     both = {"output_dir", *passed_on.ELSEWHERE}
     fine_tuning = {"albert_config_file", "from_scratch", "spm_model_file", "vocab_file"}
     fine_tuning |= {"do_lower_case", "keep_accents", "ids", "do_predict", "ensemble_dirs"}

@@ -23,7 +23,7 @@ from tests.kit.files import contents, refused
 
 pytestmark = pytest.mark.usefixtures("counted", "eager")
 
-# The setting, its value (formatted with a folder for this test), and what the line names.
+# Setting -> its new value (formatted with this test's folder), and what the error names.
 REFUSED = {
     PretrainingSettings: {
         "albert_config_file": ("{tmp}/deep.json", "layers 1 before, 2 now; intermediate_size 29 "),
@@ -169,7 +169,7 @@ def test_a_new_run_has_no_setting_without_effect(changes, message, folder, tmp_p
 
 @pytest.mark.slow
 def test_a_branch_begins_from_one_checkpoint_however_it_is_spelled(folder, tmp_path, monkeypatch):
-    """A start before the first checkpoint has settled it, though its run has gone on since."""
+    """The first start settles it, even without a checkpoint and if the stable run goes on."""
     monkeypatch.chdir(tmp_path)
     stable, branch = tmp_path / "stable", tmp_path / "branch"
     command = {"output_dir": stable, "schedule": "constant", "save_checkpoints_steps": 4}
@@ -194,7 +194,7 @@ def test_a_branch_begins_from_one_checkpoint_however_it_is_spelled(folder, tmp_p
             runs.main(runs.command(folder, **{**flags, "decay_from": "link", **change}))
 
 
-# The settings of a run, the step where the branch leaves, and the rate there, None if not stable.
+# A run's settings, the step where the branch leaves, the rate there, and whether it is stable.
 WSD = {"schedule": "wsd", "num_train_steps": 10, "decay_steps": 4}
 LEAVING = [
     ({"schedule": "constant"}, 3125, 0.5, True),
@@ -236,7 +236,7 @@ def test_a_branch_leaves_where_the_rate_is_stable(settings, step, rate, is_stabl
     ("changes", "expected"),
     [
         ({}, {"decay_steps": 1, "num_train_steps": 8}),
-        ({"decay_steps": 4}, {"decay_steps": 1, "num_train_steps": 8}),  # As it was asked for.
+        ({"decay_steps": 4}, {"decay_steps": 1, "num_train_steps": 8}),  # As first asked for.
         ({"decay_steps": 3}, "`decay_steps` .1 before, 3 now"),
         ({"train_minutes": 9}, "`train_minutes` .2.0 before, 9.0 now"),
         ({"train_minutes": None, "num_train_steps": 9}, "`num_train_steps` .8 before, 9 now"),
@@ -244,7 +244,7 @@ def test_a_branch_leaves_where_the_rate_is_stable(settings, step, rate, is_stabl
     ],
 )
 def test_a_timed_run_has_settled_its_decay(changes, expected, trained, tmp_path):
-    """There was time for one of four steps."""
+    """There was time for only one of the decay's four steps."""
     out = shutil.copytree(trained, tmp_path / "out")
     own = {"schedule": "wsd", "train_minutes": 2.0, "decay_steps": 4}
     given = {"input_file": "x", "output_dir": str(out)}
@@ -261,7 +261,7 @@ def test_a_timed_run_has_settled_its_decay(changes, expected, trained, tmp_path)
 
 
 def test_an_evaluation_waits_for_the_first_checkpoint(trained, folder, tmp_path, monkeypatch):
-    """With the config and the settings that the run in the directory has."""
+    """It takes the config and settings of the run in the directory."""
     out = tmp_path / "out"
     out.mkdir()
     shutil.copy(trained / "run.json", out)

@@ -1,6 +1,6 @@
 """configs/recipes: each parses, fits its task, and holds the numbers of the paper's table.
 
-Can't see: whether a recipe reaches its score.
+Not tested here: whether a recipe reaches its score.
 """
 
 import csv
@@ -24,19 +24,19 @@ def _published() -> dict[str, tuple[float | None, ...]]:
     for task, *numbers in rows:
         rate, batch, dropout, *rest = map(float, numbers)
         found[task.lower().replace(" ", "_")] = (rate, batch, dropout or None, *rest)
-    # The release's code has none in the head.
+    # The release's code has no dropout in this head.
     found["squad_v1"] = (*found["squad_v1"][:3], 0.0, *found["squad_v1"][4:])
     return found
 
 
 NUMBERS = ("learning_rate", "train_batch_size", "hidden_dropout_prob", "dropout_prob")
 NUMBERS += ("train_step", "warmup_step", "max_seq_length")
-# By recipe.
+# Recipe -> the values of NUMBERS.
 TABLE = {**_published(), "race_v2": (1e-5, 32, 0.0, 0.1, 12000, 1000, 512)}
 WITHOUT_TRAINING = {"mismnli", "ax"}
 OF_CHINESE = ("learning_rate", "train_batch_size", "num_train_epochs", "save_checkpoints_steps")
 OF_CHINESE += ("text_column", "text_pair_column")
-# The scripts of albert_zh.
+# From the scripts of albert_zh.
 CHINESE = {
     "tnews": (2e-5, 16, 3, 300, "sentence", None),
     "afqmc": (2e-5, 16, 3, 300, "sentence1", "sentence2"),

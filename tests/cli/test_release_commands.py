@@ -1,6 +1,6 @@
 """The command lines of the release's README and run_glue.sh, with their flags as they stand there.
 
-Can't see: what they reach; files of real size.
+Not tested here: the scores that they reach, and files of real size.
 """
 
 import json
@@ -31,7 +31,7 @@ from tests.kit import finetune_runs, pretraining_runs, tiny
 pytestmark = pytest.mark.usefixtures("counted")
 
 FLAG_TYPES = {"string": "string", "integer": "int", "float": "float", "bool": "bool"}
-# Script -> its settings here, and of which task; the number of its flags.
+# Script -> its settings class here, its task and, if it has none, the number of its flags.
 SCRIPTS: dict[str, tuple[Any, str, int]] = {
     "run_pretraining.py": (PretrainingSettings, "", 28),
     "create_pretraining_data.py": (GeneratorSettings, "", 17),
@@ -85,7 +85,7 @@ GLUE = """
     STS-B 214 2e-5 3598 100 16
     MRPC 200 2e-5 800 100 32
 """.strip().splitlines()
-# One length: each would be compiled.
+# A single length, since every length is compiled.
 SMALL = {"static_lengths": 1, "train_batch_size": 3}
 
 
@@ -111,7 +111,7 @@ def override(command: list[str], **changes: Any) -> list[str]:
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory) -> pathlib.Path:
-    """A model as the release's tar files hold it, with weights of no training."""
+    """A model as the release's tar files hold it, but with untrained weights."""
     folder = tmp_path_factory.mktemp("released")
     config = tiny.config(**finetune_runs.CONFIG)
     tiny.store(folder, tiny.randomise(AlbertForPreTraining(config)))
@@ -159,7 +159,7 @@ def test_pretraining_and_run_glue_parse(row):
 
 
 def test_run_glue_runs_small(tmp_path, released):
-    """With the checkpoint that its comments tell to name instead of the module."""
+    """With a checkpoint instead of the TF Hub module, as its comments say."""
     files = {
         "output_dir": tmp_path / "out",
         "data_dir": finetune_runs.GOLDEN / "features/glue_data",
@@ -171,7 +171,7 @@ def test_run_glue_runs_small(tmp_path, released):
     (row,) = (row for row in GLUE if "RTE" in row)
     train, evaluate = glue_commands(row, "", str(released / "model.ckpt-best"))
     finetune_runs.main(override(train, **files))
-    # As the script stands, its second command finds all in output_dir, and its first says:
+    # Unchanged, the second command finds everything in output_dir; the first fails, as below.
     as_it_is, answer = glue_commands(row)
     finetune_runs.main(override(answer, **files))
     names = {path.name for path in (tmp_path / "out").iterdir()}
@@ -195,7 +195,7 @@ def run_small(script: str, folder: pathlib.Path, released: pathlib.Path, **chang
 
 
 def test_run_race_runs_small(tmp_path, released):
-    """And predicts, which the release's command leaves out."""
+    """It also predicts, which the release's command leaves out."""
     data = finetune_runs.GOLDEN / "features/race_data"
     small = {"data_dir": data, "max_seq_length": 37, "max_qa_length": 13, "train_step": 1}
     run_small("run_race", tmp_path, released, **small, do_predict=True)
@@ -212,7 +212,7 @@ def test_run_race_runs_small(tmp_path, released):
 
 @pytest.mark.slow
 def test_run_squad_v2_runs_small(tmp_path, released):
-    """And exports: the beam that predicted is the one that is served."""
+    """It also exports: the beam that predicted is the one that is served."""
     made = ("train_feature_file", "predict_feature_file", "predict_feature_left_file")
     features, out, exported = finetune_runs.GOLDEN / "features", tmp_path / "out", tmp_path / "best"
     files = {name: tmp_path / name for name in made}

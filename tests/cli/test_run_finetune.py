@@ -53,7 +53,7 @@ def test_what_a_run_on_glue_leaves_behind(mrpc):
 
 @pytest.fixture(scope="module")
 def exported(mrpc, tmp_path_factory) -> pathlib.Path:
-    """A folder with a copy of that run's out, and its best checkpoint exported."""
+    """A folder with a copy of the MRPC run's out, and an export of its best checkpoint."""
     folder = tmp_path_factory.mktemp("exported")
     out = shutil.copytree(mrpc / "out", folder / "out")
     command = runs.command("mrpc", mrpc, from_scratch=None, export_dir=folder / "exported")
@@ -74,7 +74,7 @@ def test_export_answers_as_the_best_checkpoint_predicted(mrpc, exported):
 
 
 def test_a_finished_run_says_that_its_export_is_there(mrpc, exported, caplog):
-    """And one that would train on, or finds anything else there, doesn't replace it."""
+    """A run that would train further, or finds something else there, doesn't replace it."""
     out, directory = exported / "out", exported / "exported"
     changes = {"do_train": True, "do_eval": True, "export_dir": directory}
     command = [*runs.command("mrpc", mrpc, **changes), f"--output_dir={out}"]
@@ -99,7 +99,7 @@ def test_a_run_that_was_stopped_neither_predicts_nor_exports(mrpc, tmp_path, mon
 
 @pytest.mark.parametrize("name", ["model.ckpt-6", "model.ckpt-best"])
 def test_outputs_that_are_not_finite_are_no_predictions(mrpc, tmp_path, name):
-    """NaN would be the first class; a key metric of such classes would be a number."""
+    """NaN would be taken for the first class, and a key metric of such classes be a number."""
     out = shutil.copytree(mrpc / "out", tmp_path / "out")
     values = checkpoint.read(str(out / "model.ckpt-best"))
     values["bert/encoder/embedding_hidden_mapping_in/kernel"][:] = 3e38
@@ -122,7 +122,7 @@ def test_a_killed_run_goes_on_to_the_bit(mrpc, tmp_path, monkeypatch):
     report = ProgressLog.report
 
     class Killed(BaseException):
-        """What nothing catches."""
+        """A BaseException, so that no handler catches it."""
 
     def killed(self, step, *args, **kwargs):
         report(self, step, *args, **kwargs)
@@ -178,13 +178,13 @@ def test_shared_layers_are_applied_as_often_as_one_says(mrpc, tmp_path):
     runs.main(runs.command("mrpc", tmp_path, **changes, train_step=2))
     deeper = AlbertConfig.from_json_file(tmp_path / "out" / "albert_config.json")
     assert deeper.num_hidden_layers == 3 != runs.CONFIG["num_hidden_layers"]
-    # The same goes on, without the flag as well; as another model it doesn't.
+    # The run resumes with the same flag or without it; with another depth it doesn't.
     runs.main(runs.command("mrpc", tmp_path, **changes, train_step=3))
     runs.main(runs.command("mrpc", tmp_path, **start, do_train=True))
     assert checkpoint.latest(str(tmp_path / "out")).endswith("-4")
     with refused("num_hidden_layers 3 before, 2 now"):
         runs.main(runs.command("mrpc", tmp_path, **{**changes, "num_hidden_layers": 2}))
-    # A config that says so is taken for a mistake.
+    # A config with another depth than the weights' is taken for a mistake.
     shallow = runs.write_config(tmp_path, num_hidden_layers=2)
     changes = {**start, "albert_config_file": shallow, "output_dir": tmp_path / "other"}
     with refused("num_hidden_layers 1 there, 2 here"):
@@ -192,7 +192,7 @@ def test_shared_layers_are_applied_as_often_as_one_says(mrpc, tmp_path):
 
 
 def test_without_training_the_best_checkpoint_of_the_directory_comes_first(mrpc, tmp_path):
-    """Even if no list has it, and other weights are named."""
+    """Even if no file lists it, and --init_checkpoint names other weights."""
     out = tmp_path / "out"
     out.mkdir()
     held = {"global_step": np.int64(3), "weights": np.zeros(20_000, np.float32)}
@@ -224,7 +224,7 @@ def test_the_vocabulary_beside_the_weights_is_found(tmp_path):
     assert found("--do_lower_case") == (str(weights / "spiece.model"), True, False)
     assert found("--keep_accents") == (str(weights / "spiece.model"), False, True)
     assert found(f"--spm_model_file={other}") == (other, False, False)
-    # Without such a file beside the weights, that beside the vocabulary counts.
+    # Without tokenizer_config.json beside the weights, the one beside the vocabulary counts.
     (tmp_path / "own").mkdir()
     (weights / "tokenizer_config.json").rename(tmp_path / "own" / "tokenizer_config.json")
     (tmp_path / "own" / "own.model").symlink_to(other)
@@ -248,12 +248,12 @@ def test_an_ensemble_averages_probabilities_and_takes_the_classes_of_its_runs(tm
     changes = {"data_dir": None, "predict_file": tmp_path / "test.csv", "spm_model_file": None}
     command = [*runs.command("classification", tmp_path, **changes), "--do_predict"]
     command.append(f"--ensemble_dirs={tmp_path}/a,{tmp_path}/b")
-    # The column's name is known from the first one.
+    # The column's name comes from the first run's record.
     tiny.fine_tuned("classification", text_column="words").write(str(tmp_path / "a"))
     runs.main(command)
     assert (tmp_path / "out/predictions.tsv").read_text().splitlines()[1:] == ["2\tpos"]
     assert np.loadtxt(tmp_path / "out/test_results.tsv").tolist() == [0.3125, 0.6875]
-    # The same line of another table; nothing; other classes.
+    # Refused: the same line of another table, a missing file, other classes.
     store("b", "e", 0.5, 0.5)
     with refused("/b/test_probabilities.json has other examples"):
         runs.main(command)
@@ -270,7 +270,7 @@ def test_fine_tuned_weights_of_squad_v1_predict_without_training(tmp_path):
     model = albert_tf.AlbertForQuestionAnswering(config)
     weights = str(tmp_path / "model.ckpt-best")
     named = {**named_weights(model), "global_step": np.int64(7)}
-    # Hugging Face's have no pooler.
+    # Hugging Face's weights for question answering have no pooler.
     without = {name: value for name, value in named.items() if not name.startswith("bert/pooler/")}
     checkpoint.write(weights, without)
     command = runs.command("squad_v1", tmp_path, from_scratch=None, init_checkpoint=weights)

@@ -20,7 +20,7 @@ from tests.kit.files import refused
 from tests.kit.tiny import randomise
 
 CLASSES = GLUE_TASKS["mnli"].labels
-# The index in CLASSES of each row's class.
+# For each row of the head, the index of its class in CLASSES.
 ORDER = (1, 2, 0)
 NAMED = tuple(CLASSES[i] for i in ORDER)
 OTHERS = ("entailment", "neutral", "refutation")
@@ -28,7 +28,7 @@ HEAD = ("output_weights", "output_bias")
 
 
 def write(folder: pathlib.Path, labels: tuple[str, ...], order=ORDER) -> pathlib.Path:
-    """Writes a classifier whose rows are in this order, and names of its classes beside it."""
+    """Writes a classifier, its head's rows in this order, with its classes' names beside it."""
     folder.mkdir(parents=True)
     config = albert_tf.AlbertConfig.from_json_file(runs.write_config(folder))
     model = randomise(albert_tf.AlbertForSequenceClassification(config, num_labels=3))
@@ -55,7 +55,7 @@ def results(folder: pathlib.Path) -> tuple[np.ndarray, str, str]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory) -> pathlib.Path:
-    """What weights in the task's own order predict: nothing beside them says so."""
+    """Predictions of weights in the task's own order, with no names of classes beside them."""
     folder = tmp_path_factory.mktemp("expected")
     weights = write(folder / "weights", (), range(3))
     runs.main(command("mnli", folder, weights, do_eval=True, do_predict=True))
@@ -68,7 +68,7 @@ def expected(tmp_path_factory) -> pathlib.Path:
         ("weights", NAMED, ORDER),
         ("out", NAMED, ORDER),
         ("huggingface", NAMED, ORDER),
-        ("huggingface", (), range(3)),  # Its own names, LABEL_0, say nothing.
+        ("huggingface", (), range(3)),  # Default names like LABEL_0 say nothing.
     ],
 )
 def test_classes_in_another_order_predict_the_same(where, labels, order, expected, tmp_path):
@@ -104,7 +104,7 @@ def test_an_export_has_the_tasks_order_and_reads_text_as_given(expected, saved, 
 
 @pytest.mark.slow
 def test_a_student_learns_from_its_teachers_best_whatever_the_order_of_its_classes(tmp_path, eager):
-    """Of three classes in a cycle: the inverse of their order is another one."""
+    """The order is a cycle of three classes, so that its inverse is a different order."""
     learned = []
     for name, labels, order in (("own", CLASSES, range(3)), ("other", NAMED, ORDER)):
         teacher = write(tmp_path / name, labels, order)
@@ -194,7 +194,7 @@ def test_a_head_that_means_something_else_is_one_line(trained, tmp_path):
     kind = "" if trained == "token_classification" else MULTI_LABEL
     tiny.fine_tuned(trained, kind).write(str(there / "out"))
     files = write_files("classification", tmp_path) | {"do_predict": True}
-    # Classes that nothing names are asked for.
+    # Without names of the classes anywhere, the error asks for them.
     weights = write(tmp_path / "weights", ())
     with refused("out/labels.jsonl does not exist"):
         runs.main(command("classification", tmp_path, weights, **files))

@@ -1,6 +1,6 @@
-"""run_finetune.py --backend=jax: goes on with TensorFlow's runs, and ends as they do.
+"""run_finetune.py --backend=jax: resumes TensorFlow's runs, and ends as they do.
 
-Can't see: a GPU, a TPU. What the loop does is in test_run_pretraining_jax.py.
+Not tested here: GPUs and TPUs. The training loop is tested in test_run_pretraining_jax.py.
 """
 
 import json
@@ -19,11 +19,11 @@ pytest.importorskip("jax")
 STEPS = {"train_step": 4, "save_checkpoints_steps": 2, "iterations_per_loop": 1}
 FILES = {"train_file": "train.conll", "eval_file": "dev.conll", "predict_file": "new.conll"}
 ENDS = [("start", "dense", "bias"), ("end", "LayerNorm", "beta"), ("end", "dense_1", "bias")]
-# A softmax over choices or positions does not see the bias of their logits.
+# A softmax over choices or positions doesn't depend on a bias that all their logits share.
 UNSEEN_BIASES = {
     "race": ("output_bias",),
     "squad_v1": ("output_bias",),
-    # A dense layer makes one number of beta, the same at all positions.
+    # A dense layer maps beta to one number, the same at all positions.
     "squad_v2": tuple(f"{a}_logits/{b}/{c}" for a, b, c in ENDS),
 }
 _STSB = runs.GOLDEN / "features/glue_data/STS-B"
@@ -32,7 +32,7 @@ EMBEDDING = {"text_column": "sentence1", "text_pair_column": "sentence2"}
 EMBEDDING |= {"matryoshka_dimensions": "5,3"}
 EMBEDDING |= {"train_file": _STSB / "train.tsv", "eval_file": _STSB / "dev.tsv", "data_dir": None}
 EMBEDDING |= {"predict_file": _STSB / "test.tsv", "max_seq_length": 23}
-# Lengths of batches alternate in the first.
+# In the first task, batches alternate between lengths.
 TASKS: dict[str, dict[str, Any]] = {
     "cola": {"static_lengths": 2},
     "race": {"gradient_accumulation_steps": 3},
@@ -48,7 +48,7 @@ def as_script(command: str) -> None:
 
 
 def run_on_both(task: str, folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    """Trains a task on TensorFlow, and from its second step on again on JAX; returns both."""
+    """Trains on TensorFlow, and from its step 2 on JAX; returns both folders, JAX's first."""
     for name in ("train", "dev", "new"):
         tokens.write(folder / f"{name}.conll", columns=1 if name == "new" else 2)
     config = runs.write_config(folder, hidden_dropout_prob=0, attention_probs_dropout_prob=0)

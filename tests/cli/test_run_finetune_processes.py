@@ -1,4 +1,4 @@
-"""run_finetune.py in processes of its own. Can't see: several machines."""
+"""run_finetune.py in processes of its own. Not tested here: several machines."""
 
 import concurrent.futures
 import importlib
@@ -14,7 +14,7 @@ from tests.kit import pretraining_runs, tolerances, two_workers
 
 
 def flags(folder: pathlib.Path) -> list[str]:
-    """Trains, evaluates two checkpoints and predicts with the better one; without dropout."""
+    """Flags to train without dropout, evaluate two checkpoints and predict with the better one."""
     folder.mkdir()
     config = runs.write_config(folder, hidden_dropout_prob=0.0)
     changes = {"albert_config_file": config, "dropout_prob": 0.0, "train_batch_size": 4}
@@ -42,7 +42,7 @@ def test_two_workers_change_nothing(tmp_path):
 
 @pytest.mark.slow
 def test_workers_that_see_different_examples(tmp_path):
-    """Each with a table and a seed of its own: no collective operation would notice."""
+    """Each has its own table and seed: no collective operation would notice the difference."""
     workers = []
     for i, environment in enumerate(two_workers.environments()):
         table = tmp_path / f"train{i}.csv"
@@ -85,7 +85,7 @@ def test_what_workers_must_have_in_common(tmp_path, monkeypatch):
 
 
 def errors_without_tensorflow_text(*commands: list[str]) -> list[str]:
-    # The script is imported by now, with this file.
+    # Importing this file has imported the script.
     assert "tensorflow_text" not in sys.modules
     sys.modules["tensorflow_text"] = None
     importlib.import_module("albert_tf.serving.other_formats")
@@ -100,7 +100,7 @@ def errors_without_tensorflow_text(*commands: list[str]) -> list[str]:
 
 @pytest.mark.slow
 def test_only_an_export_needs_tensorflow_text(tmp_path):
-    """As beside a TensorFlow for TPUs. Without it the script gets to what its flags lack."""
+    """It is missing beside TensorFlow for TPUs. Without an export, the script gets to its data."""
     with_export = runs.command("mrpc", tmp_path, do_train=True, export_dir=tmp_path / "exported")
     without = runs.command("mrpc", tmp_path, do_train=True, data_dir=tmp_path)
     with concurrent.futures.ProcessPoolExecutor(1, pretraining_runs.FORK_SERVER) as executor:

@@ -1,4 +1,4 @@
-"""run_finetune.py on questions of one's own: what it reads, which model, which null threshold."""
+"""run_finetune.py on one's own questions: file formats, the model's head, the null threshold."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ from tests.kit.served_tasks import in_tensorflow
 
 
 def flat(version: str, split: str) -> list[dict]:
-    """Rows of questions as in Hugging Face's data sets, from SQuAD's JSON."""
+    """Returns the questions of a SQuAD file as flat rows, as in Hugging Face's data sets."""
     content = json.loads((runs.GOLDEN / f"features/squad_{version}_{split}.json").read_text())
     rows = []
     for paragraph in (each for article in content["data"] for each in article["paragraphs"]):
@@ -117,7 +117,7 @@ def test_a_linear_head_learns_of_no_answer_and_goes_to_hugging_face_and_back(sav
     for qas_id, text in answers.items():
         is_answered = odds[qas_id] < scores["best_f1_thresh"]
         assert text == (nbest[qas_id][0]["text"] if is_answered else ""), qas_id
-    # The export answers alike, but for its own threshold.
+    # The export answers the same, except for its own threshold.
     assert saved[0].kind.null_threshold == 0.5
     kept = [each for each in examples if not each.qas_id.startswith("P-Mismatch")]
     found = in_tensorflow(saved[0]).outputs([[each.question, each.paragraph] for each in kept])
@@ -126,7 +126,7 @@ def test_a_linear_head_learns_of_no_answer_and_goes_to_hugging_face_and_back(sav
     np.testing.assert_allclose(found_odds, expected, atol=tolerances.OUTPUT)
     for each in found:
         assert each["answer"] == (each["answers"][0] if each["null_odds"] < 0.5 else "")
-    # Bit for bit, and what serves it knows that there may be no answer.
+    # The round trip keeps every bit, and the served model knows that there may be no answer.
     convert(str(out), "huggingface", str(tmp_path / "there"), drop=["bert/pooler/"])
     convert(str(tmp_path / "there"), "tf1", str(tmp_path / "back"))
     config = json.loads((tmp_path / "there" / "config.json").read_text())
@@ -142,7 +142,7 @@ def test_a_linear_head_learns_of_no_answer_and_goes_to_hugging_face_and_back(sav
 
 @pytest.mark.slow
 def test_the_file_to_evaluate_on_says_from_which_null_odds_there_is_no_answer(tmp_path, eager):
-    """Any answer is right there, and wrong in the file to predict, whose own choice were 0."""
+    """It has an answer to each question. The file to predict has none: it would choose 0."""
     questions = ["who sat there?", "the cat", "when?", "it was a house of the king", "why not"]
     plain = [{"id": text, "question": text, "context": "cat"} for text in questions]
     none, right = {"text": [], "answer_start": []}, {"text": ["cat"], "answer_start": [0]}
@@ -168,7 +168,7 @@ def test_the_file_to_evaluate_on_says_from_which_null_odds_there_is_no_answer(tm
     mean = tmp_path / "mean"
     runs.main([*command, f"--ensemble_dirs={out},{out}", f"--output_dir={mean}"])
     check(mean)
-    # A later command knows that of the best from eval_results.jsonl, not of the last evaluation.
+    # Later, eval_results.jsonl gives the best checkpoint's threshold, not the last evaluation's.
     worse = eval_results.Evaluation(2, "f1", {"f1": 0.0, "best_f1_thresh": -1e9})
     eval_results.add(str(out), worse, [])
     new = write_lines(tmp_path / "new.jsonl", plain)
@@ -182,7 +182,7 @@ def test_the_file_to_evaluate_on_says_from_which_null_odds_there_is_no_answer(tm
 
 @pytest.mark.usefixtures("counted")
 def test_the_model_ranks_more_positions_than_short_questions_have(tmp_path):
-    """Batches are as long as that, at the least."""
+    """Batches are padded to at least that many positions."""
     rows = [{**GOOD, "id": i, "answers": answers} for i, answers in enumerate((CAT, NONE))]
     files = {"train_file": write_lines(tmp_path / "a.jsonl", rows), "data_dir": None}
     changes = {**files, "predict_file": files["train_file"], "train_step": 1, "train_batch_size": 2}
@@ -192,4 +192,4 @@ def test_the_model_ranks_more_positions_than_short_questions_have(tmp_path):
         runs.main([*command, "--do_train"])
     runs.main([*command, "--do_train", "--do_predict", *more])
     assert list(json.loads((tmp_path / "out/null_odds.json").read_text())) == ["0", "1"]
-    assert not (tmp_path / "out/eval_results.txt").exists()  # That file chooses no checkpoint.
+    assert not (tmp_path / "out/eval_results.txt").exists()  # No checkpoint is chosen.

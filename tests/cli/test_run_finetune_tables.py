@@ -1,4 +1,4 @@
-"""run_finetune.py on tables of one's own: several labels, and how the best is found."""
+"""run_finetune.py on one's own tables: several labels, choices, and the best checkpoint."""
 
 import pathlib
 
@@ -54,7 +54,7 @@ def test_texts_with_several_labels_in_windows(saved, tmp_path, eager):
     answers = saved[0].answer_texts(text=tf.constant(TEXTS))
     np.testing.assert_allclose(answers["probabilities"], shares, rtol=0, atol=tolerances.SUBLAYER)
     assert [label.decode() for label in answers["label"].numpy()] == joined
-    # A later command needs none of the run's flags: it reads texts as that did, and its files.
+    # A later command needs none of the run's flags: it reads the same files in the same way.
     before = (out / "predictions.tsv").read_bytes()
     again = ["--task_name=multilabel", f"--output_dir={out}", f"--export_dir={tmp_path / 'again'}"]
     runs.main([*again, "--do_predict"])
@@ -76,7 +76,7 @@ def test_choices_are_as_many_as_their_columns_and_cut_anew(tmp_path):
     served = served_tasks.load_served("choose", ModelLocation(str(out / "model.ckpt-1")), {})
     assert served.kind == Choose(max_seq_length=23, num_choices=3, max_qa_length=9)
     before = np.loadtxt(out / "test_results.tsv")
-    # Features that are stored for another length are of no use.
+    # Features that were stored for another length are not reused.
     runs.main([*command, "--do_predict", "--max_qa_length=3"])
     assert np.abs(np.loadtxt(out / "test_results.tsv") - before).max() > 10 * tolerances.OUTPUT
 
@@ -86,7 +86,7 @@ def test_choices_are_as_many_as_their_columns_and_cut_anew(tmp_path):
 def test_a_run_without_progress_ends_early_and_goes_on_with_its_count(tmp_path, caplog):
     """At this rate nothing changes: the first evaluation is the best, and two more are enough."""
     files = write_table(tmp_path, ("a", "b", "a", "a"))
-    files["eval_file"] = tmp_path / "dev.csv"  # Its classes weigh nothing.
+    files["eval_file"] = tmp_path / "dev.csv"  # Class weights ignore this file.
     files["eval_file"].write_text("text,label\nthe cat,b\na dog,b\nthe end,a\n")
     changes = {"learning_rate": 1e-12, "key_metric": "macro_f1", "class_weights": "balanced"}
     changes |= {"early_stopping_patience": 2, "export_dir": tmp_path / "exported"}
@@ -112,12 +112,12 @@ def test_a_run_without_progress_ends_early_and_goes_on_with_its_count(tmp_path, 
 
 
 def test_the_chief_says_whether_a_run_is_over(tmp_path, monkeypatch, caplog):
-    """Another worker may see older files, which say nothing of it yet."""
+    """Another worker may see older files, which don't say so yet."""
     files = write_table(tmp_path, ("a", "b", "a", "a"))
     steps = {"do_train": True, "do_eval": True, "early_stopping_patience": 2}
     monkeypatch.setattr(TensorFlowDevices, "of_chief", lambda *_: 1)
     monkeypatch.setattr(Trainer, "train", lambda *_, **__: pytest.fail("it goes on"))
-    # Said by the chief alone, of a checkpoint that isn't here.
+    # Only the chief logs the end, and names a checkpoint that doesn't exist here.
     monkeypatch.setattr(run_directory, "log_end", lambda *_: None)
     with caplog.at_level("INFO", logger="absl"):
         runs.main(runs.command("classification", tmp_path, **files, **steps))

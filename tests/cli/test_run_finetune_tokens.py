@@ -24,7 +24,7 @@ CLASSES = ("O", "B-LOC", "B-PER", "I-LOC", "I-PER")
 SENTENCES = (
     "Anna B-PER|Smith I-PER|lives O|in O|New B-LOC|York I-LOC|. O",
     "in O|York B-LOC|lives O|Smith B-PER|. O",
-    # Longer than a sequence: of several windows.
+    # Longer than `max_seq_length`, so that it takes several windows.
     "|".join(["The O|House O|of O|Anna B-PER|Smith I-PER|and O"] * 9),
     "Smith B-PER|\x01 O|of O|York B-LOC",
     "the O|Capital O|of O|New B-LOC|York I-LOC",
@@ -97,7 +97,7 @@ def test_scores_of_types_and_confusions(trained):
 
 
 def test_an_ensemble_averages_and_scores_a_labelled_file(trained, tmp_path):
-    """Of a run and one that is sure of O: what is left is what the first is surer of."""
+    """The members are a run, and a model that gives O a probability of 1 for every word."""
     other = tmp_path / "other"
     other.mkdir()
     labels_file.write(str(other), CLASSES)

@@ -38,7 +38,7 @@ def copy(trained, tmp_path) -> pathlib.Path:
     return shutil.copytree(trained, tmp_path / "copy")
 
 
-# Flag -> a value that is no default -> what receives it, and as what.
+# Flag -> a non-default value -> what receives it, and as which value.
 PASSED_ON = {
     **passed_on.BOTH,
     "random_seed": (7, {"Trainer.settings.seed": 7, "training.seed": 7, "training.finish.seed": 7}),
@@ -118,7 +118,7 @@ def test_a_flag_is_passed_on(folder, received, flag):
 
 
 def test_every_flag_of_training_is_in_the_table():
-    """Or is what decides where weights, records and devices come from."""
+    """Except those that decide where weights, records and devices come from."""
     elsewhere = {"albert_config_file", "init_checkpoint", "init_from_group0", "input_file"}
     elsewhere |= {
         "num_hidden_layers",
@@ -144,7 +144,7 @@ def test_what_a_run_leaves_behind(trained):
     assert tiny.AlbertConfig.from_json_file(trained / "albert_config.json") == config
     scalars = runs.scalars(trained)
     assert list(scalars) == [1, 2, 3]
-    # The first step is mostly compilation.
+    # The first step, which is mostly compilation, has no rates.
     assert [SCALARS - set(values) for values in scalars.values()] == [RATES, set(), set()]
     assert set(runs.scalars(trained / "eval")) == {3}
     # Warm-up over two steps of a decay over three; the first update has rate 0.
@@ -157,13 +157,13 @@ def test_what_a_run_leaves_behind(trained):
     masked = np.concatenate([row["masked_lm_ids"][row["masked_lm_weights"] > 0] for row in rows])
     guessed = -np.log(np.bincount(masked)[masked] / len(masked)).mean()
     assert results["masked_lm_loss_by_frequency"] == pytest.approx(guessed)
-    # 31 examples, each counted once: the 5 that fill up the last batch are not.
+    # Each of the 31 examples counts once, the 5 that pad the last batch don't.
     assert (results["sentence_order_accuracy"] * 31) % 1 == pytest.approx(0, abs=1e-5)
 
 
 @pytest.mark.parametrize("padding", [0, 8])
 def test_a_vocabulary_of_another_size_than_the_configs(folder, tmp_path, padding):
-    """Of 53 pieces; the model may have rows besides them."""
+    """The vocabulary has 53 pieces; the embedding table may have more rows."""
     other, out, size = tmp_path / "other.json", tmp_path / "out", 53 + padding
     runs.write_config(other, num_hidden_layers=1, vocab_size=71)
     flags = {"albert_config_file": other, "output_dir": out, "num_train_steps": 1}
@@ -221,7 +221,7 @@ def test_an_evaluation_goes_by_what_the_run_was_last_started_with(folder, copy, 
     runs.main(runs.command(folder, **evaluation))
     assert eval_results.read_last(copy)["global_step"] == 3
     runs.main(runs.command(folder, output_dir=copy, num_train_steps=4))
-    # It is over then, whatever this command takes it for, and whatever it began with.
+    # The run ends at step 4, whatever this command names as its end or initial weights.
     more = {"num_train_steps": 9, "init_checkpoint": "hf://none/none", "albert_config_file": None}
     runs.main(runs.command(folder, **{**evaluation, **more}))
     assert eval_results.read_last(copy)["global_step"] == 4
@@ -233,18 +233,18 @@ SLOW = [pytest.param(held, marks=pytest.mark.slow) for held in ("tf1", "the run"
 @pytest.mark.parametrize("held", ["huggingface", *SLOW])
 @pytest.mark.parametrize("given", ["init_checkpoint", "output_dir"])
 def test_weights_are_evaluated_once(folder, copy, waits_for_nothing, caplog, held, given):
-    """As when they were evaluated during training, but for a head that they lack."""
+    """Scores are those of the evaluation during training, except for heads that they lack."""
     expected = eval_results.read_last(copy)
     weights = copy
     if held == "the run" and given == "output_dir":
-        (copy / "run.json").unlink()  # As of another program: no more will come.
+        (copy / "run.json").unlink()  # As if from another program: no more will come.
     elif held != "the run":
         weights = copy.parent / held
         drop = ["cls/seq_relationship/", "bert/pooler/"] if held == "huggingface" else []
         convert(str(copy), held, str(weights), drop=drop)
     none = dict.fromkeys(["output_dir", "albert_config_file", "num_train_steps"])
     if held == "the run" and given == "init_checkpoint":
-        none["max_seq_length"] = None  # It is its run's.
+        none["max_seq_length"] = None  # Taken from its run.
     training = {} if given == "init_checkpoint" else {"do_train": False}
     with caplog.at_level("INFO", logger="absl"):
         runs.main(runs.command(folder, **{**none, **training, given: weights}, do_eval=True))
@@ -263,7 +263,7 @@ def test_weights_are_evaluated_once(folder, copy, waits_for_nothing, caplog, hel
 
 @pytest.mark.usefixtures("counted")
 def test_relative_moved_with_a_slash_and_other_dropout(folder, copy, monkeypatch, caplog):
-    """A moved output goes on under its new name, given in another way, and downloads nothing."""
+    """A moved run resumes under its new name, however it is spelled, and downloads nothing."""
     caplog.set_level("INFO", logger="absl")
     monkeypatch.chdir(copy.parent)
     monkeypatch.setattr(hub, "fetch", lambda path, *_: pytest.fail(f"{path} is not needed"))
@@ -282,9 +282,9 @@ def test_relative_moved_with_a_slash_and_other_dropout(folder, copy, monkeypatch
 
 @pytest.mark.slow
 def test_a_branch_decays_beside_a_stable_run(folder, tmp_path, counted):
-    """With that run's state and settings; it goes on without that run, and ends as one run does.
+    """It takes that run's state and settings, resumes without it, and ends as a single run does.
 
-    What its optimizer keeps: tests/training/test_any_optimizer.py.
+    The optimizer's state is tested in tests/training/test_any_optimizer.py.
     """
     stable, branch, whole = (tmp_path / name for name in ("stable", "branch", "whole"))
     own = {"save_checkpoints_steps": 2, "keep_checkpoint_max": 0, "adam_beta2": 0.9}
@@ -319,9 +319,9 @@ class Killed(Exception):
 
 @pytest.mark.slow
 def test_a_timed_run_is_one_of_the_steps_its_clock_settles(folder, tmp_path, monkeypatch, counted):
-    """Once: after a kill it goes on with what is left of the time or, from its decay on, of steps.
+    """A killed run resumes with the rest of its time or, once it decays, of its steps.
 
-    It has half a minute, two seconds a step, and one step's time for compiling the decay.
+    It has half a minute: two seconds for each step, and one step's time to compile the decay.
     """
     whole, killed, plain = (tmp_path / name for name in ("whole", "killed", "plain"))
     own = {"save_checkpoints_steps": 4, "keep_checkpoint_max": 0, "decay_steps": 4}
@@ -375,7 +375,7 @@ def test_what_is_not_there_is_neither_evaluated_nor_begun_anew(folder, copy):
 
 @pytest.mark.slow
 def test_a_fresh_run_forgets_the_best_of_another(folder, trained, copy):
-    """And, as its limit of predictions, 0 is what the records have room for."""
+    """Also, 0 as its limit of predictions stands for as many as the records have room for."""
     for path in (copy / "checkpoint", *copy.glob("model.ckpt-*"), *copy.glob("events*")):
         path.unlink()
     changes = {"num_train_steps": 1, "max_predictions_per_seq": 0}
@@ -387,7 +387,7 @@ def test_a_fresh_run_forgets_the_best_of_another(folder, trained, copy):
 
 
 def test_a_loss_that_is_not_finite_after_a_resume(folder, copy, eager):
-    """The update of step 4 takes the weights to 1e30; what was there stays as it was."""
+    """The update of step 4 takes the weights to 1e30; older checkpoints stay as they were."""
     before = {path.name: path.read_bytes() for path in copy.glob("*ckpt*")}
     changes = {"num_train_steps": 9, "learning_rate": 1e30, "save_checkpoints_steps": 100}
     with refused("step 5 is not finite .* after step 3"):
@@ -398,7 +398,7 @@ def test_a_loss_that_is_not_finite_after_a_resume(folder, copy, eager):
 
 @pytest.mark.parametrize("evaluated", ["run", "weights"])
 def test_an_evaluation_of_what_is_not_finite_is_one_line(folder, copy, tmp_path, evaluated):
-    """The key metric, an accuracy, would be a number."""
+    """The key metric, an accuracy, would still be a number."""
     given = {"output_dir": copy, "num_train_steps": 9}
     if evaluated == "weights":
         given = {"output_dir": tmp_path / "out", "init_checkpoint": tmp_path / "model.ckpt-9"}

@@ -54,7 +54,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({**COMPACT, "albert_config_file": "{tmp}/fewer.json"}, "53 pieces and 2 token .* 52 and 2:"),
     ({**COMPACT, "vocab_size": 52}, "have 53 pieces .* the config 52 and 2: .*--vocab_size"),
     ({"max_predictions_per_seq": 29}, "--max_predictions_per_seq=5$"),
-    # Cut in the first length.
+    # The file ends within the first record's length.
     ({"masking": "dynamic", "input_file": "{tmp}/begun"}, "begun holds no record"),
     # Found before the records are read.
     ({"init_checkpoint": "{tmp}/none", "input_file": "{tmp}/cut"}, "no checkpoint .*none"),
@@ -114,7 +114,7 @@ def test_evaluations_of_another_kind_and_of_several_workers(folder, tmp_path, mo
     command = runs.command(folder, output_dir=tmp_path, do_train=False, do_eval=True)
     with refused("^error: checkpoint .*ckpt-3 does not fit the model: it"):
         runs.main(command)
-    # These are refused before they connect.
+    # Several workers are refused before they connect.
     monkeypatch.setenv("TF_CONFIG", two_workers.environments()[0]["TF_CONFIG"])
     with refused("runs in a single process: unset TF_CONFIG"):
         runs.parse(command)
@@ -137,7 +137,7 @@ def test_what_two_workers_cannot_do(folder, changes, message):
 
 
 def test_workers_that_were_given_different_records_configs_or_flags(folder, tmp_path, monkeypatch):
-    """Else they would train different models, or wait for each other for ever."""
+    """Otherwise they would train different models, or wait for each other forever."""
 
     def compare(devices, parts):
         compared.append(parts)

@@ -1,6 +1,6 @@
 """run_pretraining.py on compact records: it learns, resumes, evaluates, as on static ones.
 
-Masks on several replicas: tests/records/test_input_pipeline.py. Can't see: a TPU;
+Masks on several replicas are in tests/records/test_input_pipeline.py. Not tested here: TPUs,
 several machines.
 """
 
@@ -54,7 +54,7 @@ def test_the_budget_of_the_release_is_a_share_of_the_tokens(folder, changes, dyn
     shares = {name: value for name, value in changes.items() if "replace" in name}
     if dynamic:
         assert masks == MaskingSettings(53, 4, share, 5, **others, **shares)
-    # An evaluation's don't vary: its losses compare.
+    # An evaluation's shares don't vary, so that its losses are comparable.
     evaluation = settings.eval_mask_settings(RowFormat(23, 53, 0, 2, 3, 4))
     assert evaluation == MaskingSettings(53, 4, 0.15, 5, **others)
 
@@ -81,7 +81,7 @@ def test_it_learns_in_bfloat16_saves_float32_and_warns_of_few_predictions(folder
     changes |= {"num_train_steps": 40, "learning_rate": 0.03}
     runs.main(runs.command(folder, output_dir=tmp_path, **changes))
     losses = [values["loss"] for values in runs.scalars(tmp_path).values()]
-    # Steps of one batch differ by about 0.1.
+    # The losses of single batches differ by about 0.1.
     assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.4
     # 0.3 of 23 tokens are 7, not 5.
     assert "max_predictions_per_seq=5 masks 21.7 % of a full example, not 30.0 %: 7" in caplog.text
@@ -110,7 +110,7 @@ def test_resumed_and_shared_runs_see_the_same_masks(folder, tmp_path):
     assert evaluating.wait() == 0, evaluating.log
     assert "MirroredStrategy with 2 replica(s)" in evaluating.log
 
-    # The vocabulary of the records lies beside the checkpoints, also where it had not been kept.
+    # The records' vocabulary is kept beside the checkpoints, even if it was missing there before.
     for out in (one, again):
         kept = vocabulary.find(str(out / "model.ckpt-10"))
         assert (kept.path, kept.form) == (str(out / "vocab.txt"), (False, False))

@@ -1,6 +1,6 @@
-"""run_pretraining.py --backend=jax beside itself on TensorFlow, on more devices, and killed.
+"""run_pretraining.py --backend=jax: compared with TensorFlow, on several devices, and killed.
 
-Can't see: a GPU, a TPU, several hosts of them.
+Not tested here: GPUs, TPUs, and several hosts with them.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ pytest.importorskip("jax")
 pytestmark = pytest.mark.slow
 
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
-# Beside TensorFlow, from its initial weights. The first is then split over devices.
+# Runs compared with TensorFlow's, from the same weights; the first also on several devices.
 SAME = {
     "static": {"train_batch_size": 24, "save_checkpoints_steps": 5}
     | {"eval_batch_size": 24, "do_eval": True},
@@ -54,7 +54,7 @@ def as_script(command: str, step: str = "0", number: str = "0") -> None:
     def signalled(self: ProgressLog, at: int, *args: Any, **kwargs: Any) -> None:
         if at == int(step):
             os.kill(os.getpid(), int(number))
-            time.sleep(0.3)  # Until the thread that listens has heard it.
+            time.sleep(0.3)  # Time for the listening thread to notice.
         report(self, at, *args, **kwargs)
 
     ProgressLog.report = signalled
@@ -181,7 +181,7 @@ def test_an_error_of_one_worker_ends_all(folder, tmp_path):
     assert "connecting with the other workers: localhost:" in first
     assert first.splitlines()[-1].endswith("error: [Errno 5] Input/output error")
     second, _ = workers[1].communicate(timeout=60)
-    # JAX may notice before the step fails, and ends the process itself.
+    # JAX may notice before the step fails, and end the process itself.
     ours = "error: another worker was lost .*: see its log, and start the same command again"
     assert workers[1].returncode and re.search(f"{ours}|another task died", second)
 
@@ -195,7 +195,7 @@ def test_a_stopped_and_killed_run_ends_with_the_same_bits(folder, tmp_path):
     assert checkpoint.listed(str(killed)) == steps
     jax_process.finish(start(one_by_one, 9, signal.SIGKILL.value), -signal.SIGKILL)
     written = jax_process.finish(start(with_dropout(folder, killed)))
-    # The checkpoint of step 8 may have been under way.
+    # The checkpoint of step 8 may not have been complete.
     assert re.search(r"resume: step [68] of", written)
     runs.assert_same_bits(killed / "model.ckpt-12", straight / "model.ckpt-12")
 

@@ -1,4 +1,4 @@
-"""run_pretraining.py on packed rows: the run that it makes of the same examples one a row.
+"""run_pretraining.py on packed rows: the run is the same as with one example per row.
 
 A batch is all examples, so that both runs see the same ones at every step. On several replicas:
 tests/training/test_replica_combinations.py.
@@ -14,7 +14,7 @@ COUNT, WIDTH, PREDICTIONS, SLOTS = 16, 31, 11, 3
 
 
 def short_examples() -> list[dict[str, np.ndarray]]:
-    """Eight to 17 tokens in rows that have room for one to three times as many."""
+    """Examples of 8 to 17 tokens, in rows that have room for one to three of them."""
     widths = {17: WIDTH, runs.PREDICTIONS: PREDICTIONS}
     examples = runs.examples(COUNT, length=17)
     for example in examples:
@@ -25,7 +25,7 @@ def short_examples() -> list[dict[str, np.ndarray]]:
 
 @pytest.mark.slow
 def test_packing_changes_nothing_but_the_number_of_rows(tmp_path):
-    """Five updates in two parts each, and an evaluation."""
+    """Five updates, each accumulated over two parts if packed, and an evaluation."""
     alone = short_examples()
     packed = runs.packed(alone, SLOTS)
     assert sorted({row["sentence_order_weights"].sum() for row in packed}) == [1, 2, 3]
@@ -39,7 +39,7 @@ def test_packing_changes_nothing_but_the_number_of_rows(tmp_path):
         return runs.command(tmp_path, num_train_steps=5, do_eval=True, **own, **changes)
 
     flags = {"max_examples_per_row": SLOTS, "gradient_accumulation_steps": 2}
-    # The evaluation fills up its last batch, of 6, with 4 rows.
+    # The evaluation pads its last batch of 6 with 4 rows.
     runs.main(command("packed", train_batch_size=len(packed), eval_batch_size=6, **flags))
     runs.main(command("alone", train_batch_size=COUNT))
 

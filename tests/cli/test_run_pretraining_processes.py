@@ -1,6 +1,6 @@
-"""run_pretraining.py as processes: several of them, killed ones, one beside another.
+"""run_pretraining.py as processes: workers, killed runs, an evaluation beside the training.
 
-Can't see: several GPUs, several machines, a machine that loses power.
+Not tested here: several GPUs, several machines, a machine that loses power.
 """
 
 import os
@@ -34,7 +34,7 @@ def two_files(folder: pathlib.Path, museum: Museum) -> None:
 
 @exhibit
 def one_process(folder: pathlib.Path, museum: Museum) -> None:
-    """Ten updates on them and an evaluation."""
+    """Ten updates on the records of `two_files`, and an evaluation."""
     runs.main(runs.command(museum("two_files"), output_dir=folder, do_eval=True))
 
 
@@ -44,7 +44,7 @@ def folder(museum) -> pathlib.Path:
 
 
 def test_replicas_share_the_masked_pieces_unevenly(folder):
-    """Else the tests below would see no difference between a mean and a mean of means."""
+    """Otherwise the tests below could not tell a mean from a mean of means."""
     files = [str(folder / "a.tfrecord"), str(folder / "b.tfrecord")]
     spec = pretraining_spec(runs.LENGTH, runs.PREDICTIONS)
     context = tf.distribute.InputContext(1, 0, 2)
@@ -66,7 +66,7 @@ def assert_same_as_one(museum: Museum, out: pathlib.Path) -> None:
 
 @pytest.mark.slow
 def test_two_replicas_change_nothing(museum, folder, tmp_path):
-    """With all that splits a batch or recomputes."""
+    """With all options that split a batch or recompute activations."""
     parts = {"gradient_accumulation_steps": 3, "jit_compile": True, "recompute": True}
     flags = runs.command(folder, output_dir=tmp_path / "out", do_eval=True, **parts)
     run = runs.start(flags, tmp_path / "log", cpus=2)
@@ -90,22 +90,22 @@ def test_two_workers_change_nothing(museum, folder, tmp_path):
 
 
 def flags_of(folder: pathlib.Path, out: pathlib.Path, **changes) -> list[str]:
-    """Twelve updates over more than two epochs, a checkpoint every four."""
+    """Flags for twelve updates over more than two epochs, with a checkpoint every four."""
     own = {"num_train_steps": 12, "save_checkpoints_steps": 4, "iterations_per_loop": 5}
     return runs.command(folder, output_dir=out, **{**own, **changes})
 
 
 def start(flags: list[str], log: pathlib.Path, **how) -> runs.Run:
-    """Starts the script, whose steps count only: which they are, and when, is what matters here.
+    """Starts the script with `counted_steps`: here it only matters which steps run, and when.
 
-    Killed runs with all that a step computes: tests/cli/test_run_finetune.py and ..._jax.py.
+    Killed runs with real steps are in tests/cli/test_run_finetune.py and ..._jax.py.
     """
     return runs.start(flags, log, main=runs.main_of_counted_steps, **how)
 
 
 @exhibit
 def evaluated_beside(folder: pathlib.Path, museum: Museum) -> None:
-    """One step at a time; another process evaluates the first checkpoint before the second."""
+    """One step a loop; training waits until another process has evaluated its first checkpoint."""
     out = folder / "straight"
     records = museum("two_files")
     flags = flags_of(records, out, iterations_per_loop=1, keep_checkpoint_max=1)
@@ -141,13 +141,13 @@ def kill(run: runs.Run) -> None:
 
 
 def kill_three_times(flags: list[str], out: pathlib.Path, logs: pathlib.Path) -> None:
-    """Before a step, while the first checkpoint is written, when the second is not listed yet."""
+    """Before a step, while the first checkpoint is written, and before the second is listed."""
     run = start(flags, logs / "1.log", hold=("albert_tf.training.trainer.Trainer.train", 1))
     run.wait_until_held()
     kill(run)
     assert not list(out.glob("model.ckpt*"))
 
-    # The first listing is the run's claim: held before the checkpoint's if the kill comes late.
+    # The first listing is the run's claim; the second is held, in case the kill comes late.
     run = start(flags, logs / "2.log", hold=(LISTING, 2))
     run.wait_until(lambda: any("ckpt-4" in name for name in os.listdir(out)), pause=0)
     kill(run)
@@ -194,7 +194,7 @@ def test_a_killed_run_ends_with_the_same_bits(folder, straight, tmp_path):
 
 @pytest.mark.slow
 def test_no_tpu_here(folder, tmp_path):
-    """Not in pytest's own process: the search empties TensorFlow's caches, for long if full."""
+    """In its own process: the search empties TensorFlow's caches, slowly if they are full."""
     out = tmp_path / "out"
     run = runs.start(runs.command(folder, output_dir=out, use_tpu=True), tmp_path / "log")
     assert run.wait() == 1
