@@ -1,4 +1,4 @@
-"""albert-serve as a process, with a made-up model: its end, and clients that would stop it."""
+"""albert-serve as a process, with a made-up model: how it ends, and clients that could block it."""
 
 import concurrent.futures
 import contextlib
@@ -19,7 +19,7 @@ import pytest
 from tests.model.test_backends import ROOT
 from tests.serving.test_server import asked
 
-# Without TensorFlow and Keras. A text is the time that it takes.
+# A server without TensorFlow and Keras; a text is the number of seconds that its answer takes.
 SLOW = """
 import json, sys, time
 sys.modules["tensorflow"] = sys.modules["keras"] = None
@@ -66,7 +66,7 @@ def test_a_signal_ends_it_after_what_it_has_accepted():
         busy.request("POST", PREDICT, asked("0.5"))
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGTERM)
-        # A connection that was open is answered, and told to end.
+        # An open connection is still answered, and told to close.
         while True:
             idle.request("GET", "/readyz")
             answer = idle.getresponse()
@@ -75,7 +75,7 @@ def test_a_signal_ends_it_after_what_it_has_accepted():
                 break
             time.sleep(0.01)  # The pipe holds few lines of the log.
         assert answer.headers["connection"] == "close"
-        # So is one that begins now: not all clients have seen yet that it ends.
+        # New connections are answered, too: not all clients know yet that the server is ending.
         late.request("POST", PREDICT, asked("0.50"))
         for connection, score in (busy, b"3.0"), (late, b"4.0"):
             answer = connection.getresponse()
@@ -192,5 +192,5 @@ def test_a_body_in_parts_of_a_byte_leaves_time_to_others():
                 count += other.getresponse().read() != b""
         other.close()
         assert sent.result() is None and b" 400 " in answer.result()
-    # Another client is answered after each of 70 reads, not after each of 5.
+    # The body takes 70 reads, not 5, and another client is answered after each of them.
     assert count > 30

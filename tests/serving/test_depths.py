@@ -1,6 +1,6 @@
-"""One export for several depths: its answers are those of models of so many layers.
+"""One export for several depths: each answers as a model with that many layers does.
 
-Can't see: whether a model was trained for these depths; times, which docs/faster.md has.
+Not tested here: whether a model was trained for these depths, and timings (see docs/faster.md).
 """
 
 import json
@@ -20,7 +20,7 @@ from tests.kit.served_tasks import TASKS, assert_same_outputs, make, rows_of
 LAYERS, DEPTHS = 3, (1, 2)
 CASES = [("saved_model", "embed"), ("tflite", "classify")]
 SLOW = [("saved_model", "answer_v2"), ("tflite", "choose"), ("tflite", "embed")]
-# Rounding decides which of the starts that are equally likely the beams of "answer_v2" hold.
+# Not "answer_v2": rounding decides which of several equally likely starts its beam holds.
 OTHERS = [name for name in TASKS if name != "answer_v2"]
 CASES += [pytest.param(*case, marks=pytest.mark.slow) for case in SLOW]
 CASES += [pytest.param("onnx", name, marks=pytest.mark.peers) for name in OTHERS]
@@ -52,7 +52,7 @@ def test_each_depth_answers_as_a_model_of_so_many_layers(file_format, name, voca
         expected = model.outputs(rows)
         shallow = whole.at_depth(depth)
         assert_same_outputs(shallow.outputs(rows), expected)
-        # Models of vectors also read ids.
+        # Embedding models also read ids.
         if model.tokenizer:
             most = model.kind.max_seq_length - 2
             encode, prefix = vocabulary.tokenizer.encode, model.kind.prefix
@@ -60,7 +60,7 @@ def test_each_depth_answers_as_a_model_of_so_many_layers(file_format, name, voca
             assert_same_outputs(shallow.outputs(ids), expected)
     # By default all layers are applied.
     assert_same_outputs(whole.outputs(rows), whole.at_depth(LAYERS).outputs(rows))
-    # Another process has the same depth, and so has albert-predict.
+    # A pickle, as for another process, keeps the depth; albert-predict takes it as a flag.
     given = tiny.parse(PredictionSettings, model=directory, depth=1)
     for again in (pickle.loads(pickle.dumps(whole.at_depth(1))), predict.load(given)):
         assert_same_outputs(again.outputs(rows), whole.at_depth(1).outputs(rows))
@@ -96,7 +96,7 @@ def test_a_page_has_one_depth(vocabulary, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 def test_layers_that_share_their_weights_are_a_loop_in_tflite(vocabulary, tmp_path):
-    """Unrolled, LiteRT holds a copy of the weights for each layer once a model is loaded."""
+    """If they were unrolled, LiteRT would hold a copy of the weights for each layer."""
     operations = {}
     for layers in (2, 3):
         directory = tmp_path / str(layers)

@@ -22,7 +22,7 @@ from albert_tf.records.input_files import untuned
 from albert_tf.serving import predict, saved_model
 from tests.kit.served_tasks import TASKS, assert_alike, make
 
-# Until the server has loaded all models.
+# Time limit for the server to load a model.
 SECONDS = 180
 
 
@@ -106,7 +106,7 @@ def test_warm_up_requests_are_answered(vocabulary, tmp_path, task):
         inputs = {name: tf.make_ndarray(value) for name, value in request.inputs.items()}
         answers = signature(**{name: tf.constant(value) for name, value in inputs.items()})
         assert len(answers["probabilities"]) == 1
-        # The long one fills a sequence.
+        # The long request fills a sequence.
         lengths.append(len(model.tokenizer(inputs[model.kind.text_names[0]]).ids[0]))
     assert lengths[0] == 1
     assert lengths[1] >= model.kind.max_seq_length

@@ -1,7 +1,7 @@
-"""Each kind of the table in each format: evaluation = NumPy = graph = files, on odd texts.
+"""Each kind in each format: evaluation, NumPy, graph and files agree on odd texts.
 
-JavaScript's answers are in test_web_page.py. Can't see: whether the evaluation is right, which
-tests/tasks compares with the release's.
+JavaScript's answers are in test_web_page.py. Not tested here: whether the evaluation is right;
+tests/tasks compares it with the release's.
 """
 
 import functools
@@ -53,7 +53,7 @@ def vocabulary(golden):
 
 @pytest.fixture(scope="module")
 def served(vocabulary):
-    """Makes what serves a kind, and what it finds in odd texts, once for all formats."""
+    """Returns a function: a kind's name -> a served model and its outputs for odd texts, cached."""
 
     @functools.cache
     def of(name):
@@ -71,8 +71,8 @@ def example_of(kind, number, row):
     return TextExample(str(number), *(*row, None)[:2], None)
 
 
-# The words of taggers' evaluation are those of a file: test_tagging.py. That of vectors compares
-# pairs: test_embedding.py.
+# Taggers are evaluated on the words of a file (test_tagging.py), embedding models on pairs
+# (test_embedding.py).
 OTHERS = ("tag", "words", "fill_mask", "embed", "vectors", "first")
 
 
@@ -110,7 +110,7 @@ def test_an_evaluation_finds_what_is_served(name, vocabulary, served):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_the_graph_finds_the_same(name, served):
-    """Eagerly; the SavedModels below have graphs."""
+    """It runs eagerly here; the SavedModels below run as graphs."""
     model, expected = served(name)
     assert_same_outputs(in_tensorflow(model).outputs(rows_of(model.kind)), expected)
 
@@ -140,7 +140,7 @@ def exported(served, tmp_path_factory):
     return of
 
 
-# A SavedModel of "classify", of word pieces, is tested below; "answer_v2" does all of "answer_v1".
+# A SavedModel of "classify", with word pieces, is tested below; "answer_v2" covers "answer_v1".
 CASES = [("saved_model", "answer_v2"), ("saved_model", "embed"), ("tflite", "tag")]
 SLOW = [("saved_model", name) for name in ("tag", "choose", "fill_mask")]
 SLOW += [("tflite", name) for name in TASKS if name != "tag"]
@@ -183,7 +183,7 @@ NO_SCORE = -1e29
 UNORDERED = {"start_top_index", "end_top_index", "end_top_log_probs"}
 
 
-# The others' outputs are made like these.
+# Outputs of the other kinds are made like these.
 INT8 = [("tflite_int8", name) for name in ("answer_v2", "fill_mask")]
 INT8 += [pytest.param("onnx_int8", name, marks=pytest.mark.peers) for name in TASKS]
 
@@ -288,7 +288,7 @@ def test_a_saved_model_needs_tensorflow_and_its_text_operations_alone(tmp_path):
     found = predict.from_model(model).outputs(rows_of(model.kind))
     save(model, directory, "saved_model")
     texts = dict(zip(model.kind.text_names, zip(*rows_of(model.kind), strict=True), strict=True))
-    # -I: neither this directory nor PYTHONPATH is looked in.
+    # -I: Python searches neither this directory nor PYTHONPATH.
     given = json.dumps([str(directory), texts])
     ((labels, probabilities),) = lines_of(given, "-I", "-c", WITH_TENSORFLOW_ALONE)
     assert labels == [each["label"] for each in found]

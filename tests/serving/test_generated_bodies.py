@@ -1,7 +1,7 @@
-"""Generated bodies of all protocols: each is answered in work that grows no faster than it.
+"""Generated request bodies of all protocols: the work grows no faster than the body's size.
 
-Work is counted in Python's instructions, and in bytes of the answer: what one call of C does with a
-large value is not seen. And tables as clients write them, of which each row gets its answer.
+Work is counted in Python's instructions and in bytes of the answer; the work within a call of C
+isn't measured. Also tables as clients write them, in which each row gets its answer.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from hypothesis import strategies as st  # noqa: E402
 from albert_tf.serving.rest_api import create_app  # noqa: E402
 from tests.serving.test_rest_protocols import asking  # noqa: E402
 
-# Instructions, and bytes of an answer, for each byte of a body, and without any.
+# Limits of instructions and of an answer's bytes: per byte of the body, plus a constant.
 INSTRUCTIONS, INSTRUCTIONS_AT_LEAST = 100, 30_000
 BYTES, BYTES_AT_LEAST = 50, 10_000
-# Bytes of an answer that says what is wrong.
+# Maximum size of an error's answer, in bytes.
 REFUSAL_BYTES = 1000
-# Bytes of a part of a body that is repeated; rows that a request may have.
+# Maximum bytes of a repeated part of a body; maximum rows of a request.
 MOST_BYTES, MOST, EMBEDDED = 20_000, 256, {"openai": 2048, "tei": 2048}
 
 
 def many(each, between=","):
-    """Returns texts of an element, and behind it of another, up to thousands of times."""
+    """Returns an element, and after it another one that is repeated up to thousands of times."""
 
     def repeated(first, text, count):
         return between.join([first] + [text] * min(count, MOST_BYTES // (1 + len(text))))
@@ -48,7 +48,7 @@ def many(each, between=","):
 
 
 def numbered(form):
-    """Returns one text or thousands, each of its own."""
+    """Returns one text, or thousands of different ones."""
     counts = st.sampled_from((1, 3000))
     return counts.map(lambda count: ",".join(form.format(place) for place in range(count)))
 
@@ -176,7 +176,7 @@ class Clock:
 
 @pytest.fixture(scope="module")
 def ask():
-    """Returns a function that returns an application's status and answer, and what it did."""
+    """Returns a function: a request -> status, answer, and counts of instructions and rows."""
     if sys.version_info[:2] == (3, 12):
         pytest.skip("CPython 3.12.1 crashes where each opcode of several threads is traced")
     models = {name: {"1": Predictor(*model)} for name, model in MODELS.items()}
@@ -212,7 +212,7 @@ def ask():
 
     # The thread of large bodies starts with the first of them.
     threading.settrace(clock)
-    # As asyncio.Runner, which Python 3.10 lacks.
+    # In place of asyncio.Runner, which Python 3.10 lacks.
     with contextlib.closing(asyncio.new_event_loop()) as loop:
         yield lambda *request: loop.run_until_complete(answer(*request))
         for task in asyncio.all_tasks(loop):
@@ -267,7 +267,7 @@ def test_generated_bodies(protocol, count, ask):
         assert len(content) <= most and rows <= EMBEDDED.get(protocol, MOST)
 
     check()
-    # Some bodies are right, or only the first check of each would be tested.
+    # Enough bodies must be valid; otherwise only the first check of each would be tested.
     assert found.count(200) > count / 5
 
 
@@ -286,13 +286,13 @@ def test_tables_of_a_writer_are_answered_row_by_row(model):
     columns = [*names, *names[-1:] * many]
 
     def text(place):
-        # No row is a heading.
+        # The "x" keeps rows from being taken for headings.
         return "x" * (place == 0) + "".join(rng.choices(PIECES, k=rng.randint(0, 6)))
 
     tables = []
     for _ in range(100):
         end, header = rng.choice(("\n", "\r\n", "\r")), rng.choice((";header=present", "", None))
-        # Python's writer quotes what ends its own lines, and leaves other ends of lines bare.
+        # Python's writer quotes its own line terminator, but not other line ends.
         quoting = rng.choice((csv.QUOTE_ALL, csv.QUOTE_MINIMAL if end != "\r" else csv.QUOTE_ALL))
         rows = [[*map(text, range(len(columns)))] for _ in range(rng.randint(1, 20))]
         order = [*range(len(columns))]

@@ -1,6 +1,6 @@
 """Tokenisation in the graph against albert_tf.Tokenizer and the release's own output.
 
-Unicode is that of the Python that exports: no code point is treated otherwise in the graph.
+The graph has the Unicode version of the Python that exports: it treats every code point alike.
 """
 
 import dataclasses
@@ -45,8 +45,8 @@ ALPHABETS = (
 def generated_strings(count: int = NUM_STRINGS) -> list[str]:
     """Returns texts of up to four runs, each of an alphabet or of any code points at all.
 
-    Beside as many of hypothesis, which draws a hundred times slower, they hold more different
-    characters, neighbours, and Unicode categories of two and three neighbours.
+    They hold more distinct characters, pairs of them, and pairs and triples of Unicode categories
+    than as many texts of hypothesis, which is a hundred times slower.
     """
     draw = random.Random(SEED)
 
@@ -60,7 +60,7 @@ def generated_strings(count: int = NUM_STRINGS) -> list[str]:
 
 
 def code_point(draw: random.Random) -> str:
-    """Returns any but a surrogate, the lower ones more often."""
+    """Returns any character but surrogates, low code points more often than high ones."""
     while True:
         point = draw.randrange(draw.choice((0x80, 0x3000, 0x10000, sys.maxunicode + 1)))
         if not 0xD800 <= point < 0xE000:
@@ -75,12 +75,12 @@ def in_graph(vocabulary):
     return lambda texts: function(tf.constant(texts, tf.string)).to_list()
 
 
-# Nothing here has Python for AutoGraph to rewrite.
+# No function here has Python control flow for AutoGraph to rewrite.
 as_graph = functools.partial(tf.function, autograph=False)
 
 
 def different(vocabulary, texts):
-    """Returns texts that the graph splits otherwise, with its ids and those of Python."""
+    """Returns the texts that the graph splits differently, with its ids and Python's."""
     encode = vocabulary.tokenizer.encode
     rows = zip(texts, in_graph(vocabulary)(texts), strict=True)
     return [(text, ids, encode(text)) for text, ids in rows if ids != encode(text)]
@@ -94,7 +94,7 @@ def word_piece_vocabulary(tmp_path, do_lower_case):
 
 @pytest.mark.parametrize("name", ["en_small", "ties_en_small", "en30k", "en30k_nolower"])
 def test_golden_strings(name, golden, vocabulary, request):
-    """In ties, of two splits with one score the original's is taken."""
+    """In ties_en_small, two splits have the same score: the original's is taken."""
     if name.startswith("en30k"):
         path = str(request.getfixturevalue("spm_30k"))
         vocabulary = Vocabulary.read(path, False, do_lower_case=name == "en30k")
@@ -121,7 +121,7 @@ def test_generated_strings(vocabulary, tmp_path):
 
 @pytest.mark.parametrize("do_lower_case", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_every_code_point_is_treated_as_in_python(golden, do_lower_case):
-    """By itself, and beside a sigma, whose lower case depends on what is around it."""
+    """By itself, and beside a sigma, whose lower-case form depends on its neighbours."""
     path = str(golden / "spm" / "en_small.model")
     vocabulary = Vocabulary.read(path, False, do_lower_case)
     split = graph_tokenizer.build(vocabulary)
@@ -137,7 +137,7 @@ def test_every_code_point_is_treated_as_in_python(golden, do_lower_case):
 
 
 def test_runs_of_sigmas_take_linear_time(vocabulary):
-    """Of quadratic time, 400 kB took 14 s."""
+    """In quadratic time, 400 kB took 14 s."""
     texts = ["Σ" * 200_000, "ΑΣ " * 60_000, "aΣ" + "." * 200_000, "aΣ" + "." * 200_000 + "b"]
     normalize = graph_tokenizer.build(vocabulary).normalize
     start = time.process_time()
@@ -152,7 +152,7 @@ def test_bytes_that_are_not_utf8_go(vocabulary):
 
 
 def test_lower_case_does_not_depend_on_the_locale(vocabulary):
-    """TensorFlow's own operations make a dotless i of an I in a process with Turkish locale."""
+    """TensorFlow's own operations turn I into a dotless i in a process with a Turkish locale."""
     split = graph_tokenizer.build(vocabulary)
     spec = tf.TensorSpec([None], tf.string)
     function = as_graph(lambda texts: split(texts).ids.values, input_signature=[spec])
@@ -218,7 +218,7 @@ def test_a_vocabulary_without_a_comma_is_refused(tmp_path):
 
 @pytest.mark.parametrize(("kind", "limited"), [("SentencePiece", []), ("WordPiece", [5])])
 def test_long_texts_are_read_from_the_start_only(kind, limited, vocabulary, tmp_path, monkeypatch):
-    """In one batch: each text is read as far as it needs. Limits are small, so that texts are."""
+    """Each text of a batch is read only as far as needed. Small limits allow short texts here."""
     for module in (tokenization, graph_tokenizer):
         monkeypatch.setattr(module, "CHARACTERS_PER_PIECE", 1)
         monkeypatch.setattr(module, "GROWTH", 2)
@@ -236,14 +236,14 @@ def test_long_texts_are_read_from_the_start_only(kind, limited, vocabulary, tmp_
         "of the " * 30 + "a" * 70,
         "\u03a3" * 200,
         "\u4e2d\u56fd" * 100,
-        # The letter behind the apostrophe, the 14th, decides on the case of the sigma before it.
+        # The letter after the apostrophe, the 14th, decides which lower-case sigma precedes it.
         "aaaaaaaaaa\u0391\u03a3'\u0391 hello hello",
     ]
     read = as_graph(functools.partial(graph.first, most=13))
     found = read(tf.constant(texts)).to_list()
     assert found == [tokenizer.encode(text, 13) for text in texts]
     assert found[5] == tokenizer.encode("a" * 64, 13)
-    # Elsewhere the limit of a word's length changes nothing.
+    # The limit on a word's length changes no other text.
     whole = [tokenizer.encode(text)[:13] for text in texts]
     assert [i for i, ids in enumerate(whole) if ids != found[i]] == limited
 
@@ -265,7 +265,7 @@ def test_ids_of_a_folder(version, tmp_path):
 
 
 def test_added_tokens_of_word_pieces(tmp_path):
-    """The longest fits; a part before, between and behind them is split anew."""
+    """The longest one matches; parts before, between and after them are split separately."""
     path = tiny.write(tmp_path / "vocab.txt", "\n".join([*WORD_PIECES, "[E1]", "[E1]b"]))
     made = Vocabulary.read(path, True)
     tokenizer = Tokenizer(vocab_file=path, added_tokens=["[E1]", "[E1]b"])

@@ -1,4 +1,4 @@
-"""--format=mediapipe: what is refused, counted and read again; peers/test_mediapipe.py asks it."""
+"""--format=mediapipe: what is refused, counted, read again; peers/test_mediapipe.py runs it."""
 
 import logging
 
@@ -74,7 +74,7 @@ def test_probabilities_that_round_to_0_and_1_are_read(vocabulary, tmp_path):
 
 def test_the_log_counts_texts_whose_ids_differ(tmp_path, caplog):
     path = tmp_path / "spm.model"
-    # It knows the sigma that ends words, which no table of single characters can find.
+    # Its pieces have the final sigma, which no table that maps single characters can produce.
     path.write_bytes(trained(["οδος του πλοιου, 0123456789"] * 99, vocab_size=60))
     words = Vocabulary.read(str(path), is_word_piece=False)
     stored = store(tmp_path / "model", Classify(labels=THREE, max_seq_length=16), words)

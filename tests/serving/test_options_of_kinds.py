@@ -1,4 +1,4 @@
-"""What each kind is served with: run.json, or flags -> serving.json and page.json -> again."""
+"""Options of each kind: run.json or flags -> serving.json and page.json -> read again."""
 
 import json
 
@@ -37,7 +37,7 @@ def store(name, folder, vocabulary):
 
 
 def flags_of(options):
-    """Returns an option's flag; None is `none`, and true or false stand in its name."""
+    """Yields the options' flags; None becomes `none`, and booleans become --NAME or --noNAME."""
     for name, value in options.items():
         if isinstance(value, bool):
             yield f"--{'' if value else 'no'}{name}"

@@ -22,7 +22,7 @@ from tests.kit.tiny import run_main
 
 @pytest.fixture(scope="module")
 def served(vocabulary):
-    # More layers than are unrolled: the converters must take the loop, too.
+    # More layers than are unrolled, so that the converters must handle the loop, too.
     return make("labels", vocabulary, num_hidden_layers=encoder.MOST_UNROLLED_LAYERS + 1)
 
 
@@ -51,7 +51,7 @@ def test_numbers_and_sizes_of_a_deep_model(file_format, served, tmp_path):
     if file_format == "onnx":
         assert_graph(path)
     if file_format == "onnx_int8":
-        # Only states by states in 32 bits, in the loop's layer and in the last one.
+        # Only products of two activations stay in float32: in the loop's layer and in the last one.
         graph = pytest.importorskip("onnx").load(path).graph
         assert operations(graph).count("MatMul") == 4
     assert (tmp_path / "model" / "en_small.model").exists()
@@ -64,10 +64,10 @@ def assert_graph(path):
         for tensor in tensors:
             sizes = tensor.type.tensor_type.shape.dim
             assert [size.dim_param or size.dim_value for size in sizes] == names, tensor.name
-    # One of the embeddings, two in the body of the loop, two in the last layer.
+    # Normalisations: one of the embeddings, two in the loop's body, two in the last layer.
     names = operations(graph)
     assert (names.count("LayerNormalization"), names.count("Reciprocal")) == (5, 0)
-    # Turns pass on their number and the states, besides the number of turns and a condition.
+    # Inputs: the trip count, a condition, and the iteration's number and states, passed on.
     (loop,) = (node for node in graph.node if node.op_type == "Loop")
     assert len(loop.input) == 4
 
@@ -78,7 +78,7 @@ def operations(graph):
 
 
 def test_the_drift_of_answers_leaves_out_where_there_can_be_none(vocabulary):
-    # More starts and ends than a short window has.
+    # Beams with more starts and ends than a short window has positions.
     kind = BeamSpan(max_seq_length=32, max_query_length=8, start_n_top=7, end_n_top=7)
     served = make(kind, vocabulary)
 
@@ -92,7 +92,7 @@ def test_the_drift_of_answers_leaves_out_where_there_can_be_none(vocabulary):
 
 @pytest.fixture
 def unconverted(vocabulary, monkeypatch):
-    """Returns a model, and what replaces its converted files: a function that runs them."""
+    """Returns a model, and a function that sets what running its converted files computes."""
 
     def replace(run):
         runner = exported_files.Runner(FEATURES, {"logits": [None, 3]}, run)
@@ -129,7 +129,7 @@ def test_numbers_that_are_not_finite_leave_nothing(tmp_path, unconverted):
 @pytest.mark.peers
 @pytest.mark.parametrize("name", ["onnx", "onnx_int8"])
 def test_onnx_has_the_piece_table_once(vocabulary, tmp_path, name):
-    """For embeddings and for logits; the answers are compared below and in test_formats.py."""
+    """Embeddings and logits share it; the answers are compared below and in test_formats.py."""
     onnx = pytest.importorskip("onnx")
     served = make("fill_mask", vocabulary)
     other_formats.save(served, tmp_path / "model", name)
@@ -167,7 +167,7 @@ def test_vectors_are_what_the_file_is_fed_and_answers(exported, vocabulary):
 
 
 def edit(directory, **members):
-    """Replaces members of the description, of its kind first."""
+    """Replaces members of the description; members that it lacks are those of its kind."""
     path = directory / exported_files.DESCRIPTION_FILE
     values = json.loads(path.read_text())
     of_kind = {name: value for name, value in members.items() if name not in values}

@@ -1,4 +1,4 @@
-"""The programs of docs/serving.md run exports elsewhere, and find what test_vectors.json says."""
+"""The programs of docs/serving.md give test_vectors.json's outputs in other runtimes."""
 
 import importlib.util
 import json
@@ -41,7 +41,7 @@ def exported(served, tmp_path_factory):
 
 
 def program_of(title, directory):
-    """Returns the block of code after a title in bold, on an export in a directory."""
+    """Returns the code block after a title in bold, with the directory of an export filled in."""
     (block,) = re.findall(rf"^\*\*{title}\*\*.*?^```\w*\n(.*?)^```", TEXT, re.M | re.S)
     assert "exported/sentiment" in block
     return block.replace("exported/sentiment", str(directory))
@@ -96,7 +96,7 @@ def test_the_shell(served, tmp_path):
 
 
 def test_the_documented_installation_is_what_the_package_needs():
-    """Without TensorFlow, what comes with it, and the bar of the scripts; and with onnxruntime.
+    """All its dependencies but TensorFlow, Keras, TensorBoard and tqdm; and onnxruntime.
 
     tools/docker installs all that a server needs.
     """

@@ -1,4 +1,4 @@
-"""albert-predict: lines in, answers out; albert-export of what it answers with."""
+"""albert-predict: lines in, answers out; albert-export of the models that it answers with."""
 
 import functools
 import io
@@ -34,7 +34,7 @@ DATA = "variables.data-00000-of-00001"
 
 @pytest.fixture(scope="module")
 def trained(vocabulary, tmp_path_factory):
-    """Stores a model of a kind of the table, once."""
+    """Returns a function that stores a model of a kind in KINDS, once, and returns its prefix."""
     folder = tmp_path_factory.mktemp("trained")
     return functools.cache(lambda name: store(folder / name, KINDS[name], vocabulary))
 
@@ -43,7 +43,7 @@ ASKED = Span(max_query_length=9)
 
 
 def endings(inputs):
-    """Chooses the longest ending; the numbers tell its length, and that of the context."""
+    """Chooses the longest ending; "probabilities" are the lengths of context and endings."""
     numbers = [np.array([len(context), *map(len, given)], np.float32) for context, given in inputs]
     return [{"choice": row[1:].argmax(), "probabilities": row} for row in numbers]
 
@@ -55,7 +55,7 @@ def spans(inputs):
 
 
 def run(monkeypatch, capsys, text, *arguments, typed=False):
-    """Returns the lines that answer what a person types, or what is piped."""
+    """Returns the lines printed for a text that a person types, or that is piped."""
     stream = io.TextIOWrapper(io.BytesIO(text if isinstance(text, bytes) else text.encode()))
     stream.isatty = lambda: typed
     monkeypatch.setattr("sys.stdin", stream)
@@ -220,7 +220,7 @@ def test_a_line_of_another_form_is_named(line, noun, monkeypatch, capsys):
 
 @pytest.mark.parametrize("number", ["answers", "probabilities"])
 def test_no_answer_is_no_number(number, monkeypatch, capsys):
-    """NaN is not JSON, and of an answer's scores it leaves nothing but "no answer"."""
+    """NaN is not valid JSON, and with scores of NaN, the answer would be "no answer"."""
     found = {"answer": "", "answers": np.array([""], object), "probabilities": np.ones(1, "f")}
     found |= {number: np.array([np.inf, np.nan], "f")}
     predictor = predict.Predictor(ASKED, lambda inputs: [found])
@@ -231,7 +231,7 @@ def test_no_answer_is_no_number(number, monkeypatch, capsys):
 
 
 def without(prefix, *parts):
-    """Stores a model's weights without some; returns where."""
+    """Stores a model's weights without those of some prefixes; returns the new path."""
     weights = checkpoint.read(prefix)
     kept = {name: value for name, value in weights.items() if not name.startswith(parts)}
     target = f"{prefix}_without_{len(parts)}"
@@ -240,7 +240,7 @@ def without(prefix, *parts):
 
 
 def test_a_masked_lm_fills_and_compares(vocabulary, monkeypatch, capsys, caplog, tmp_path):
-    """Hugging Face's has neither a pooler nor the sentence-order head."""
+    """Hugging Face's masked LM has neither a pooler nor the sentence-order head."""
     whole = store(tmp_path, Fill(top_k=2, max_seq_length=64), vocabulary)
     text, task = "the [MASK].\na cat\ta dog\n", ("--task", "fill_mask")
     expected = run(monkeypatch, capsys, text, "--model", whole, *task)
@@ -300,7 +300,7 @@ def test_what_does_not_fit_is_one_line(trained, arguments, noun):
 
 
 def of_another_kind(path):
-    """Writes a SavedModel from text to something that nobody here answers."""
+    """Writes a SavedModel whose outputs are not those of any of our kinds."""
     module = tf.Module()
     module.weight = tf.Variable(tf.ones([64, 64]))
     spec = tf.TensorSpec([None], tf.string, "text")
@@ -319,7 +319,7 @@ def test_a_model_of_another_kind_is_named(vocabulary, tmp_path):
 
 @pytest.mark.parametrize("name", ["OUT [lr=1e-5]", "a*", "b?", "c\\d"])
 def test_a_directory_that_tensorflow_takes_for_a_pattern_is_named(name, tmp_path):
-    """It would find no weights, or those of a neighbour."""
+    """TensorFlow would find no weights, or those of a neighbouring directory."""
     given = ["--model=nowhere", "--task=fill_mask", f"--export_dir={tmp_path / name}"]
     with refused("pattern", tmp_path):
         run_main(export_command.main, given)

@@ -1,6 +1,6 @@
-"""albert-serve's keys, ids of requests, and pages of other origins.
+"""albert-serve's API keys, request ids, and pages of other origins.
 
-Can't see: browsers.
+Not tested here: browsers.
 """
 
 import json

@@ -23,7 +23,7 @@ TEXTS = {"score": ("one", "two"), "endings": ("a", "b", "c"), "embedder": ("one"
 
 
 def client_of(models, **settings):
-    """Returns a client of a server whose models know examples."""
+    """Returns a client of a server whose models, except capitals, have example texts."""
     found = {
         name: {"1": Predictor(*MODELS[name], about=About(f"{name}!", (TEXTS[name],) * 2))}
         if name in TEXTS

@@ -1,4 +1,4 @@
-"""What albert-serve's protocols answer and refuse, of made-up models without vectors.
+"""Requests that albert-serve's protocols answer or refuse, for made-up models without vectors.
 
 Clients of these protocols are in tests/peers.
 """
@@ -69,7 +69,7 @@ THREE = {"probabilities": [3, 5], "choice": 1, "ending": "three"}
         ("capitals", {"instances": [{"b64": "QW5u\r\n YSBpbiBSb21lIA\t"}]}, [ROME]),
         ("capitals", {"instances": [{"b64": "QW5uYSBpbiBSb21lIA.="}]}, [ROME]),
         ("capitals", {"instances": [""]}, [NOBODY]),
-        # So many values are written in parts, and sent in pieces.
+        # An answer with so many values is written in parts, and sent in chunks.
         ("capitals", {"instances": [LETTERS] * 3 + ["Anna in Rome"]}, [*[MANY] * 3, ANNA]),
         (
             "capitals/versions/2",
@@ -93,7 +93,7 @@ def test_tensorflow_serving_answers(client, name, asked, answered):
 
 
 def test_a_request_chooses_a_depth():
-    """By its address, which each protocol has."""
+    """By a parameter of its URL, as in every protocol."""
     by_depth = {n: lambda rows, n=n: [{"score": np.float32(n)} for _ in rows] for n in (6, 4)}
     deep = Predictor(SCORE[0], by_depth[6], by_depth=by_depth)
     app = create_app(
@@ -106,7 +106,7 @@ def test_a_request_chooses_a_depth():
                 found = {"predictions": [expected] * 2}
                 assert post(client, path + depth, rows)[1].items() >= found.items()
         wrong = {"deep?depth=5": "6 or 4 for deep, got '5'", "score?depth=1": "left out for score"}
-        # Rows for any depth wait for the model.
+        # Rows that wait for any depth are counted in the model's queue.
         queue = app.state.models["deep"]["1"].by_depth["4"].batcher.queue
         queue["somebody"] = (0.0, ["a"])
         assert 'albert_queue{model="deep",version="1"} 1.0' in client.get("/metrics").text
@@ -178,7 +178,7 @@ def test_kserve_2_answers(client, shape):
         "length": ("INT32", [2], [12, 1]),
     }
     assert found(answer["outputs"]) == outputs
-    # As asked, in the order asked.
+    # Only the outputs that were asked for, in that order.
     names = ["length", "entities"]
     body["outputs"] = [{"name": name} for name in names]
     _, answer = post(client, INFER, body)
@@ -186,7 +186,7 @@ def test_kserve_2_answers(client, shape):
 
 
 def in_binary(tensor):
-    """Returns a tensor whose texts stand behind the JSON, and these."""
+    """Returns a tensor whose texts follow the JSON in binary form, and the bytes of the texts."""
     words = [text.encode() for text in tensor.pop("data")]
     content = b"".join(len(word).to_bytes(4, "little") + word for word in words)
     return {**tensor, "parameters": {"binary_data_size": len(content)}}, content
@@ -224,7 +224,7 @@ def test_one_model_answers(client, path, body):
 
 @contextlib.contextmanager
 def asking(model):
-    """Yields a function that returns status, type and text of answers of this model alone."""
+    """Yields a function that asks a server of only this model: it returns status, type and text."""
     app = create_app({"one": {"1": Predictor(*model)}}, made_up.settings_of())
 
     def ask(content, kind, **headers):
@@ -243,7 +243,7 @@ def asking(model):
         (CAPITALS, "", b"ab\r\ra\r", "length", [2, 1]),
         (CAPITALS, "", b'ab\n"c\rd"\n', "length", [2, 3]),
         (CAPITALS, "", b"a\r\r\nbcd\r\r\n", "length", [1, 3]),
-        # Without a word about it, only a known name makes a heading.
+        # Unless `header` says so, a line is a heading only if it has known names.
         (CAPITALS, "", b"review\nab\n", "length", [6, 2]),
         (CAPITALS, ";header=Present", b"review\nab\n", "length", [2]),
         (CAPITALS, ' ; Header="absent"', b"text\nab\n", "length", [4, 2]),

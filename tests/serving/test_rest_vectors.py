@@ -1,4 +1,4 @@
-"""What albert-serve answers and refuses where vectors are asked for, by OpenAI's clients and TEI's.
+"""Requests for embeddings that albert-serve answers or refuses, in OpenAI's form and in TEI's.
 
 Clients of both are in tests/peers.
 """
@@ -108,7 +108,7 @@ def test_a_text_that_can_not_be_read_fails_alone(client, monkeypatch):
     assert post(client, "/embed", asked) == (200, [[4], [3]])
 
 
-# Without [CLS] or [SEP], not only ids, of another vocabulary, too many, in a list too many.
+# Lists without [CLS] or [SEP], with a non-id, with an unknown id, too long, or nested too deep.
 IDS = [[3, 5], [2], [2, 5], [2, "a", 3], [2, 10, 3], [2, True, 3], [2, *[5] * 15, 3], [[[2, 3]]]]
 OPTIONS = [
     ({"inputs": []}, "list of 1 to 2048"),
@@ -159,5 +159,5 @@ def test_text_embeddings_inference_refuses(client, path, body, status, noun):
 
 def test_vectors_of_an_answer_are_bounded(monkeypatch, client):
     monkeypatch.setattr(rest_bounds, "_ANSWER_VALUES", 17)
-    # Each has two numbers.
+    # Each vector has two numbers.
     assert [post(client, "/embed", {"inputs": ["a"] * n})[0] for n in (8, 9)] == [200, 422]

@@ -1,4 +1,4 @@
-"""The scores that an export reports, on files made so that they are known."""
+"""The scores that an export reports, on files made so that the right scores are known."""
 
 import csv
 import json
@@ -16,7 +16,7 @@ from tests.kit.served_tasks import KINDS, LONG, make, store
 from tests.kit.tiny import run_main
 
 pytestmark = pytest.mark.usefixtures("eager")
-# Their order is not that of their lengths, and one can't be typed into a line.
+# They aren't in the order of their lengths, and one, with a line end, can't be a line of input.
 TEXTS = (LONG, "one\ttwo\nthree", "yes")
 
 
@@ -58,7 +58,7 @@ def test_texts_of_any_number_of_labels(predictor, tmp_path):
     kind = Classify(labels=("no", "yes"), multilabel=True, max_seq_length=16)
     asked, texts = predictor(kind), [[text] for text in TEXTS]
     has = [each["probabilities"] >= 0.5 for each in asked.outputs(texts)]
-    # Nothing of the last one is right.
+    # All labels of the last one are wrong.
     has[-1] = ~has[-1]
     labels = ["|".join(np.array(kind.labels)[row]) for row in has]
     scores = scored(asked, texts, labels, tmp_path / "dev.csv", "text")
@@ -112,7 +112,7 @@ def test_answers_that_may_be_none(name, predictor, tmp_path):
     answers = (outputs[0]["answers"][0], None)
     path = write_squad(tmp_path / "b.json", zip(CONTEXTS, answers, strict=True))
     found = evaluation(asked.kind, path)(asked.outputs)
-    # Both are right at a threshold between their odds, if that of the answered one is lower.
+    # A threshold between their null odds makes both right, if the answered one's are lower.
     answered, impossible = (each["null_odds"] for each in outputs)
     assert found["best_exact"] == (100.0 if answered < impossible else 50.0)
     assert export_command._table_of(found, found).count("\n") == len(found)
@@ -200,7 +200,7 @@ def test_the_command_reports_both(vocabulary, tmp_path, capsys, caplog, monkeypa
     assert table["eval_accuracy"][1] == pytest.approx(np.mean(right), abs=1e-4)
     for before, after in table.values():
         assert before == pytest.approx(after, abs=2e-4)
-    # The score after is that of the file.
+    # The score in the column "after" is that of the file.
     monkeypatch.setattr(predict, "load_exported", lambda path: Wrong())
     monkeypatch.setattr("albert_tf.serving.other_formats.save", lambda *_: "nothing is written")
     arguments[arguments.index("--export_dir") + 1] = str(tmp_path / "again")
@@ -212,7 +212,7 @@ def test_the_command_reports_both(vocabulary, tmp_path, capsys, caplog, monkeypa
 
 
 class Wrong:
-    """What gives each text of the file the other label."""
+    """A model that gives each text of the file the wrong label."""
 
     def outputs(self, rows):
         seconds = [1.0 - int(text[-1]) % 2 for (text,) in rows]

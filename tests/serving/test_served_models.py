@@ -1,6 +1,6 @@
-"""Served models in the graph: windows, parts, thresholds, nothing; and a fresh process.
+"""Served models in the graph: windows, parts, thresholds, places, and what is refused.
 
-What they answer is compared in test_formats.py. Not seen here: TensorFlow Serving, which
+Their answers are compared in test_formats.py. Not tested here: TensorFlow Serving, which
 test_elsewhere.py asks.
 """
 
@@ -25,7 +25,7 @@ LENGTHS = {"max_seq_length": 64, "doc_stride": 20, "max_query_length": 12}
 
 @pytest.mark.parametrize(("stride", "room"), [(128, 320), (700, 320), (50, 9)])
 def test_windows_are_those_of_the_evaluation(stride, room):
-    """Some so much longer than others that it counts as context; none skips a piece."""
+    """Some are so much longer than others that length counts as context; none skips a piece."""
     lengths = (330, 900, 5, 0)
     ids = tf.ragged.constant([list(range(length)) for length in lengths], dtype=tf.int32)
     pieces = graph_tokenizer.Pieces(ids, ids, ids, tf.constant([""] * len(lengths)))
@@ -89,7 +89,7 @@ NAMES = ("no", "yes")
         (Classify(labels=NAMES, max_seq_length=16), "label", "no"),
         (Classify(labels=NAMES, threshold=0.5, max_seq_length=16), "label", "yes"),
         (Classify(labels=NAMES, multilabel=True, max_seq_length=16), "label", "no|yes"),
-        # A null threshold of 0, the default, is one, too.
+        # A null threshold of 0, the default, counts, too.
         (SpanOrNone(**SPANS), "answer", ""),
     ],
 )
@@ -106,7 +106,7 @@ def test_what_equals_a_threshold_has_reached_it(kind, name, answer, vocabulary):
 
 
 def test_an_answer_that_a_context_has_twice_is_where_it_was_found(vocabulary):
-    """Later pieces score more; the second place is behind a character of two UTF-16 units."""
+    """Later pieces score higher; the second place follows a character of two UTF-16 units."""
     served = make(Span(max_seq_length=32, max_query_length=12), vocabulary)
     the, *_, cat = vocabulary.tokenizer.encode("the cat")
 

@@ -1,4 +1,4 @@
-"""Stored and fitted models as served ones: for what they were trained, and for nothing else."""
+"""Stored and fitted models are served for the task that they were trained for, and no other."""
 
 import dataclasses
 import inspect
@@ -35,11 +35,11 @@ def serve(task, folder, options=None, classes=()):
 
 
 def record(folder, **known):
-    """Replaces what a run's record tells of the kind."""
+    """Replaces what a run's record says about the kind."""
     RunRecord({}, {}, task=TaskRecord("a", known)).write(str(folder))
 
 
-# One output would do for each: the head's weights have the same names and shapes.
+# With one output, the heads of all these have weights of the same names and shapes.
 ALIKE = [Classify(max_seq_length=16), Tag(labels=("O",)), Choose(max_seq_length=16)]
 
 
@@ -58,7 +58,7 @@ def test_only_what_it_was_trained_for_is_served(kind, layout, vocabulary, folder
 
 
 def test_without_a_record_weights_and_defaults_tell(vocabulary, folder):
-    """Of two kinds of one name, the one whose head is stored."""
+    """If two kinds have the same name, the stored head tells which one it is."""
     store(folder, SpanOrNone(max_seq_length=16, max_query_length=12), vocabulary)
     (folder / RUN_FILE).unlink()
     served = serve("answer_v2", folder, {"max_query_length": 9})
@@ -70,7 +70,7 @@ def test_labels_are_those_beside_the_weights_or_as_given(vocabulary, folder):
     other = THREE.labels[::-1]
     with pytest.raises(ValueError, match="one, two, three.*`labels`"):
         serve("classify", folder, {"labels": other})
-    # The rows of the head follow the classes of a task.
+    # If a task's classes are given, the head's rows are put into their order.
     assert serve("classify", folder, {"labels": other}, other).kind.labels == other
     labels.write(str(folder), ("no", "yes"))
     with pytest.raises(ValueError, match="3 labels"):
@@ -112,7 +112,7 @@ def test_each_option_has_a_flag():
 
 
 class Own(albert_tf.AlbertForSequenceClassification):
-    """As one with a train_step of its own."""
+    """A subclass, such as one with its own train_step."""
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_a_subclass_is_served(preprocess):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_fitted_model_is_read_as_its_preprocessor_does(name, vocabulary):
-    """A Preprocessor knows the lengths and labels; a model its beam; the rest is asked for."""
+    """A Preprocessor has the lengths and labels, a model its beam; other options are given."""
     kind = KINDS[name]
     names = kind.options().keys() & inspect.signature(albert_tf.Preprocessor).parameters.keys()
     preprocess = albert_tf.Preprocessor(vocabulary, **{n: getattr(kind, n) for n in names})

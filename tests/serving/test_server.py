@@ -1,7 +1,7 @@
 """albert-serve with made-up models: hosts, paths, metrics, batches, and its start.
 
-test_rest_protocols.py and test_rest_vectors.py have what it answers; test_connection.py, its
-process; tests/peers, exported models, the page, load and the image.
+Its answers are tested in test_rest_protocols.py and test_rest_vectors.py; its process, in
+test_connection.py; exported models, the page, load and the image, in tests/peers.
 """
 
 import asyncio
@@ -132,11 +132,11 @@ def test_metrics(client, capsys):
     assert found["albert_request_seconds_count", score] >= 2
     assert found["albert_batch_size_sum", score] >= 1
     assert found["albert_queue", score, of_one] == 0
-    assert found["albert_tokens_total", score] == 0  # Models of vectors count them.
+    assert found["albert_tokens_total", score] == 0  # Only embedding models count them.
 
 
 def answers(rows, depends_on_batch=False, model=CAPITALS, **bounds):
-    """Returns the answers to requests of rows that come at the same time, and batches' sizes."""
+    """Returns the answers to simultaneous requests, each a list of rows, and the batches' sizes."""
     sizes, waits = [], []
     predictor = Predictor(*model[:2], depends_on_batch)
     batcher = Batcher(predictor, settings_of(**bounds), sizes.append, waits.append)
@@ -225,7 +225,7 @@ def start(monkeypatch):
 
     def serve(app, listener, *_):
         ports.append(listener.getsockname()[1])
-        # A collection that looked through what is loaded would hold up all clients.
+        # A garbage collection that scanned all loaded objects would hold up all clients.
         assert gc.get_freeze_count() > 10_000
         listener.close()
 
@@ -245,7 +245,7 @@ def test_vertex_names_the_port(start, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     monkeypatch.setenv("AIP_HTTP_PORT", str(port))
-    assert start() == port != start(port=0)  # A flag is more.
+    assert start() == port != start(port=0)  # A flag takes precedence.
     for wrong in ("80a", "65536"):
         monkeypatch.setenv("AIP_HTTP_PORT", wrong)
         with pytest.raises(SystemExit, match="AIP_HTTP_PORT"):

@@ -1,4 +1,4 @@
-"""Tags of many raw texts: in the graph as in NumPy, as in an evaluation, entities as seqeval's."""
+"""Tags of many raw texts: graph, NumPy and evaluation agree, and entities are seqeval's."""
 
 import functools
 
@@ -35,12 +35,12 @@ TABLE = np.random.default_rng(5).normal(size=(10_007, len(BIO))).astype(np.float
 
 
 def places(ids, positions):
-    """Returns rows of TABLE that tell each piece, and its place in its window, from all others."""
+    """Returns rows of TABLE that differ by the piece and by its position in its window."""
     return (31 * ids + positions) % len(TABLE)
 
 
 def of_evaluation(kind, vocabulary, sentences):
-    """Returns each text's (text, type or tag, start, end), by the code that trains and seqeval."""
+    """Returns each text's (text, type or tag, start, end), by the training's code and seqeval."""
     cuts = [split_words(text) for text in sentences]
     words = [[text[a:b] for a, b in each] for text, each in zip(sentences, cuts, strict=True)]
     examples = [TokenExample(str(i), tuple(each), None) for i, each in enumerate(words)]

@@ -1,6 +1,6 @@
 """albert-serve follows folders of versions: what is new, changed, half copied, broken or gone.
 
-The models are made up, each a file with a number; test_server.py has how folders are found.
+The models are made up, each a file with a number; test_server.py tests how folders are found.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ ASK = "/v1/models/mood:predict"
 
 
 def load(path, depth=None):
-    """Loads a model whose answers tell its number."""
+    """Loads a model that answers with its number."""
     number, dot, _ = pathlib.Path(path, FILE).read_text().partition(".")
     if not dot:
         raise ValueError("it ends early")
@@ -50,7 +50,7 @@ def load(path, depth=None):
 
 
 class Folder:
-    """A model's folder, and what a server has of it."""
+    """A model's folder, and the server's models, metrics and follower for it."""
 
     def __init__(self, path, capsys):
         self.path, self._capsys = path, capsys
@@ -67,7 +67,7 @@ class Folder:
         shutil.rmtree(self.path / str(version))
 
     def look(self):
-        """Looks once; returns the log's events with their versions, and what answers then."""
+        """Looks once; returns the logged events with their versions, and each version's answer."""
         self._capsys.readouterr()
         self.follower.look()
         lines = [json.loads(line) for line in self._capsys.readouterr().out.splitlines()]
@@ -103,7 +103,7 @@ def test_versions_come_change_and_go(folder):
     assert folder.look()[1] == {"1": 1, "2": 2, "9": 9, "10": 110}
     folder.remove(10)
     assert folder.look()[0] == ["removed 10"] and folder.answer() == 9
-    # It comes back as it was.
+    # A version may come back unchanged.
     (folder.path / "9").rename(folder.path / "old")
     assert folder.look()[0] == ["removed 9"]
     (folder.path / "old").rename(folder.path / "9")
@@ -127,12 +127,12 @@ def test_a_broken_version_is_refused_once(folder, wrong):
     assert folder.look() == ([], {"1": 1})
     folder.write(2, wrong + " ")
     assert folder.look() == (["refused 2"], {"1": 1})
-    # It comes too early: what is left still answers.
+    # Version 1 is removed too early, and so still answers.
     folder.remove(1)
     assert folder.look() == ([], {"1": 1})
     folder.write(2, "2.")
     assert folder.look() == (["loaded 2", "removed 1"], {"2": 2})
-    # An old one goes on where its successor is broken.
+    # A version keeps answering if its replacement is broken.
     folder.write(2, wrong)
     assert folder.look() == (["refused 2"], {"2": 2})
 
@@ -190,7 +190,7 @@ def test_a_single_export_is_read_once(folder):
     folder.write(1, "11.")
     follower.look()
     assert folder.answer() == 1
-    # It isn't followed: this ends.
+    # It isn't followed, so that this ends.
     asyncio.run(asyncio.wait_for(follower.follow(0.01), 5))
 
 
@@ -237,7 +237,7 @@ def test_looks_are_repeated_and_asked_for(folder, how, monkeypatch, capsys):
     async def follow():
         asked_for = 0
         following = asyncio.ensure_future(folder.follower.follow(0.01 * (how == "poll")))
-        # A signal that comes now ends nothing.
+        # From now on a signal no longer ends the process.
         assert signal.getsignal(signal.SIGHUP) != signal.SIG_DFL
         await asyncio.sleep(0.1)
         assert bool(looks) == (how == "poll")
@@ -253,12 +253,12 @@ def test_looks_are_repeated_and_asked_for(folder, how, monkeypatch, capsys):
         following.cancel()
 
     asyncio.run(asyncio.wait_for(follow(), 20))
-    assert went_on and all(went_on)  # The event loop, meanwhile.
+    assert went_on and all(went_on)  # The event loop went on meanwhile.
     error = json.loads(capsys.readouterr().out.splitlines()[0])
     assert error["event"] == "error" and error["traceback"].endswith("PermissionError: not now\n")
 
 
-# Without TensorFlow and Keras. A model takes 0.3 s to load, and 2 ms to answer.
+# A server without TensorFlow and Keras; a model takes 0.3 s to load, and 2 ms to answer.
 SERVER = f"""
 import pathlib, sys, time
 sys.modules["tensorflow"] = sys.modules["keras"] = None
@@ -355,7 +355,7 @@ def test_clients_notice_nothing(tmp_path):
         assert process.stderr.readline() == f"albert-serve: {started['address']} has mood\n"
         clients = stack.enter_context(Clients(port))
         for number in range(2, 6):
-            # The old one or the new one answers while it comes, then the new one alone.
+            # While a version is loaded, it or the old one answers; then only the new one does.
             clients.expected = {number - 1, number}
             write(number, f"{number}.")
             look(("loaded", str(number)))

@@ -1,6 +1,6 @@
 """--format=web: its tokenizer gives our ids, its answers are ours, and the page shows them.
 
-Can't see: other browsers than Chromium, and characters that are newer than this Python's Unicode.
+Not tested here: browsers other than Chromium, and characters newer than this Python's Unicode.
 """
 
 import functools
@@ -164,7 +164,7 @@ def test_ids_of_ten_scripts(options, tmp_path):
 @pytest.mark.peers
 @pytest.mark.parametrize("rules", ["nmt_nfkc", "identity"])  # The former drops a space mark.
 def test_pieces_of_a_digit_and_a_comma(rules, tmp_path):
-    """They are split, whatever the digit, and with the space before them or without."""
+    """They are split, whatever the digit is, with or without a space before them."""
     rng, words = random.Random(0), ["1,", "\u0663,", "21,", "\u0663\u0663,", "x1,y", "word"]
     texts = [" ".join(rng.choices(words, k=8)) for _ in range(300)]
     path = tmp_path / "spiece.model"
@@ -268,7 +268,7 @@ def test_albert_base_has_less_than_13_mb(task, tmp_path):
     served = served_tasks.in_graph(model(kind, config), words, kind)
     web_page.save(served, tmp_path / "page")
     sizes = {file.name: file.stat().st_size for file in (tmp_path / "page").iterdir()}
-    # The release's spiece.model is larger.
+    # The release's spiece.model, of 760,289 bytes, is larger than this vocabulary.
     assert sum(sizes.values()) - sizes["vocab.txt"] + 760_289 < 13e6
 
 
@@ -291,7 +291,7 @@ def test_the_example_classifies(cdn, monkeypatch):
         assert shares == pytest.approx([*expected["probabilities"].values()], abs=INT8_SHARE)
 
 
-# The module of albert-serve's page, and a server that always says the same.
+# The module of albert-serve's page, and a server that always gives the same answer.
 SERVED = """
 const [page, texts, row] = process.argv.slice(2);
 const signature_def = { serving_default: { inputs: { question: 0, context: 0 }, outputs: {} } };
@@ -306,7 +306,7 @@ console.log(JSON.stringify(await model.answer(JSON.parse(texts))));
 @pytest.mark.peers
 @pytest.mark.parametrize(("more", "places"), [({"starts": [12, 8]}, [13, 9]), ({}, [None, 9])])
 def test_answers_of_a_server_are_marked_where_they_were_found(more, places, tmp_path):
-    """Exports of older releases name no places."""
+    """Exports of older releases don't say where answers begin."""
     row = {"answer": "cat", "answers": ["cat", "dog"], "probabilities": [0.75, 0.25], **more}
     given = (["who?", "a cat, \U0001f408dog cat"], row)
     (tmp_path / "served.mjs").write_text(SERVED)
