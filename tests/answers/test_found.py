@@ -1,4 +1,4 @@
-"""Answers of each kind to made-up outputs, by hand; tests/serving has those of models."""
+"""Answers of each kind to made-up outputs, worked out by hand; tests/serving has models'."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from albert_tf.answers.fill import Fill
 from albert_tf.answers.span import BeamSpan, Span
 from albert_tf.answers.tag import Tag
 
-# The odds of a probability of 3/4, as a logit.
+# The logit of a probability of 3/4.
 LN3 = np.log(3)
 NAMES = ("no", "yes")
 ODDS = {"probabilities": {"no": 0.25, "yes": 0.75}}
@@ -104,7 +104,7 @@ def test_words_are_merged_to_entities(length, tokenizer):
         return {"logits": np.eye(len(kind.labels))[ids] * np.log(9)}
 
     (found,) = kind.find(tokenizer, run, [[TEXT]])
-    # 9 of 9 + 3; seqeval begins an entity with any tag that continues none.
+    # Probabilities are 9 / (9 + 3). For seqeval, a tag that continues no entity begins one.
     spans = [("Anna Bell", "PER"), ("Otto", "PER"), ("In", "LOC"), ("Rome", "LOC")]
     entities = [
         {"text": text, "type": name, "probability": 0.75}
@@ -121,7 +121,7 @@ def test_plain_tags_stay_apart(tokenizer):
     kind = Tag(labels=("cap", "low"), max_seq_length=9)
     logits = np.broadcast_to([0, LN3], (1, 9, 2))
     (found,) = kind.find(tokenizer, lambda features: {"logits": logits}, [["it is \x01"]])
-    # A word without pieces, the last one, has the default tag for sure.
+    # The last word has no pieces: it has the default tag, with a probability of 1.
     answer = kind.answer(found)
     assert kind.said(answer) == "it/low is/low \x01/cap"
     assert [each["probability"] for each in answer["words"]] == [0.75, 0.75, 1]
@@ -151,7 +151,7 @@ def test_masks_are_filled(tokenizer):
         shape = features["input_ids"].shape
         logits = np.zeros((*shape, tokenizer.vocab_size + 3))
         logits[..., best[0]], logits[..., best[1]] = 30 + LN3, 30
-        logits[..., -3:] = 40  # The padding of a table is no piece.
+        logits[..., -3:] = 40  # Padding rows of the table are no pieces.
         vectors = np.broadcast_to(np.arange(shape[1])[:, None], (*shape, 2))
         more = {"pooled_output": np.ones((1, 2)), "sentence_order_logits": np.array([[0, LN3]])}
         return {"masked_lm_logits": logits, "sequence_output": vectors, **more}

@@ -1,6 +1,6 @@
 """Options of kinds, from JSON: what to_json wrote is read; what is wrong is one line.
 
-Can't see: what kinds answer, which tests/serving compares.
+Not tested here: what kinds answer, which tests/serving compares.
 """
 
 import json
@@ -22,7 +22,7 @@ from tests.kit import tiny
 
 SPAN = {"max_seq_length": 31, "doc_stride": 7, "max_query_length": 11}
 SPAN |= {"max_answer_length": 5, "n_best_size": 3}
-# No option has its default.
+# Each option has a value other than its default at least once.
 KINDS = [
     Fill(max_seq_length=31, top_k=3, without=("pooled", "swapped")),
     Classify(labels=("é", "no"), max_seq_length=31, pairs=True, threshold=0.25, doc_stride=7),
@@ -58,7 +58,7 @@ def test_no_option_is_left_out():
 def test_each_option_survives_its_json(given, tmp_path):
     values = json.loads(json.dumps(given.to_json()))
     assert kinds.read(values, "file") == given
-    # In serving.json, and in run.json.
+    # The same in serving.json and in run.json.
     about = exported_files.About("A model.", (("a text",), ("another",)))
     exported_files.describe(str(tmp_path), given, tiny.config(), True, [1], about)
     found = exported_files.read_description(str(tmp_path))
@@ -71,7 +71,7 @@ def test_each_option_survives_its_json(given, tmp_path):
 
 LEFT_OUT = object()
 NAN, HUGE = float("nan"), 10**400
-# Values that an option never has, and those that another option, or the config, forbids.
+# Values that an option can never have, and values that another option or the config forbids.
 WRONG_ALONE = [
     (Span, "doc_stride", (0, True, 8.0, None, 2**31)),
     (Span, "n_best_size", (1001,)),
@@ -111,7 +111,7 @@ def test_what_is_wrong_is_one_line_with_its_file(cls, name, value, tmp_path):
     if value is LEFT_OUT:
         del values["kind"][name]
     path.write_text(json.dumps(values))
-    # "[]" are no labels: a threshold needs two.
+    # An empty list of labels is an error of the threshold, which needs two labels.
     field = "threshold" if value == [] else name
     with pytest.raises(ValueError, match=f"serving.json.*{field}") as error:
         exported_files.read_description(str(tmp_path))
@@ -133,7 +133,7 @@ def test_what_is_told_of_a_model_are_texts(about, tmp_path):
 
 @pytest.mark.parametrize(("cls", "name", "value"), each_value(WRONG_ALONE))
 def test_an_option_is_checked_by_itself(cls, name, value):
-    """A run's record may lack options, and have others."""
+    """A run's record may lack options, and have unknown ones."""
     with pytest.raises(ValueError, match=f"^run.json: `{name}`"):
         kind.checked_options(cls, {name: value, "others": 1}, "run.json")
 

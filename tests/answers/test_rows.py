@@ -46,7 +46,7 @@ def test_pairs_are_cut_and_joined(text_a, text_b, length, expected):
 
 
 def test_pairs_lose_one_piece_after_the_other():
-    """Against the rule itself, applied piece by piece."""
+    """Compared with the rule itself, applied piece by piece."""
     for length_a in range(1, 9):
         for length_b in range(1, 9):
             for room in range(2, 17):

@@ -11,7 +11,7 @@ from albert_tf.tasks.question_answering import rows_of
 
 
 def window(is_max_context) -> dict:
-    """Of a context of one character a piece, behind two other positions."""
+    """Returns a window on a context with one character per piece, after two other positions."""
     places = np.arange(len(is_max_context))
     values = {"char_starts": places, "char_ends": places, "is_max_context": is_max_context}
     return {"doc_offset": 2, **{name: np.array([0, 0, *v, 0]) for name, v in values.items()}}
@@ -41,7 +41,7 @@ def texts(*args, **options) -> list[str]:
 def test_only_spans_of_the_context_are_answers():
     """Position 0 is [CLS], 8 the last [SEP]; the context is at 2 to 7."""
     starts, ends = peaks((0, 9), (5, 5), (4, 3)), peaks((8, 9), (4, 6), (5, 1))
-    # Scores 9, 6 and 4; that from 5 to 4 runs backwards.
+    # Their scores are 9, 6 and 4; a span from 5 to 4 would run backwards.
     assert texts([WHOLE], [starts], [ends]) == ["c", "d", "cd"]
 
 
@@ -53,7 +53,7 @@ def test_length_and_context_limit_an_answer():
     starts, ends = [peaks((2, 5), (3, 2))], [peaks((7, 5), (4, 1))]
     for most, expected in ((6, "abcdef"), (5, "bcdef"), (4, "abc")):
         assert texts([WHOLE], starts, ends, max_answer_length=most)[0] == expected
-    # Another window shows more around the first piece.
+    # Another window has more context around the first piece.
     elsewhere = [window([0, 1, 1, 1, 1, 1])]
     assert texts(elsewhere, starts, ends, max_answer_length=6)[0] == "bcdef"
 
@@ -71,12 +71,12 @@ def test_equal_texts_count_once_and_probabilities_are_among_the_best():
 
 
 def test_null_odds_of_a_linear_head_are_the_score_of_cls_less_that_of_the_best_answer():
-    """By hand; BERT's run_squad.py calls them score_diff."""
+    """Worked out by hand; BERT's run_squad.py calls them score_diff."""
     starts = [peaks((0, 5), (3, 4)), peaks((0, 2), (3, 9))]
     ends = [peaks((0, 1), (3, 3)), peaks((0, 3), (3, 2))]
     entries, odds = best([window([1, 1])] * 2, starts, ends, SpanOrNone)
     assert odds == (2 + 3) - (9 + 2) and entries[0]["text"] == "b"
-    # No position where it may be answered.
+    # A window without any position for an answer.
     nothing = best([window([0, 0])], [peaks((0, 7))], [peaks((0, 7))], SpanOrNone)
     assert nothing == ([], span.NO_WINDOW_NULL_ODDS)
 
@@ -96,7 +96,7 @@ def test_null_odds_of_a_beam_are_the_least_of_all_windows():
 
 @pytest.mark.parametrize(("threshold", "answer"), [(0.0, ""), (1e-6, "it")])
 def test_null_odds_at_the_threshold_are_no_answer(threshold, answer, tokenizer):
-    """A threshold of 0 is one, too: scores that are all 0 have just these odds."""
+    """A threshold of 0 counts, too: scores that are all 0 have null odds of 0."""
     size = {"max_seq_length": 16, "max_query_length": 4}
     kind = SpanOrNone(null_threshold=threshold, n_best_size=16, **size)
 
@@ -135,7 +135,7 @@ def test_of_many_windows_only_the_best_answers_are_kept(kind):
 
 
 def test_a_longer_window_counts_as_more_context():
-    """By a hundredth of its length, as in squad_utils.py, _check_is_max_context."""
+    """A hundredth of its length is added, as in squad_utils.py, _check_is_max_context."""
     spans = [(0, 320), (128, 330)]
 
     def score(span, piece):
