@@ -1,4 +1,4 @@
-"""What is in a folder, and refusals that leave it as it was."""
+"""The contents of folders, and checks of errors that leave them as they were."""
 
 import contextlib
 import pathlib
@@ -9,13 +9,13 @@ import pytest
 
 
 def contents(folder: pathlib.Path) -> dict[str, bytes]:
-    """Returns the files of a folder, and those in its folders, by their paths in it."""
+    """Returns the contents of a folder's files, subfolders included, by their paths in it."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def all_words(message: str) -> str:
-    """Returns a regular expression of a line that has all of these words, in any order."""
+    """Returns a regular expression for lines that have all of these words, in any order."""
     return "".join(f"(?=.*{re.escape(word)})" for word in message.split())
 
 
@@ -28,7 +28,7 @@ def refused(
     Args:
       message: Regular expression, found anywhere in the line: a field and a noun, not a sentence.
       *folders: Where files could have been written; they need not exist.
-      exception: SystemExit as of scripts, whose line begins with `error: `; or ValueError...
+      exception: SystemExit, as from scripts, with a line that begins `error: `; or ValueError...
     """
     before = [contents(folder) for folder in folders]
     with pytest.raises(exception, match=message) as caught:

@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> None:
 
 
 def main_of_a_process(arguments: list[str]) -> None:
-    """Runs it as `python run_finetune.py` does, for pretraining_runs.start."""
+    """Runs the script as `python run_finetune.py` does, for pretraining_runs.start."""
     sys.argv = ["run_finetune.py", *arguments]
     commands.finetune()
 
@@ -95,7 +95,7 @@ def check_answers(out: pathlib.Path, version: str) -> None:
     nbest = json.loads((out / "nbest_predictions.json").read_text())
     assert list(texts) == list(nbest) == [example.qas_id for example in examples]
     assert all(0 < len(entries) <= 5 for entries in nbest.values())
-    # A word has a piece or more.
+    # Every word has at least one piece, so the limit on pieces holds for words, too.
     longest = max(len(entry["text"].split()) for entries in nbest.values() for entry in entries)
     assert 1 < longest <= SQUAD["max_answer_length"]
     assert (out / "null_odds.json").exists() == (version == "v2")

@@ -1,13 +1,13 @@
-"""Imports at half the time what a server of processes needs, and freezes it: nothing is copied.
+"""Imports what a fork server needs, in half the time, and freezes it, so that forks copy nothing.
 
-Keras tries to import what only its plots, wrappers and adapters of tables use: no test does.
+Keras tries to import packages for its plots, wrappers and table adapters, which no test uses.
 """
 
 import gc
 import importlib.util
 import sys
 
-# It would search a million objects that live until the end, again and again.
+# The garbage collector would scan a million permanent objects again and again.
 gc.disable()
 _unused = [name for name in ("matplotlib", "pandas", "sklearn") if importlib.util.find_spec(name)]
 sys.modules.update(dict.fromkeys(_unused))

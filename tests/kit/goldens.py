@@ -19,7 +19,7 @@ VARIANTS = ("base", "groups2", "groups2_inner2", "groups3", "inner2", "same_widt
 
 # The examples packed by hand, with a width and slots that no other axis has.
 LENGTHS = (20, 12, 17, 4)
-# Examples of each row: first not in the order of their numbers, then with empty slots.
+# Each row's examples: the first row has them out of order, the second has empty slots.
 ROWS = ((3, 1, 2), (0,))
 WIDTH, PREDICTIONS, SLOTS = 37, 11, 3
 
@@ -31,7 +31,7 @@ def arrays(file: pathlib.Path) -> dict[str, np.ndarray]:
 
 
 def features(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Renames the release's inputs to those in memory."""
+    """Renames the release's inputs to the names of this library's features."""
     inputs = dict(inputs)
     inputs["sentence_order_labels"] = inputs.pop("next_sentence_labels")[:, 0]
     return inputs
@@ -42,7 +42,7 @@ def inputs(variant: str) -> dict[str, np.ndarray]:
 
 
 def packed(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Puts examples one after the other, value by value; padding is not what padding was."""
+    """Puts examples one after the other, value by value; padding gets other values than before."""
     tokens = ("input_ids", "input_mask", "segment_ids")
     masks = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
     widths = dict.fromkeys(tokens, WIDTH) | dict.fromkeys(masks, PREDICTIONS)
@@ -132,7 +132,7 @@ def squad_rows(golden: pathlib.Path, version: str, split: str) -> list[dict]:
 
 
 def squad_windows(golden: pathlib.Path, version: str) -> list[tuple[int, dict[str, Any]]]:
-    """Returns the question of each stored window of a dev set, and what it shows of its context."""
+    """Returns the stored windows of a dev set: each one's question, and its part of the context."""
     return [(row["example_index"], _window(row)) for row in squad_rows(golden, version, "dev")]
 
 

@@ -15,7 +15,7 @@ Files = Mapping[str, bytes]
 
 @contextlib.contextmanager
 def serve(repositories: Mapping[str, Files]) -> Iterator[tuple[str, list[str]]]:
-    """Serves the files of models, and of data sets, datasets/OWNER/NAME, by the names of these.
+    """Serves the files of repositories: OWNER/NAME of a model, datasets/OWNER/NAME of a data set.
 
     Yields the address, and the names of the files fetched so far.
     """

@@ -23,14 +23,14 @@ from collections.abc import Callable
 from typing import Any
 
 ROOT = pathlib.Path(__file__).parents[2]
-# Far more than any takes: what hangs fails.
+# Far longer than any process takes, so that only one that hangs fails.
 _TIMEOUT_SECONDS = 600
-# Bytes of a request: the socket passes it on in one piece.
+# Maximum size of a request in bytes; the socket delivers it in one piece.
 _MAX_REQUEST = 32768
 
 
 class Process:
-    """A process on JAX, with what `subprocess.Popen` has of its end."""
+    """A process on JAX, with the methods of `subprocess.Popen` to end it and to wait for it."""
 
     def __init__(self, written: int, status: int) -> None:
         self.returncode: int | None = None
@@ -53,9 +53,9 @@ class Process:
 def start(
     function: Callable[..., None], *arguments: Any, devices: int = 1, **environment: str
 ) -> Process:
-    """Starts a process that calls a function of a test module with arguments, as text.
+    """Starts a process that calls a function of a test module; arguments are passed as text.
 
-    It sees the CPU as so many devices. Its environment gets no variables that JAX or Keras reads
+    It sees the CPU as `devices` devices. Its environment gets no variables that JAX or Keras reads
     on import: they are imported already.
     """
     assert not any(name.startswith(("JAX_", "KERAS_")) for name in environment)
@@ -124,7 +124,7 @@ def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
 
 
 def _read(file: int, size: int, end: float, until: bytes = b"") -> bytes:
-    """Reads up to `size` bytes, all if negative, or `until` they end so."""
+    """Reads up to `size` bytes (all if negative), or until they end with `until`."""
     found = b""
     while size < 0 or len(found) < size:
         if not select.select([file], [], [], max(0, end - time.monotonic()))[0]:
@@ -139,7 +139,7 @@ def _read(file: int, size: int, end: float, until: bytes = b"") -> bytes:
 
 
 def _serve(connection: socket.socket) -> dict[str, Any]:
-    """In the server: forks a process for each request, returns there; ends with the last."""
+    """In the server: forks a process for each request, and returns in it; ends after the last."""
     while True:
         message, files, *_ = socket.recv_fds(connection, _MAX_REQUEST, 2)
         if not message:
@@ -155,7 +155,7 @@ def _serve(connection: socket.socket) -> dict[str, Any]:
                     os.dup2(written, standard)
                 os.close(written)
                 return request
-            # Waits beside it: its parent is not the process that asked for it.
+            # Waits for it, as its parent; the process that asked for it isn't, and so can't.
             os.close(written)
             os.write(status, b"%d\n" % pid)
             _, ended = os.waitpid(pid, 0)

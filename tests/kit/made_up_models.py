@@ -1,4 +1,4 @@
-"""Made-up models for albert-serve, without weights: what they find in texts is counted."""
+"""Made-up models for albert-serve, without weights: they count letters or pick words of a text."""
 
 import json
 import types
@@ -28,7 +28,7 @@ def capitals(inputs):
 
 
 def endings(inputs):
-    """Chooses the longest."""
+    """Chooses the longest ending."""
     shares = [np.array([len(each) for each in given], np.float32) for _, given in inputs]
     return [
         {"probabilities": row, "choice": np.int32(row.argmax()), "ending": max(given, key=len)}

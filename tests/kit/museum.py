@@ -53,13 +53,13 @@ class Museum:
 
 
 def _state(folder: pathlib.Path) -> dict[str, str]:
-    """Returns size and time of change of all files."""
+    """Returns the size and modification time of every file."""
     files = {path: path.stat() for path in folder.rglob("*") if path.is_file()}
     return {str(path): f"{stat.st_size} {stat.st_mtime_ns}" for path, stat in files.items()}
 
 
 def exhibit(make: Callable[[pathlib.Path, Museum], None]) -> Callable[[pathlib.Path, Museum], None]:
-    """Has a function fill the folder of the exhibit that is called as it."""
+    """Registers a function that fills the folder of the exhibit with its name."""
     _EXHIBITS[make.__name__] = make
     return make
 

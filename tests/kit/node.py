@@ -32,7 +32,7 @@ def chromium() -> str:
 
 
 def show_page(page: str | os.PathLike[str], *questions: object) -> list[dict]:
-    """Returns what page.mjs sees in a page for questions; it must look well in any width."""
+    """Returns what page.mjs sees in a page for each question; the layout must fit every width."""
     found = json.loads(run_node(FOLDER / "page.mjs", page, chromium(), given=json.dumps(questions)))
     assert found["met"] == [], "errors, or requests to other hosts"
     for answer in found["answers"]:

@@ -1,4 +1,4 @@
-"""What docs/from_other_libraries.md holds: programs, theirs and ours, and tables."""
+"""The content of docs/from_other_libraries.md: programs, theirs and ours, and tables."""
 
 import json
 import pathlib
@@ -26,7 +26,7 @@ DATA = {
 
 
 def program(name: str, side: str, places: Mapping[str, str]) -> str:
-    """Returns a program with other places of the models that it names."""
+    """Returns a program in which the models that it names are replaced by those at `places`."""
     code = _BLOCKS[2 * NAMES.index(name) + (side == "ours")]
     for stated, place in places.items():
         code = code.replace(json.dumps(stated), json.dumps(place))
@@ -41,7 +41,7 @@ def rows(heading: str) -> list[list[str]]:
 
 
 def small_models(folder: pathlib.Path, golden: pathlib.Path) -> dict[str, str]:
-    """Writes a small model in each layout; returns its places by those that are stated."""
+    """Writes a small model in each layout; returns: name in the page's programs -> its path."""
     config = tiny.config(num_hidden_layers=1, vocab_size=6000, max_position_embeddings=512)
     (folder / "config.json").write_text(config.to_json())
     albert_tf.AlbertForPreTraining(config).save(folder / "model.keras")

@@ -35,7 +35,7 @@ from tests.kit import tiny, tolerances
 
 LENGTH, PREDICTIONS = 23, 5
 STATS = {"loss", "masked_lm_loss", "sentence_order_loss", "learning_rate", "grad_norm"}
-# Far more than any run takes: what hangs fails.
+# Far longer than any run takes, so that only one that hangs fails.
 TIMEOUT_SECONDS = 240
 _HELD = "held by the test"
 
@@ -151,7 +151,7 @@ def main(command: list[str]) -> None:
 
 
 class Progress(contextlib.AbstractContextManager):
-    """Stands for ProgressLog: keeps what it is told of each loop, by step, and calls back."""
+    """Replaces ProgressLog: keeps the reported statistics of each loop, by step, and calls back."""
 
     def __init__(self, on_report: Callable[[int], Any] = lambda step: None) -> None:
         self.stats: dict[int, Mapping[str, float]] = {}
@@ -176,7 +176,7 @@ class Progress(contextlib.AbstractContextManager):
 
 @contextlib.contextmanager
 def clock_by_steps(seconds: float) -> Iterator[None]:
-    """Has training's clock go on by so many seconds with each step, in whatever process it is."""
+    """Makes training's clock advance by so many seconds with each step, in whatever process."""
     train = trainer.Trainer.train
 
     def timed(self: trainer.Trainer, *args: Any, **kwargs: Any) -> bool:
@@ -190,10 +190,10 @@ def clock_by_steps(seconds: float) -> Iterator[None]:
 
 @contextlib.contextmanager
 def counted_steps() -> Iterator[None]:
-    """Has steps on TensorFlow count only, at a hundredth of the time: for tests of which are taken.
+    """Replaces steps on TensorFlow by fakes, 100 times as fast, for tests of which steps are taken.
 
-    Of each step's rate, batch and second moments' decay a digest goes into the first weight: runs
-    that differ in any of them end with other bits.
+    A fake step mixes its rate, beta_2 and a checksum of its batch into the first weight: runs that
+    differ in any of these end with different bits.
     """
 
     def train_steps(
@@ -241,7 +241,7 @@ class Run:
             time.sleep(pause)
 
     def wait_until_held(self) -> None:
-        """Waits until the process stands at the call that `start` was told to hold it at."""
+        """Waits until the process has reached the call at which `start` was told to hold it."""
         self.wait_until(lambda: _HELD in self.log)
 
     def release(self) -> None:
@@ -256,7 +256,7 @@ def main_of_a_process(command: list[str]) -> None:
 
 
 def main_of_counted_steps(command: list[str]) -> None:
-    """Runs it with steps that count only."""
+    """Runs it with `counted_steps`."""
     with counted_steps():
         main_of_a_process(command)
 
@@ -272,8 +272,8 @@ def start(
 ) -> Run:
     """Starts run_pretraining.py, or another module's `main`, in a process of its own.
 
-    It writes stdout and stderr to a new file; each logical CPU is a replica. Before the call of
-    that number of the function that `hold` names, it stands still until it is killed or released.
+    It writes stdout and stderr to a new file; each logical CPU is a replica. With `hold`, a
+    function's name and a number N, it stops before the N-th call until it is killed or released.
     """
     assert not log_file.exists()
     args = main, flags, log_file, cpus, dict(env or {}), hold
@@ -294,7 +294,7 @@ def _main(main, flags, log_file: pathlib.Path, cpus: int, env: dict[str, str], h
 
 
 def split_cpu(count: int) -> None:
-    """Makes one CPU the only devices, in a process where TensorFlow hasn't started yet."""
+    """Splits the CPU into the only devices, in a process where TensorFlow hasn't started yet."""
     tf.config.set_visible_devices([], "GPU")
     device = tf.config.list_physical_devices("CPU")[0]
     parts = [tf.config.LogicalDeviceConfiguration()] * count
@@ -347,7 +347,7 @@ def assert_close(
 def assert_same_run(
     actual: pathlib.Path, expected: pathlib.Path, limit: float = tolerances.TRAJECTORY_LOSS
 ) -> dict[int, dict[str, float]]:
-    """Compares what two runs tell of their steps and last evaluation; returns that of the steps."""
+    """Compares two runs' logged steps and last evaluations; returns the expected steps' scalars."""
     found, theirs = scalars(actual), scalars(expected)
     assert list(found) == list(theirs)
     for step, stats in theirs.items():

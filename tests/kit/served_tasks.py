@@ -18,12 +18,12 @@ from albert_tf.storage.run_record import RunRecord, TaskRecord
 from tests.kit import goldens, tiny, tolerances
 from tests.kit.tiny import randomise
 
-# It spans several windows, and the random models find answers in it.
+# LONG spans several windows, and the random models find answers in it.
 _SHIP = "In {} a ship number {} left the harbour of town {}."
 LONG = " ".join(_SHIP.format(1900 + i, i, chr(65 + i)) for i in range(12))
 _BEAM = {"max_seq_length": 32, "max_query_length": 12}
 _QUESTIONS = f"who?\tThe Cat sat\nwhere?\t{LONG}\nwho?\t\n"
-# A task -> its kind, of which hardly an option has its default, and lines to answer.
+# Task -> a kind in which hardly any option has its default, and lines to answer.
 TASKS = {
     "classify": (
         Classify(labels=("no", "yes"), pairs=True, threshold=0.25, max_seq_length=16),
@@ -81,7 +81,7 @@ ODD = [
 
 
 def rows_of(kind):
-    """Returns rows of odd texts, as many as a kind takes."""
+    """Returns rows of odd texts, each of as many texts as a kind takes."""
     count = len(kind.text_names) + 2 * kind.takes_many
     rows = [[ODD[(i + k * 3) % len(ODD)] for k in range(count)] for i in range(len(ODD))]
     if "question" not in kind.text_names:
@@ -92,7 +92,7 @@ def rows_of(kind):
 
 
 def features(shape):
-    """Returns random sequences of two parts, with padding; the second part begins at a third."""
+    """Returns random sequences of two parts, with padding; the first takes a third."""
     ids = np.random.default_rng(7).integers(5, 6000, shape, np.int32)
     places = np.broadcast_to(np.arange(shape[-1]), shape)
     ids[places == shape[-1] // 3] = 3  # [SEP]
@@ -112,7 +112,7 @@ def config_for(vocabulary, **changes):
 
 
 def make(kind, vocabulary, **changes):
-    """Returns what serves a kind, or that of a name, with random weights."""
+    """Returns a served model with random weights, of a kind or of a name in KINDS."""
     kind = KINDS[kind] if isinstance(kind, str) else kind
     return served_tasks.in_graph(model(kind, config_for(vocabulary, **changes)), vocabulary, kind)
 
@@ -126,7 +126,7 @@ def store(folder, kind, vocabulary):
 
 
 def in_tensorflow(served):
-    """Returns what answers raw texts with the operations that a SavedModel has, run eagerly."""
+    """Returns a predictor that answers raw texts with a SavedModel's operations, run eagerly."""
     served.read_texts()
     signatures = {"serving_default": lambda **texts: served.answer_texts(**texts)}
     exported = types.SimpleNamespace(signatures=signatures)
@@ -134,7 +134,7 @@ def in_tensorflow(served):
 
 
 def assert_same_outputs(found, expected):
-    """Compares what is found in rows; a batch's may be filled up with "" and 0."""
+    """Compares outputs row by row; those of a batch may be padded with "" and 0."""
     assert len(found) == len(expected)
     for row, right in zip(found, expected, strict=True):
         assert set(row) == set(right)

@@ -24,7 +24,7 @@ from albert_tf.text.tokenization import Tokenizer
 if TYPE_CHECKING:
     from albert_tf.tasks.supervised import ModelOptions, SupervisedTask
 
-# Axes of which none can pass for another.
+# All axes differ in size, so that none can be mistaken for another.
 CONFIG = {
     "vocab_size": 53,
     "embedding_size": 7,
@@ -33,7 +33,7 @@ CONFIG = {
     "num_hidden_layers": 2,
     "intermediate_size": 29,
     "max_position_embeddings": 31,
-    # Ten times the usual: attention and feed-forward part count from the first step on.
+    # Ten times the usual, so that attention and feed-forward layers matter from step 1 on.
     "initializer_range": 0.2,
 }
 
@@ -44,7 +44,7 @@ def config(**changes: Any) -> AlbertConfig:
 
 
 def randomise(model, seed: int = 7):
-    """Fills all weights, biases and normalisations too, from a normal distribution; returns it."""
+    """Fills all weights, even of normalisation, from a normal distribution; returns the model."""
     rng = np.random.default_rng(seed)
     for variable in model.weights:
         variable.assign(0.3 * rng.standard_normal(variable.shape))
@@ -93,7 +93,7 @@ def task(
     options: ModelOptions | None = None,
     **given: Any,
 ) -> SupervisedTask:
-    """Returns the task of a name and settings, with classes as they were trained on."""
+    """Returns the task of a name and settings, with the classes that it was trained on."""
     of_task = TaskSettings(task_name=name, **given)
     return registry.row_of(of_task).make(of_task, options, tokenizer, classes)
 

@@ -10,9 +10,9 @@ SCHEDULE_RELATIVE = 2e-7
 TOY_UPDATE = 1e-6
 # Three float32 steps against float64, on weights of about 2.
 HAND_UPDATE = 1e-6
-# Ten steps of the encoder: the release's own noise is up to 1.4e-6, but in the bias of the keys.
-# The true gradient of that is 0, and the release's is rounding, 1.6e-8: over an epsilon of 1e-6 and
-# with rates that add up to 0.14, ten steps of the optimizer make up to 2e-3 of it. Seen are 3.5e-5
+# Ten steps of the encoder: the release's own noise is up to 1.4e-6, except in the keys' bias. Its
+# true gradient is 0; the release's is a rounding error of 1.6e-8. Divided by an epsilon of 1e-6,
+# and with rates that add up to 0.14, ten optimizer steps can make 2e-3 of it. Observed are 3.5e-5
 # between two of the release's runs, and 1.4e-4 here on a processor with other instructions.
 TRAJECTORY_LOSS = 1e-5
 TRAJECTORY_WEIGHT = 2e-5
@@ -36,8 +36,8 @@ BFLOAT16_OUTPUT = 0.125
 # Losses of about 4, means over some dozens of such outputs.
 BFLOAT16_LOSS = 0.05
 
-# Attention and kernels against float64, relative to the largest value: in float32 sums of 640
-# products, which some processors' instructions leave off by 6e-6; two roundings of bfloat16.
+# Attention and kernels against float64, relative to the largest value: in float32, sums of 640
+# products, off by 6e-6 with some processors' instructions; in bfloat16, two roundings.
 KERNEL = 1e-5
 BFLOAT16_KERNEL = 2 * 2**-8
 
@@ -52,8 +52,8 @@ METRIC = 1e-6
 # Other implementations, on weights drawn with deviation 0.3: what the conversion promises. A
 # logit is a sum of some ten products of numbers of about 1, whose rounding is 1e-7.
 PEER_OUTPUT = 1e-5
-# Errors of gradients in float32, of twelve layers: as a multiple of the other's largest. Seen are
-# 0.4 to 1.2 with several sets of instructions.
+# Errors of float32 gradients of twelve layers, as a multiple of the other library's largest error.
+# Observed are 0.4 to 1.2 with several instruction sets.
 GRADIENT_OF_NOISE = 3
 
 # Exported models. Weights in 8 bits are off by up to 1/254 of their column's largest; sums of some

@@ -5,7 +5,7 @@ import socket
 
 
 def environments() -> list[dict[str, str]]:
-    """Returns for each worker what its environment needs: TF_CONFIG, with ports that are free."""
+    """Returns each worker's environment variables: TF_CONFIG, with free ports."""
     hosts = []
     for _ in range(2):
         with socket.socket() as probe:
