@@ -17,7 +17,7 @@ def _need(package: str) -> None:
 
 
 class Worker:
-    """A process with Hugging Face in it."""
+    """A process that runs Hugging Face's libraries."""
 
     def __init__(self, log: pathlib.Path) -> None:
         self._log, self._stderr = log, log.open("w")

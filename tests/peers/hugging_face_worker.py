@@ -1,6 +1,6 @@
 """Hugging Face in a process of its own: torch and TensorFlow can't both be loaded in one.
 
-Reads a JSON object a line, does it, answers with one.
+Reads requests, one JSON object a line, and answers each with a JSON object.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ def save(architecture, config, directory, seed, shard_size):
         for parameter in model.parameters():
             parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
         if config["embedding_size"] == config["hidden_size"]:
-            # The release has no such map, so that only the identity can be loaded here.
+            # The release has no projection here, so only the identity can be loaded.
             mapping = model.base_model.encoder.embedding_hidden_mapping_in
             mapping.weight.copy_(torch.eye(config["hidden_size"]))
             mapping.bias.zero_()
@@ -80,7 +80,7 @@ def speech(directory, model_params, inputs, outputs):
 
 
 class _WithTwoHeads(torch.nn.Module):
-    """An encoder with PL-BERT's heads, by its names."""
+    """An encoder with PL-BERT's heads, under PL-BERT's names."""
 
     def __init__(self, config, num_words):
         super().__init__()
@@ -96,9 +96,9 @@ class _WithTwoHeads(torch.nn.Module):
 def train_with_words(model_params, num_words, batches, source, target, outputs):
     """Trains and saves as PL-BERT's trainer does, from random weights or from its file.
 
-    Each batch `<int>[5, B, S]` has symbols as given and as they are, ids of words, 1 where a word
-    was chosen, 1 where there is no padding. Returns what loading said, and losses; `outputs`
-    are both heads' of the first batch before the training, and all weights after it.
+    Each batch `<int>[5, B, S]` has the input symbols, the true symbols, ids of words, 1 where a
+    word was chosen, and 1 where there is no padding. Returns what loading said, and the losses;
+    `outputs` gets both heads' outputs for the first batch before training, and the weights after.
     """
     torch.manual_seed(11)
     model = _WithTwoHeads(transformers.AlbertConfig(**model_params), num_words)
@@ -111,7 +111,7 @@ def train_with_words(model_params, num_words, batches, source, target, outputs):
         optimizer.load_state_dict(checkpoint["optimizer"])
         optimizer.param_groups[0]["lr"] = 1e-3
         step = checkpoint["step"]
-    # Means of documents; that of phonemes over one more than there are.
+    # Losses are means over documents; that of phonemes is divided by one more than their number.
     loss_of, losses = torch.nn.functional.cross_entropy, []
     with np.load(batches) as stored:
         found = [torch.tensor(stored[name]).long() for name in stored.files]
@@ -174,7 +174,7 @@ def tokenize(directory, texts, name="AutoTokenizer", added=()):
 
 
 def tokenize_pairs(directory, pairs):
-    """Returns ids, and segments; a model takes 0 for those that are not there."""
+    """Returns ids and segments; missing segments are 0, as a model would take them."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
     found = [tokenizer(*pair) for pair in pairs]
     zeros = [[0] * len(each["input_ids"]) for each in found]

@@ -7,7 +7,7 @@ import numpy as np
 import albert_tf
 from tests.kit import tiny, tolerances
 
-# Distinct primes, so that no axis can pass for another.
+# All axes differ in size, so that none can be mistaken for another.
 _BASE = albert_tf.AlbertConfig(
     vocab_size=53,
     embedding_size=11,

@@ -1,6 +1,6 @@
 """albert-serve with exported models: the SavedModels' answers, the page, load, the image.
 
-Can't see: Docker itself, whose steps run here without it.
+Not tested here: Docker itself; the steps of its Dockerfile run without it.
 """
 
 import importlib
@@ -34,7 +34,7 @@ INPUTS = {
 }
 
 
-# Too long for a line of a telephone, and without a space.
+# The last label is too long for a line on a phone, and has no space.
 LABELS = ("bad", "fair", "good_" * 30)
 # Each row: the page's address and the texts to type, then the marks and bars that it shows.
 PAGES = [
@@ -103,7 +103,7 @@ def test_answers_are_the_saved_models(models, address, task):
         arrays = {
             n: np.array(v, object if dtypes[n].kind in "OU" else dtypes[n]) for n, v in row.items()
         }
-        # JSON has one empty list for no rows of several columns.
+        # In JSON, all empty arrays are the same empty list, whatever their shape.
         for n, value in arrays.items():
             if not value.size:
                 arrays[n] = value.reshape(np.shape(right[n]))
@@ -203,7 +203,7 @@ def test_data_of_an_onnx_file_lie_beside_it(models, tmp_path, monkeypatch, place
     shutil.copytree(models[0] / "labels", directory)
     (directory / "more").mkdir()
     (directory / "link").symlink_to(tmp_path / "data")
-    # The largest tensor goes to a file, which another directory has, too, and the current one.
+    # The largest tensor moves to a file; another directory and the current one have it, too.
     model = onnx.load(directory / "model.onnx")
     tensor = max(model.graph.initializer, key=lambda each: len(each.raw_data))
     for path in (directory / "model.data", directory / "more/model.data", tmp_path / "data"):
@@ -229,7 +229,7 @@ def test_the_page_shows_each_task(models, address):
         assert re.search(r"\d ms\.$", shown["status"]), (at, shown)
 
 
-# After a refused connection asyncio on Python 3.11.2 leaves the socket to the collector.
+# After a refused connection, asyncio on Python 3.11.2 leaves the socket to garbage collection.
 @pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"
 )
@@ -240,7 +240,7 @@ def test_nothing_is_lost_or_wrong_on_a_restart_under_load(models, benchmark):
 
 
 def test_the_steps_of_the_image(models, benchmark, tmp_path):
-    """Copies, runs and starts what tools/docker/Dockerfile says, in a folder."""
+    """Follows tools/docker/Dockerfile in a folder: copies, runs its commands, and starts it."""
     text = (ROOT / "tools/docker/Dockerfile").read_text().replace("\\\n", "")
     steps = [line.split(maxsplit=1) for line in text.splitlines() if line and line[0] != "#"]
     places = {"/source": str(tmp_path / "source"), "/opt/albert": str(tmp_path / "albert")}

@@ -54,7 +54,7 @@ def test_lists_of_ids_are_several_labels(datasets, stored, vocabulary):
     dataset = dataset.cast_column("label", feature)
     _, labels = only_batch(albert_tf.Preprocessor(vocabulary, 8), dataset)
     assert labels.numpy().tolist() == [[1, 0], [0, 0], [1, 1], [0, 1]]
-    # 0 or 1 for each of them, by position.
+    # Lists may also hold 0 or 1 for each class, by position.
     dataset = dataset.remove_columns("label").add_column("label", [[0, 0], [0, 1], [1, 1], [1, 0]])
     dataset = dataset.cast_column("label", feature)
     for names, step in ((), 1), (NAMES[::-1], -1):

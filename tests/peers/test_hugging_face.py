@@ -65,7 +65,7 @@ def run(hugging_face, architecture, directory, features, tmp_path):
 
 
 def assert_same_outputs(ours, theirs):
-    # Theirs are collected at each layer, and the last one again.
+    # Their hidden states are those of each layer, with the last layer's twice.
     layers = np.stack([np.asarray(x) for x in ours["all_encoder_layers"]])
     assert_close(layers, theirs["hidden_states"][: len(layers)], "hidden_states")
     assert_close(ours["pooled_output"], theirs["pooler_output"], "pooled_output")
@@ -282,9 +282,9 @@ def test_manuals_there(keep_accents, manuals, hugging_face, tmp_path):
     same = [i for i, ids in enumerate(theirs["ids"]) if ids[1:-1] == ours[i][0]]
     assert len(manuals) - len(same) <= len(manuals) / 1000
 
-    # Offsets are those of the tokenizer that transformers makes of the same vocabulary, where that
-    # has the same ids. Ours differ by spaces before words, marks after letters, and characters that
-    # stand for several.
+    # Where ids agree, offsets are those of the tokenizer that transformers makes from the same
+    # vocabulary. Ours differ in spaces before words, marks after letters, and characters that stand
+    # for several.
     own = hugging_face("tokenize", directory=tmp_path, texts=manuals, name="AlbertTokenizer")
     pairs = [i for i in range(len(manuals)) if own["ids"][i] == theirs["ids"][i]]
     assert len(pairs) > len(manuals) / 4
@@ -299,9 +299,9 @@ def test_manuals_there(keep_accents, manuals, hugging_face, tmp_path):
 
 
 def test_entities_there(hugging_face, golden, tmp_path):
-    """A trained tagger's, of words as their pipeline finds them.
+    """Entities of a trained tagger, on words that their pipeline finds, too.
 
-    It splits only at spaces, and makes two words of one that is unknown or begins with a ▁ alone.
+    It splits only at spaces, but splits in two a word that is unknown or begins with a lone ▁.
     """
     tokenizer = albert_tf.Tokenizer(golden / "spm" / "en_small.model")
     (alone,), unknown = tokenizer.convert_tokens_to_ids(["▁"]), tokenizer.unk_id
@@ -375,7 +375,7 @@ ADDED = ["Ent1", "[unused1]"]
 
 @pytest.mark.parametrize("kind", ["BertTokenizer", "AlbertTokenizer"])
 def test_tokens_added_there(kind, hugging_face, golden, tmp_path):
-    """In the midst of words, beside each other and in another case, which is no such token."""
+    """Within words, next to each other, and in another case, which is not an added token."""
     lines = (golden / "pretrain_data/text.txt").read_text(encoding="utf-8").split("\n")[:2000]
     # Theirs also splits at the release's user-defined pieces.
     texts, added = [re.sub("[-().\"`'£€–]", "", line) for line in lines if line], ADDED
@@ -395,7 +395,7 @@ def test_tokens_added_there(kind, hugging_face, golden, tmp_path):
     found = vocabulary.find(str(tmp_path))
     assert set(found.tokenizer.added_tokens) == set(added)
     assert [ids[1:-1] for ids in there["ids"]] == found.tokenizer(texts)
-    # And written as ours.
+    # The same holds for the folder that we write.
     again = tmp_path / "again"
     again.mkdir()
     vocabulary.write_hugging_face(dataclasses.replace(found, fast=None), str(again), 512)

@@ -133,7 +133,7 @@ def test_a_classifier_both_ways(keras_hub, golden, tmp_path):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # It closes no file.
 def test_tokens_there(keras_hub, golden, tmp_path):
-    """Text goes in lower-case: KerasHub's tokenizer leaves that to the SentencePiece model."""
+    """The text is lower-case: KerasHub's tokenizer leaves that to the SentencePiece model."""
     spm = golden / "spm" / "en_small.model"
     tokenizer = albert_tf.Tokenizer(spm_model_file=str(spm))
     config = goldens.config("base", vocab_size=tokenizer.vocab_size)

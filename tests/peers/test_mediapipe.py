@@ -1,6 +1,6 @@
 """MediaPipe's TextClassifier and TextEmbedder answer raw texts from our files as evaluation does.
 
-Can't see: Android's and iOS' packages of it, which read the same files.
+Not tested here: MediaPipe's packages for Android and iOS, which read the same files.
 """
 
 import sys
@@ -19,7 +19,7 @@ from tests.serving.test_other_runtimes import program_of, run
 from tests.serving.test_web_page import SCRIPTS, of_script, trained
 
 pytestmark = [pytest.mark.peers, pytest.mark.usefixtures("eager")]
-# A text of C ends at NUL.
+# C strings end at NUL.
 TEXTS = [text.replace("\0", "") for text in ODD] + ["word " * 600]
 LENGTH = 64
 
@@ -64,7 +64,7 @@ def test_answers(name, vocabulary, tasks, tmp_path):
 
 
 def test_ids_of_ten_scripts(words, tasks, tmp_path):
-    """A file that answers with what it is fed shows MediaPipe's ids, mask and segments."""
+    """A model that returns its inputs shows MediaPipe's ids, mask and segments."""
     served = make("vectors", words)
     specs = {name: tf.TensorSpec([1, LENGTH], tf.int32, name) for name in mediapipe._INPUTS}
     function = tf.function(
@@ -84,7 +84,7 @@ def test_ids_of_ten_scripts(words, tasks, tmp_path):
         if not np.array_equal(fed, np.concatenate(padded)):
             is_tie = text not in counted and np.array_equal(sorted(fed), sorted(np.hstack(padded)))
             (ties if is_tie else differing).append(text)
-    # It may take another one of two splits with equal scores, as of three equal letters.
+    # MediaPipe may take the other of two splits with equal scores, as of three equal letters.
     assert differing == counted and len(ties) <= 2
     # Marks that stay are joined to their letter only where they are one character with it.
     others = [text for text in differing if "Σ" not in text]

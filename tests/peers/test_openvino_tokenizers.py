@@ -59,7 +59,7 @@ def test_ids_of_ten_scripts(folder, tmp_path):
 
 
 def test_the_folder_itself_is_refused(folder):
-    """Once OpenVINO reads it, docs/serving.md needs no program for it."""
+    """If OpenVINO reads it one day, docs/serving.md no longer needs a program for it."""
     program = program_of("OpenVINO's tokenizers", folder)
     unchanged = [line for line in program.splitlines() if "backend_tokenizer" not in line]
     with pytest.raises(AssertionError, match="different normalization_form"):

@@ -30,7 +30,7 @@ def example(monkeypatch):
 
 @pytest.fixture
 def batches(example, tmp_path):
-    """Seven, of 4 documents; some are cut, and some have no chosen word."""
+    """Seven batches of 4 documents; some are cut, and some have no chosen word."""
     rng = np.random.default_rng(3)
     with open(tmp_path / "train.jsonl", "w") as file:
         for count in (2, 3, 5, 9, 4, 7, 2, 12) * 4:
@@ -55,7 +55,7 @@ def test_their_checkpoint_is_trained_on_and_goes_back(example, batches, hugging_
     params = example.their_config(config)["model_params"]
 
     def theirs(steps, source, target):
-        """Their trainer, for some steps: what it says, and its outputs and weights."""
+        """Runs their trainer for some steps; returns what it says, and its outputs and weights."""
         rows = []
         for inputs, labels, weights in batches[steps]:
             symbols, words = labels["phonemes"], labels["words"]
@@ -72,7 +72,7 @@ def test_their_checkpoint_is_trained_on_and_goes_back(example, batches, hugging_
         for head, values in model(batches[step][0]).items():
             tolerances.assert_close(values, expected[head], tolerances.PEER_OUTPUT, head)
 
-    # Theirs after three steps, and after six. Read here, both heads have the same outputs.
+    # Their model after three steps, and after six. Loaded here, both heads have the same outputs.
     _, trained = theirs(slice(0, 3), None, "step_3.t7")
     said, expected = theirs(slice(3, 6), tmp_path / "step_3.t7", "step_6.t7")
     assert said["said"] == [[], []]
@@ -82,7 +82,7 @@ def test_their_checkpoint_is_trained_on_and_goes_back(example, batches, hugging_
     assert example.load(model, str(path)) == 3
     compare_heads(3, expected)
 
-    # Written at once, every tensor is as it was, and their trainer goes on as from its own.
+    # Saved again at once, every tensor is unchanged; their trainer resumes as from its own file.
     example.save(model, str(tmp_path / "same.safetensors"), 3)
     one, other = load_file(path), load_file(tmp_path / "same.safetensors")
     assert one.keys() == other.keys() > {name for name in trained if name.startswith("module.")}
@@ -94,7 +94,7 @@ def test_their_checkpoint_is_trained_on_and_goes_back(example, batches, hugging_
     for name, value in expected.items():
         np.testing.assert_array_equal(value, same[name], err_msg=name)
 
-    # Three more steps here: losses and weights are theirs, and so are outputs once they are there.
+    # Three more steps here give their losses and weights and, once loaded there, their outputs.
     for (inputs, labels, weights), losses in zip(batches[3:6], said["losses"], strict=True):
         found = model.train_on_batch(inputs, labels, weights, return_dict=True)
         ours = [found["phonemes_loss"], found["words_loss"]]

@@ -36,7 +36,7 @@ TEXTS = [
     ),
     *("Über den Dächern", "¿Dónde está?", "Москва слезам", "हिन्दी में", "a cat sat " * 40),
 ]
-# A pooling, outputs and activation of a dense layer, and whether vectors have the length 1.
+# Pooling, outputs and activation of a dense layer, and whether vectors are normalised.
 MODELS = {
     "mean": ("mean", None, None, True),
     "cls": ("cls", 24, "Tanh", False),
@@ -107,7 +107,7 @@ def test_a_sep_in_a_text_begins_no_second_one_in_onnx(embedders, tmp_path):
 
 @pytest.mark.parametrize("number", [2, 3], ids=["pairs", "triplets"])
 def test_losses_and_gradients_are_theirs(embedders, hugging_face, number, tmp_path):
-    """Also of hard negatives, and of the first numbers of vectors."""
+    """Also with hard negatives, and with truncated vectors."""
     folder = str(embedders[0] / "cls")
     columns = [TEXTS[start : start + 3] for start in (0, 4, 7)[:number]]
     scores = [0.9, 0.1, 0.4] if number == 2 else []
@@ -138,7 +138,7 @@ def test_losses_and_gradients_are_theirs(embedders, hugging_face, number, tmp_pa
 
 
 def test_metrics_of_retrieval_are_theirs(embedders, hugging_face):
-    """A query with two texts to find, and a corpus with texts of no pair."""
+    """One query has two relevant texts, and some texts of the corpus are in no pair."""
     pairs = [(TEXTS[0], TEXTS[1]), (TEXTS[0], TEXTS[9]), (TEXTS[5], TEXTS[6]), (TEXTS[4], TEXTS[7])]
     corpus = [*dict.fromkeys(second for _, second in pairs), TEXTS[2]]
     corpus += [f"{a} {b}" for a in ("cat", "dog", "end") for b in ("one", "two", "fox", "sat")]
@@ -148,7 +148,7 @@ def test_metrics_of_retrieval_are_theirs(embedders, hugging_face):
     theirs = hugging_face("retrieve", directory=embedders[0] / "cls", **asked)
     vectors = theirs["vectors"]
     examples = [TextExample(str(i), *pair, None) for i, pair in enumerate(pairs)]
-    others = corpus[3:]  # One of a pair is there again.
+    others = corpus[3:]  # Includes one text of a pair again.
     assert len(others) % 2 == 0
     examples += [CorpusTexts("", *two, None) for two in zip(others[::2], others[1::2], strict=True)]
     task = EmbeddingTask(Embed(similarity="euclidean"))

@@ -1,6 +1,6 @@
 """docs/from_other_libraries.md: the other libraries' code runs, and their names are there.
 
-Can't see: run_glue.py, which is no part of transformers' package, and the release.
+Not tested here: run_glue.py, which is not in transformers' package, and the release.
 """
 
 import importlib.util

