@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 
 
 def test_names_are_listed_completed_and_known_to_editors():
-    """Not tested here: names in the documentation of the package that are no words of Python's."""
+    """Not tested here: other names in the docstring of the package."""
     tree = ast.parse(pathlib.Path(albert_tf.__file__).read_text())
     (checked,) = (node for node in tree.body if isinstance(node, ast.If))
     for_editors = {alias.name: node.module for node in checked.body for alias in node.names}

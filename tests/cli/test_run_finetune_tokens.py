@@ -97,13 +97,15 @@ def test_scores_of_types_and_confusions(trained):
 
 
 def test_an_ensemble_averages_and_scores_a_labelled_file(trained, tmp_path):
-    """The members are a run, and a model that gives O a probability of 1 for every word."""
+    """The members are a run, and a model that takes each word for the opposite one."""
     other = tmp_path / "other"
     other.mkdir()
     labels_file.write(str(other), CLASSES)
     stored = json.loads((trained / "out/dev_probabilities.json").read_text())
     mine = np.array(stored["probabilities"])
-    theirs = np.eye(5)[np.zeros(len(mine), int)]
+    theirs = mine[::-1]
+    found_by = [each.argmax(axis=1).tolist() for each in (mine, theirs, mine + theirs)]
+    assert found_by[2] not in found_by[:2]
     stored["probabilities"] = theirs.tolist()
     (other / "test_probabilities.json").write_text(json.dumps(stored))
     shutil.copytree(trained / "out", tmp_path / "mine")
