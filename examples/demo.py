@@ -34,8 +34,8 @@ MAX_SEQ_LENGTH = 64
 MAX_PREDICTIONS = 10
 # How far above chance this run must get, or something is broken.
 LEAST_MASKED_LM_RATIO = 2.2
-# Below the loss of the best guess that ignores the text: a model that has learned no more than the
-# pieces' frequencies has 0.
+# How far the loss must be below the unigram loss, which predicts only the pieces' frequencies: a
+# model that has learned no more than these is at 0.
 LEAST_MASKED_LM_NATS = 0.3
 LEAST_SENTENCE_ORDER_GAIN = 0.06
 CONFIG = os.path.relpath(os.path.join(ROOT, "configs/albert_tiny.json"))
@@ -45,7 +45,7 @@ def say_what_comes(directory: str, steps: int, batch_size: int) -> None:
     """Prints what the demo will do, and how long each part takes on this machine."""
     print(f"From raw text to trained models, in {directory}/. First, how fast is this machine?\n")
     sys.stdout.flush()
-    # A part, its last file, and how long it takes, as measured once, in pre-training steps.
+    # Each part, its last file, and its duration in pre-training steps, as measured once.
     tiny = f"a model of 4 layers, {steps:,} steps of {batch_size} x {MAX_SEQ_LENGTH} tokens"
     parts = [
         ("raw text, a vocabulary, pre-training records", "dev.tfrecord", 700),
@@ -70,7 +70,7 @@ def _rounded(seconds: float) -> str:
 
 
 def measure_step(batch_size: int) -> float:
-    """Trains on noise for some seconds; returns the seconds that a step takes."""
+    """Trains on noise for some seconds; returns the seconds per step."""
     tensorflow_logs.import_tensorflow()
     import tensorflow as tf
 
@@ -119,7 +119,7 @@ def run(script: str, outputs: Sequence[str] = (), **flags: object) -> float:
         return 0.0
     print(f"\n$ python {shown}", flush=True)
     started, stops = time.monotonic(), []
-    # Ctrl-C reaches the script as well, which saves and ends.
+    # Ctrl-C also reaches the script, which saves and exits.
     before = signal.signal(signal.SIGINT, lambda *_: stops.append(True))
     code = subprocess.run([sys.executable, *command], check=False).returncode
     signal.signal(signal.SIGINT, before)
@@ -131,7 +131,7 @@ def run(script: str, outputs: Sequence[str] = (), **flags: object) -> float:
 
 
 def prepare_text(directory: str) -> dict[str, str]:
-    """Makes documents to train on and to hold out; returns their paths by name."""
+    """Makes training and held-out documents; returns their paths by name."""
     text = f"{directory}/text"
     paths = {name: f"{text}/{name}.txt" for name in ("train", "dev")}
     passages = [f"{text}/passages_{name}.jsonl" for name in paths]
@@ -140,7 +140,7 @@ def prepare_text(directory: str) -> dict[str, str]:
 
 
 def prepare_records(directory: str, paths: dict[str, str]) -> dict[str, str]:
-    """Makes a vocabulary and records; returns their paths beside those of the text."""
+    """Makes a vocabulary and records; returns their paths and those of the text."""
     made = dict(paths)
     run(
         "data/train_sentencepiece.py",
@@ -176,7 +176,7 @@ def pretrain(directory: str, paths: dict[str, str], steps: int, batch_size: int)
         "max_predictions_per_seq": MAX_PREDICTIONS,
         "num_train_steps": steps,
     }
-    # One that is not listed is of a run that was killed.
+    # A checkpoint that is not listed was left by a killed run.
     listed = checkpoint.listed(f"{directory}/albert_tiny")
     last = f"{directory}/albert_tiny/model.ckpt-{steps}"
     seconds = run(
@@ -242,10 +242,10 @@ def print_eras(directory: str, text: str) -> bool:
 
 
 def chance_baselines(records: str, vocabulary: str) -> tuple[float, str, float, float]:
-    """Returns what guesses reach that ignore the text.
+    """Returns the scores of guesses that ignore the text.
 
-    The most frequent masked piece's share; that piece; the loss of the pieces' own frequencies, in
-    nats; the share of the larger class.
+    The share of the most frequent masked piece; that piece; the unigram loss in nats; the share of
+    the larger class.
     """
     tensorflow_logs.import_tensorflow()
     import tensorflow as tf

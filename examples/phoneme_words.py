@@ -3,8 +3,8 @@
     python examples/phonemes.py --voice=es --num_words=30000 --output_dir=words book.txt more/*.txt
     python examples/phoneme_words.py --data_dir=words --output_dir=run --num_train_steps=10000
 
---init_checkpoint goes on from a file of its own, or from one of PL-BERT's trainer, which
-examples/plbert_checkpoint.py converts, and writes for StyleTTS2. See docs/speech.md.
+--init_checkpoint continues from a file of this script's. examples/plbert_checkpoint.py converts
+from and to checkpoints of PL-BERT's trainer, which StyleTTS2 reads. See docs/speech.md.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from albert_tf.storage import files
 from albert_tf.training.optimizers import create_optimizer
 from phonemes import SPACE, SYMBOLS
 
-# A word is chosen at 0.15: then masked at 0.8, of random phonemes at 0.1, else left as it is.
+# A word is chosen with probability 0.15; 0.8 of the chosen are masked, 0.1 get random phonemes.
 # Source: dataloader.py and Configs/config.yml of github.com/yl4579/PL-BERT.
 CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1
 HEADS = {"phonemes": "mask_predictor", "words": "word_predictor"}
-# The optimizer's moments: torch's names, and albert_tf's.
+# The optimizer's moments: torch's names -> albert_tf's.
 MOMENTS = {"exp_avg": "adam_m", "exp_avg_sq": "adam_v"}
 _IDS = {symbol: i for i, symbol in enumerate(SYMBOLS)}
 _TO_HUGGING_FACE = names.Renaming(names.HUGGING_FACE_NAMES)
@@ -40,9 +40,9 @@ class Documents(keras.utils.PyDataset):
 
     A batch is a triple of dictionaries: the encoder's inputs `<int32>[B, S]`; the `phonemes` and
     `words` to predict, likewise; and the weights of positions in both losses, `<float32>[B, S]`.
-    They make a document's loss a mean: of its words' at all positions, of its phonemes' where a
-    word was chosen. The words' loss is the mean of documents; the phonemes', as in PL-BERT, the sum
-    over one more than there are documents with a chosen word, or with `is_exact` their mean, too.
+    They average a document's loss over its positions (words) or those of chosen words (phonemes).
+    The words' loss is the mean over documents; the phonemes', as in PL-BERT, is the sum divided by
+    1 + the number of documents with a chosen word, or with `is_exact` by that number alone.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Documents(keras.utils.PyDataset):
         return self._batch(rows)
 
     def _batch(self, rows: Sequence[np.ndarray]) -> tuple[dict[str, np.ndarray], ...]:
-        # Keras takes the shape of all batches from the first two, so that all are padded alike.
+        # Keras infers the shape of all batches from the first two, so all are padded to one length.
         batch = np.zeros((4, len(rows), self._length), np.int32)
         mask = np.zeros(batch.shape[1:], np.int32)
         for i, row in enumerate(rows):
@@ -103,9 +103,9 @@ class Documents(keras.utils.PyDataset):
 def encode(
     phonemes: Sequence[str], input_ids: Sequence[int], space: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns symbols, the ids of their words, and the numbers of these, all `<int>[N]`.
+    """Returns each symbol, its word's id, and its word's number in the document: `<int>[N]`.
 
-    A space ends each word; its word's id is `space`, and the number is -1.
+    A space follows each word; in its place the id is `space`, and the number -1.
     """
     symbols = [_IDS.get(char, _IDS["U"]) for word in phonemes for char in f"{word} "]
     lengths = [len(word) + 1 for word in phonemes]
@@ -122,18 +122,18 @@ def mask_words(
     length: int,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Masks whole words of what `encode` returns, and takes `length` symbols from anywhere in it.
+    """Masks whole words in the output of `encode`, and cuts out `length` symbols at random.
 
     Returns:
-      Symbols as given and as they are, ids of words, whether a word was chosen: `<int>[4, S]`.
+      Masked and original symbols, ids of words, whether a word was chosen: `<int>[4, S]`.
     """
-    # One draw decides about all symbols of a word; spaces stay.
+    # One draw per word decides about all of its symbols; spaces are never masked.
     in_word = numbers >= 0
     draw = rng.random(numbers.max() + 1)[numbers]
     chosen = in_word & (draw < CHOSEN)
     is_masked = chosen & (draw < CHOSEN * MASKED)
     is_random = chosen & ~is_masked & (draw < CHOSEN * (MASKED + RANDOM))
-    # Random ones are the document's own, so that frequent ones come often.
+    # Random phonemes are drawn from this document, so frequent ones are drawn often.
     given = np.where(is_masked, _IDS["M"], symbols)
     given = np.where(is_random, rng.choice(symbols[in_word], len(symbols)), given)
     start = rng.integers(max(1, len(symbols) - length))
@@ -147,7 +147,7 @@ def create_model(config: AlbertConfig, num_words: int) -> keras.Model:
     encoder = AlbertModel(config)
     encoder.pooler.trainable = False  # No loss depends on it.
     states = encoder(inputs)["sequence_output"]
-    # Matrices begin as torch's.
+    # Matrices are initialized as in torch.
     start = keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
     outputs = {
         output: keras.layers.Dense(size, kernel_initializer=start, name=HEADS[output])(states)
@@ -166,7 +166,7 @@ def compile_model(model: keras.Model, learning_rate: float, num_train_steps: int
         bias_correction=True,
     )
     optimizer.build(model.trainable_variables)
-    # Sums, since the weights of positions make means of them.
+    # Sums, since the positions' weights already divide them.
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="sum")
     model.compile(optimizer, loss=dict.fromkeys(HEADS, loss))
 
@@ -218,7 +218,7 @@ def load(model: keras.Model, path: str) -> int:
         if name in arrays:
             variable.assign(arrays[name].T if is_transposed else arrays[name])
     absent = sorted(variables.keys() - arrays.keys())
-    # Moments that begin at 0 are corrected as in a first step.
+    # If moments start at 0, their bias correction must start at the first step.
     model.optimizer.iterations.assign(0 if any("/" in name for name in absent) else step)
     print(f"{path}: step {step:,}; not there: {', '.join(absent) or 'nothing'}")
     return step
@@ -230,13 +230,13 @@ def their_config(config: AlbertConfig) -> dict[str, object]:
         raise SystemExit("the config: expected layers that share all weights, as PL-BERT's do")
     theirs = config.to_dict()
     del theirs["down_scale_factor"]
-    if config.hidden_act == "gelu":  # In transformers the exact function.
+    if config.hidden_act == "gelu":  # In transformers that is the exact function.
         theirs["hidden_act"] = "gelu_new"
     return {"model_params": theirs}
 
 
 def train(args: argparse.Namespace) -> None:
-    """Trains, and prints losses, those held out (val_) as well, at each checkpoint."""
+    """Trains, and prints training and held-out (val_) losses at each checkpoint."""
     # The model, its words, and its sizes as StyleTTS2 reads them: JSON is YAML.
     data, output = pathlib.Path(args.data_dir), pathlib.Path(args.output_dir)
     vocabulary = (data / "words.txt").read_text(encoding="utf-8")

@@ -30,15 +30,15 @@ SYMBOLS = (
     "ɑɐɒæɓʙβɔɕçɗɖðʤəɘɚɛɜɝɞɟʄɡɠɢʛɦɧħɥʜɨɪʝɭɬɫɮʟɱɯɰŋɳɲɴøɵɸθœɶʘɹɺɾɻʀʁɽʂʃʈʧʉʊʋⱱʌɣɤʍχʎʏʑʐʒʔʡʕʢǀǁǂǃ"
     "ˈˌːˑʼʴʰʱʲʷˠˤ˞↓↑→↗↘'\u0329'ᵻ"
 )
-# Symbols that stand for no sound of espeak-ng's nor of Kokoro's -> ALBERT's pieces. PL-BERT, too,
+# Symbols that are no sound in espeak-ng or Kokoro -> ALBERT's special pieces. PL-BERT, too,
 # pads with $, masks with M, and reads unknown symbols as U.
 SPECIAL = {"$": "<pad>", "U": "<unk>", "C": "[CLS]", "E": "[SEP]", "M": "[MASK]"}
 MARKS = ';:,.!?¡¿—…"«»“”'
 _MARKS = re.compile(f"([{MARKS}]+)")
 _WORD = re.compile(rf"\w+(?:['’-]\w+)*|[{MARKS}]")
-# Words that stand for all others, and for the space behind each; in PL-BERT's vocabulary, too.
+# Stand for unknown words and for the space after a word, as in PL-BERT's vocabulary.
 UNKNOWN, SPACE = "<unk>", "<formula>"
-# Each document at this distance is held out.
+# One document in this many is held out.
 HELD_OUT = 20
 _SENTENCE = re.compile(r"(?<=[.!?…])\s+")
 
@@ -63,12 +63,12 @@ def _without_switches(phonemes: str) -> str:
 
 
 def pronounce_words(words: Sequence[str], voice: str) -> list[str]:
-    """Returns each word's phonemes as if it stood alone; marks stay."""
+    """Returns each word's phonemes when pronounced alone; punctuation marks stay as they are."""
     command = ["espeak-ng", "-q", "--ipa", "-v", voice]
     text = "".join(f"{word}\n" for word in words)
     said = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
     lines = _without_switches(said.stdout).splitlines()
-    # A word of several clauses has several lines: find it.
+    # espeak-ng prints a line per clause: find a word of several clauses by bisection.
     if len(lines) != len(words) > 1:
         half = len(words) // 2
         return pronounce_words(words[:half], voice) + pronounce_words(words[half:], voice)
@@ -88,7 +88,7 @@ def documents(paths: Sequence[str]) -> Iterator[list[str]]:
 
 
 def write_vocabulary(path: str, symbols: Sequence[str]) -> None:
-    """Writes a SentencePiece model in which each symbol is a piece, whatever stands beside it."""
+    """Writes a SentencePiece model in which each symbol is always a piece of its own."""
     model = sentencepiece_model_pb2.ModelProto()
     kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
     for place, symbol in enumerate(symbols):
@@ -96,7 +96,7 @@ def write_vocabulary(path: str, symbols: Sequence[str]) -> None:
         if symbol in SPECIAL:
             text = SPECIAL[symbol]
             kind = kinds.UNKNOWN if text == "<unk>" else kinds.CONTROL
-        if symbol in symbols[place + 1 :]:  # PL-BERT takes a symbol's last place.
+        if symbol in symbols[place + 1 :]:  # PL-BERT uses a symbol's last id.
             text, kind = f"[{symbol} below]", kinds.UNUSED
         model.pieces.add(piece=text, score=-1.0, type=kind)
     model.trainer_spec.model_type = sentencepiece_model_pb2.TrainerSpec.UNIGRAM
@@ -108,7 +108,7 @@ def write_vocabulary(path: str, symbols: Sequence[str]) -> None:
 
 def write_words(args: argparse.Namespace) -> None:
     """Writes documents as words' phonemes and ids, and the vocabulary of words."""
-    # The words of the texts, in lower case how often, and how each is spoken.
+    # The words of the texts, their counts in lower case, and their pronunciations.
     texts = [_WORD.findall(" ".join(sentences)) for sentences in documents(args.files)]
     counts = collections.Counter(word.lower() for words in texts for word in words)
     different = sorted({word for words in texts for word in words})
@@ -117,7 +117,7 @@ def write_words(args: argparse.Namespace) -> None:
         part = different[start : start + 1000]
         spoken.update(zip(part, pronounce_words(part, args.voice), strict=True))
 
-    # Ids are by frequency, or those of a vocabulary that is there.
+    # Ids are ranks by frequency, or those of a given vocabulary.
     if args.words_file:
         with open(args.words_file, encoding="utf-8") as file:
             vocabulary = file.read().rstrip("\n").split("\n")
@@ -166,7 +166,7 @@ def main() -> None:
         return
     counts: collections.Counter[str] = collections.Counter()
 
-    # Each part of a text is a process that takes milliseconds.
+    # Each sentence is pronounced in its own process, which takes milliseconds.
     with (
         open(os.path.join(args.output_dir, "phonemes.txt"), "w", encoding="utf-8") as file,
         concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool,

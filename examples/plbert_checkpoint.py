@@ -3,8 +3,8 @@
     python examples/plbert_checkpoint.py step_1000000.t7 plbert.safetensors
     python examples/plbert_checkpoint.py run/step_1010000.safetensors step_1010000.t7
 
-The first is a start for examples/phoneme_words.py, and the second what it made of it; also taken is
-an encoder's model.safetensors, as transformers and albert-convert write it. Needs torch.
+The first command makes an --init_checkpoint for examples/phoneme_words.py, the second converts its
+result; an encoder's model.safetensors of transformers or albert-convert works, too. Needs torch.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ ORDER = (
     *(".ffn.", ".ffn_output.", ".pooler.", "mask_predictor", "word_predictor"),
 )
 MOMENTS = ("exp_avg", "exp_avg_sq")
-# Those of transformers' AdamW, as PL-BERT's trainer sets it; torch's reads them, too.
+# Settings of transformers' AdamW in PL-BERT's trainer; torch's AdamW reads them, too.
 ADAM = {"lr": 1e-4, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.0, "correct_bias": True}
-# No weights; transformers wrote them once, and StyleTTS2 expects the first.
+# Not weights: transformers once stored these, and StyleTTS2 expects the first.
 POSITIONS, *BUFFERS = (
     f"module.encoder.embeddings.{name}" for name in ("position_ids", "token_type_ids")
 )
 
 
 def place(name: str) -> tuple[int, bool]:
-    """Returns what parameters are sorted by."""
+    """Returns the sort key of a parameter."""
     return next(i for i, part in enumerate(ORDER) if part in name), name.endswith("bias")
 
 
@@ -51,10 +51,10 @@ def read(path: str) -> dict[str, torch.Tensor]:
 
 
 def write(tensors: dict[str, torch.Tensor], path: str) -> None:
-    """Writes what `read` returns, or an encoder by transformers' names."""
+    """Writes tensors as `read` returns them, or an encoder with transformers' names."""
     step = int(tensors.pop("step", 0))
     if not any(name.startswith("module.") for name in tensors):
-        # Heads of another kind stay behind.
+        # Other heads are dropped.
         named = {name.removeprefix("albert."): x for name, x in tensors.items()}
         parts = ("embeddings.", "encoder.", "pooler.")
         tensors = {f"module.encoder.{n}": x for n, x in named.items() if n.startswith(parts)}

@@ -31,7 +31,7 @@ Sentence = dict[str, list[str]]
 
 
 def tag_words(text: str) -> Sentence:
-    """Takes capitals and full stops off a text: its words in lower case, and what each has lost."""
+    """Removes capitals and full stops: returns words in lower case, each with its tag."""
     words = [text[start:end] for start, end in split_words(text)]
     following = [*words[1:], ""]
     tokens, labels = [], []
@@ -60,7 +60,7 @@ def read_lines(path: str) -> Iterator[dict]:
 
 
 def prepare(directory: str) -> list[str]:
-    """Makes the text, the vocabulary and the tagged words; returns the paths of the last."""
+    """Makes the text, the vocabulary and the tagged words; returns the tagged words' paths."""
     text = f"{directory}/text"
     passages = [f"{text}/passages_{split}.jsonl" for split in ("train", "dev")]
     run("data/prepare_sotu.py", [f"{text}/train.txt", *passages], output_dir=text)
@@ -85,7 +85,7 @@ def train(directory: str, paths: Sequence[str], steps: int, init_checkpoint: str
     start["albert_config_file"] = os.path.relpath(os.path.join(ROOT, "configs/albert_tiny.json"))
     if init_checkpoint:
         start = {"init_checkpoint": init_checkpoint}
-        if vocabulary.find(init_checkpoint) is None:  # As beside demo/albert_tiny.
+        if vocabulary.find(init_checkpoint) is None:  # As with demo/albert_tiny.
             beside = os.path.dirname(init_checkpoint.rstrip("/"))
             start["spm_model_file"] = os.path.join(beside, "spm.model")
     run(
@@ -109,8 +109,8 @@ def train(directory: str, paths: Sequence[str], steps: int, init_checkpoint: str
 
 
 def print_scores(directory: str, paths: Sequence[str]) -> None:
-    """Prints the best checkpoint's scores, and those of always one tag and of one tag a word."""
-    # Not at the top: it brings TensorFlow along, whose notes `tensorflow_logs` hides.
+    """Prints the best checkpoint's scores, and those of two baselines."""
+    # Not imported at the top, as it imports TensorFlow, whose messages `tensorflow_logs` hides.
     from albert_tf.tasks import token_classification
 
     counts: dict[str, collections.Counter] = collections.defaultdict(collections.Counter)
