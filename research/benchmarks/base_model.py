@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# So that a clone need not be installed.
+# Lets the benchmarks run from a clone that is not installed.
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 
@@ -33,7 +33,7 @@ def hugging_face_config(config_file: Path = CONFIG_FILE, **options: Any) -> Any:
 
 
 def with_noise(model: Any, stddev: float) -> Any:
-    """Adds noise to all weights of a new model, whose biases a converter would leave out as 0."""
+    """Adds noise to all weights of a new model: converters would leave out biases of 0."""
     import numpy as np
 
     noise = np.random.default_rng(0)
@@ -43,7 +43,7 @@ def with_noise(model: Any, stddev: float) -> Any:
 
 
 def export(served: Any, folder: str, formats: Sequence[str]) -> None:
-    """Writes a model in some formats, each into a folder of its name."""
+    """Writes a model in some formats, each into a folder named after the format."""
     from albert_tf import export as exports
     from albert_tf.serving import other_formats
 

@@ -45,9 +45,9 @@ def albert_tf(shape: Shape, dtype: str) -> Step:
 def albert_tf_on_jax(
     shape: Shape, dtype: str, config_file: Path = CONFIG_FILE, device: Any = None
 ) -> Callable[..., float]:
-    """This project on a device of JAX, by default the first: runs of the Trainer's steps.
+    """This project on a JAX device, by default the first: runs of the Trainer's steps.
 
-    What it returns makes as many steps as it is told, by default one, and returns the last loss.
+    The function returned makes a given number of steps, by default one; returns the last loss.
     """
     import jax
     import keras
@@ -83,7 +83,7 @@ def hugging_face(
     """Hugging Face's AlbertForPreTraining on torch, with its own loss, under autocast.
 
     Args:
-      shape, dtype: Of a step.
+      shape, dtype: The step's.
       compiled: Whether torch.compile compiles it.
       device: torch's.
       **options: See hugging_face_config.
@@ -158,7 +158,7 @@ def hugging_face_inputs(batch: dict[str, np.ndarray], device: str = "cpu") -> di
     """Returns a batch under the names of Hugging Face's AlbertForPreTraining, as torch tensors."""
     import torch
 
-    # It scores every position; -100 excludes those not predicted from the loss.
+    # It scores every position; the label -100 excludes a position from the loss.
     labels = np.full(batch["input_ids"].shape, -100)
     np.put_along_axis(labels, batch["masked_lm_positions"], batch["masked_lm_ids"], axis=1)
     inputs = {

@@ -3,8 +3,8 @@
     python research/benchmarks/eight_bits.py --model sentiment/model.ckpt-best \
         --eval_file dev.tsv --text_column sentence
 
-Each way makes a file of the same model, which load_exported opens: the score of all its answers,
-how long single texts take, in turns, and its size. `albert-export` writes three of them.
+Each way stores the same model in a file that load_exported opens. The table has its score on all
+texts, the time of single texts (the ways take turns), and its size. `albert-export` writes three.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any
 import base_model
 import numpy as np
 
-# Texts whose times are measured, after some that warm up.
+# Number of texts that are timed, and of warm-up texts before them.
 _TIMED, _WARM = 100, 10
 FORMATS = ("onnx", "onnx_int8", "tflite_int8")
 
 
 def dynamic(source: str, target: str, **options: Any) -> None:
-    """Weights and activations in 8 bits, the latter scaled by a batch's largest."""
+    """Weights and activations in 8 bits; activations are scaled by the largest in the batch."""
     from onnxruntime import quantization
 
     quantization.quantize_dynamic(
@@ -36,7 +36,7 @@ def dynamic(source: str, target: str, **options: Any) -> None:
 
 
 def weights_only(source: str, target: str, block: int) -> None:
-    """Weights in 8 bits by blocks, activations by blocks of a row while they are multiplied."""
+    """Weights in 8 bits by block; activations too, by block of a row, during the product."""
     import onnx
     from onnxruntime.quantization import matmul_nbits_quantizer
 
@@ -48,7 +48,7 @@ def weights_only(source: str, target: str, block: int) -> None:
     quantizer.model.save_model_to_file(target, False)
 
 
-# Ways beside those of albert-export -> how a file is made of the one in float32.
+# Ways that albert-export lacks -> a function that makes their file from the one in float32.
 OTHERS: dict[str, Callable[[str, str], None]] = {
     "dynamic, one scale a matrix, 7 bits": lambda *paths: dynamic(*paths, reduce_range=True),
     "dynamic, one scale a column, 8 bits": lambda *paths: dynamic(*paths, per_channel=True),
@@ -58,7 +58,7 @@ OTHERS: dict[str, Callable[[str, str], None]] = {
 
 
 def make(arguments: dict[str, Any], folder: Path) -> tuple[dict[str, Path], Any]:
-    """Writes a directory for each way, and returns them with what scores a function of texts."""
+    """Writes a directory for each way; returns these, and a function that scores predictions."""
     from albert_tf.serving import scores, served_tasks
     from albert_tf.serving.settings import ExportSettings
 
@@ -68,7 +68,7 @@ def make(arguments: dict[str, Any], folder: Path) -> tuple[dict[str, Path], Any]
     base_model.export(served, str(folder), FORMATS)
     made = {name: folder / name for name in FORMATS}
     for number, (name, write) in enumerate(OTHERS.items()):
-        # The description of onnx_int8 has texts read one by one.
+        # The metadata of onnx_int8 make load_exported run texts one by one.
         made[name] = folder / str(number)
         shutil.copytree(folder / "onnx_int8", made[name])
         write(str(folder / "onnx" / "model.onnx"), str(made[name] / "model_int8.onnx"))

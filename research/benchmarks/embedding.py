@@ -29,10 +29,10 @@ SPM = ROOT / "tests" / "golden" / "spm" / "en_small.model"
 FORMATS = ("onnx", "onnx_int8", "saved_model")
 THEIRS = "sentence_transformers"
 MAX_LENGTH = 128
-# Sentences of a request, in whatever batches; the times of its answers are compared.
+# Sentences per request, whatever the batch size; the times of requests are compared.
 AT_ONCE = 64
 
-# Texts, and the size of batches -> vectors.
+# (texts, batch size) -> vectors.
 Embed = Callable[[list[str], int], np.ndarray]
 
 
@@ -72,7 +72,7 @@ def ours(folder: str, name: str) -> Embed:
     model = albert_tf.load_exported(Path(folder, name))
 
     def embed(texts: list[str], batch: int) -> np.ndarray:
-        # It makes batches itself; only single texts are asked for one by one.
+        # It batches texts by itself; for batches of 1 they are passed one by one.
         parts = [[text] for text in texts] if batch == 1 else [texts]
         return np.concatenate([model.embed(part) for part in parts])
 
@@ -93,7 +93,7 @@ def theirs(folder: str, **options: Any) -> Embed:
 
 
 def fastembed(folder: str) -> Embed:
-    """fastembed, which pools and normalises what the ONNX file answers."""
+    """fastembed, which pools and normalises the output of the ONNX file."""
     import fastembed
     from fastembed.common.model_description import ModelSource, PoolingType
 
@@ -104,7 +104,7 @@ def fastembed(folder: str) -> Embed:
     model = fastembed.TextEmbedding("local/albert", specific_model_path=str(Path(folder, THEIRS)))
 
     def embed(texts: list[str], batch: int) -> np.ndarray:
-        # It pads texts as they come; the others sort them by their lengths.
+        # It batches texts in the given order; the others sort them by length first.
         order = np.argsort([*map(len, texts)])
         found = np.stack([*model.embed([texts[i] for i in order], batch_size=batch)])
         return found[np.argsort(order)]
@@ -113,7 +113,7 @@ def fastembed(folder: str) -> Embed:
 
 
 def table(folder: str) -> Embed:
-    """The mean of pieces' vectors in a table, without an encoder."""
+    """The mean of the pieces' vectors from a lookup table, without an encoder."""
     import sentence_transformers
     import tokenizers
     from sentence_transformers.sentence_transformer.modules import StaticEmbedding
@@ -141,13 +141,13 @@ CONTESTANTS: dict[str, Callable[[str], Embed]] = {
 
 
 def answers(name: str, folder: str, texts: str) -> Callable[..., dict[str, Any]]:
-    """Returns what embeds some of the texts, and says how long that took."""
+    """Returns a function that embeds some of the texts, and measures time and memory."""
     lines = Path(texts).read_text(encoding="utf-8").splitlines()
     embed = None
 
     def respond(first: int, count: int, batch: int) -> dict[str, Any]:
         nonlocal embed
-        # Here, so that whoever asks gets its errors.
+        # Not loaded before the first request, so that its answer reports errors.
         embed = embed or CONTESTANTS[name](folder)
         start = time.perf_counter()
         vectors = embed(lines[first : first + count], batch)
@@ -169,7 +169,7 @@ class Contestant(Worker):
         self.megabytes = 0.0
 
     def embed(self, **request: int) -> None:
-        """Embeds texts, and keeps what is measured."""
+        """Embeds texts, and records the measurements."""
         answer = self.ask(**request)
         self.seconds.append(answer["seconds"])
         self.vectors += answer["vectors"]
@@ -179,7 +179,7 @@ class Contestant(Worker):
 def measure(workers: Sequence[Contestant], count: int, batch: int) -> None:
     """Has all embed the same texts in turns, and prints a row for each."""
     for worker in workers:
-        worker.embed(first=0, count=AT_ONCE, batch=batch)  # One-time costs of lengths.
+        worker.embed(first=0, count=AT_ONCE, batch=batch)  # Warm-up.
         worker.seconds, worker.vectors = [], []
     for first in range(0, count, AT_ONCE):
         for worker in random.Random(first).sample(workers, len(workers)):
@@ -195,7 +195,7 @@ def measure(workers: Sequence[Contestant], count: int, batch: int) -> None:
             lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(right, axis=1)
             cosines = (found * right).sum(axis=1) / lengths
             alike = f"{cosines.min():.4f} | {cosines.mean():.4f} |"
-        # The median, since others may use the machine now and then.
+        # The median, since other programs may use the machine at times.
         rate = AT_ONCE / statistics.median(worker.seconds)
         row = f"| {worker.name} | {rate:.1f} | {worker.megabytes:.0f} | {alike}"
         print(row, flush=True)

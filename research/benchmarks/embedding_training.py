@@ -4,9 +4,9 @@
 
 Both begin with the same weights, and have the same loss, batches in the same order, maximum length,
 rate with warm-up and linear decay, and AdamW with bias correction and without weight decay, as the
-Trainer has it. The batches are those of albert_tf's plan. Each reads its own input as part of a
-step, and so theirs tokenises. Prints the Spearman correlation on the dev set before and after
-training, for each seed, and the seconds a step: medians of all steps, and of the ratios of turns.
+Trainer has it. The batches are those of albert_tf's plan. A step includes reading the input,
+and for theirs tokenising. Prints, for each seed, the Spearman correlation on the dev set before and
+after training and the median seconds per step; and the median of the turns' ratios.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from workers import Worker, in_process
 
 MAX_LENGTH = 64
 WARM_UP = 0.1
-# Steps in a turn of each.
+# Steps per turn.
 AT_ONCE = 10
 
 Answer = Callable[..., dict[str, Any]]
 
 
 def prepare(model: str, folder: str) -> None:
-    """Writes the mean vectors of a model as a folder of sentence-transformers."""
+    """Writes a model with mean pooling as a folder of sentence-transformers."""
     import albert_tf
     from albert_tf.answers.embed import Embed
     from albert_tf.conversion.convert import convert
@@ -50,7 +50,7 @@ def prepare(model: str, folder: str) -> None:
 
 
 def ours(folder: str, data: str, seed: str, how: str) -> Answer:
-    """What albert-finetune does, in steps; an answer may have the order of examples."""
+    """albert-finetune, step by step; an answer with scores also has the examples' order."""
     from albert_tf.cli import finetune
     from albert_tf.cli.finetune_settings import FinetuningSettings
     from albert_tf.training import length_buckets
@@ -82,7 +82,7 @@ def ours(folder: str, data: str, seed: str, how: str) -> Answer:
     trainer, task, split = run.trainer, run.task, run.splits["train"]
     trainer.optimizer.bias_correction = True
     table, count = split.features.select(task.inputs + task.labels), settings.train_step
-    # The decay begins where the warm-up ends; the release's has begun before.
+    # The decay begins when the warm-up ends; the release's begins at step 0.
     warm_up = int(WARM_UP * count)
     trainer.optimizer.learning_rate = WarmupPolynomialDecay(
         given["rate"], count, warm_up, first_decay_step=warm_up
@@ -108,7 +108,7 @@ def ours(folder: str, data: str, seed: str, how: str) -> Answer:
 
 
 def theirs(folder: str, data: str, seed: str, how: str) -> Answer:
-    """sentence-transformers' Trainer in a thread, which waits before each step to be asked."""
+    """sentence-transformers' Trainer in a thread that waits for a request before each step."""
     import datasets
     import sentence_transformers
     import transformers
@@ -201,7 +201,7 @@ def train(folder: str, data: str, seed: int, how: dict[str, Any]) -> list[list[f
     seconds: list[list[float]] = [[], []]
     count = min(len(before["order"]), how["steps"] or len(before["order"]))
     for step in range(0, count, AT_ONCE):
-        # Whoever is first alternates, too.
+        # They also alternate in who goes first.
         for side in (0, 1) if step // AT_ONCE % 2 else (1, 0):
             steps = min(AT_ONCE, count - step)
             seconds[side] += both[side].ask(step=step, steps=steps)["seconds"]
@@ -212,7 +212,7 @@ def train(folder: str, data: str, seed: int, how: dict[str, Any]) -> list[list[f
             f"{statistics.median(seconds[side]):.3f} |",
             flush=True,
         )
-        worker._process.kill()  # The Trainer's thread may wait for its next step.
+        worker._process.kill()  # The Trainer's thread may still wait for a request.
         worker.close()
     return seconds
 
@@ -237,7 +237,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for seed in args["seeds"]:
             for all_of, of_seed in zip(found, train(folder, args["data"], seed, how), strict=True):
                 all_of += of_seed
-    # A turn's first step may compile a length; medians of turns leave that out.
+    # A turn's first step may compile for a new length; medians within turns are robust to that.
     starts = range(0, len(found[0]), AT_ONCE)
     turns = [[statistics.median(x[start : start + AT_ONCE]) for start in starts] for x in found]
     ratios = np.divide(*turns)

@@ -3,11 +3,11 @@
     make bench-faster ARGS='--checkpoint albert_small --glue glue'
 
 All layers share their weights, so a model of fewer layers begins with the same checkpoint; its
-teacher is the model of all layers. The checkpoint is fine-tuned so on SST-2, CoLA, MRPC and RTE,
-with some seeds each, and its dev scores are those of the last weights. Then what it costs in ONNX
-is measured, with as many layers, beside ALBERT-base of random weights: in turns, one text at a time
-and 32 at once. Runs that are complete in --folder are not made again. Measure costs on an idle
-machine: `--only costs`.
+teacher is the model of all layers. Each is fine-tuned on SST-2, CoLA, MRPC and RTE with several
+seeds, and the last weights are scored on the dev sets. Then time and memory in ONNX are measured
+for each number of layers, beside ALBERT-base with random weights: in turns, one text at a time and
+32 at once. Runs that are complete in --folder are not made again. Measure costs on an idle machine:
+`--only costs`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _MOST_EXAMPLES = 12_800
 
 
 def sample(data: Path, folder: Path) -> None:
-    """Copies the tasks' data; of a training set not more rows than a run reads."""
+    """Copies the tasks' data, with no more rows of a training set than a run reads."""
     for task in TASKS:
         table = glue.GLUE_TASKS[task.name]
         (folder / table.folder).mkdir(parents=True, exist_ok=True)
@@ -96,9 +96,9 @@ class Plan:
     """The files and settings that all runs share.
 
     Attributes:
-      checkpoint: What albert-finetune begins with.
-      folder: Where each run has a folder of its own, and the tasks' data one.
-      depths: Numbers of layers, that of the checkpoint first.
+      checkpoint: The weights that albert-finetune begins with.
+      folder: Has a folder for each run, and one for the tasks' data.
+      depths: Numbers of layers, the checkpoint's own first.
     """
 
     checkpoint: str
@@ -150,7 +150,7 @@ def config_of(checkpoint: str) -> dict[str, Any]:
 
 
 def judge(data: str, runs: Sequence[tuple[str, str]]) -> None:
-    """Writes scores.json beside each run: of its last weights, and of their eight bits.
+    """Writes scores.json to each run's folder: of its last weights in float32 and in 8 bits.
 
     Args:
       data: GLUE's folder of folders.
@@ -184,7 +184,7 @@ def judge(data: str, runs: Sequence[tuple[str, str]]) -> None:
 
 
 def answers(directory: str) -> Callable[..., dict[str, Any]]:
-    """Returns what answers some texts with an exported model, and says how long that takes."""
+    """Returns a function that runs an exported model on texts, and measures time and memory."""
     from albert_tf.serving.predict import load_exported
 
     predictor, texts = load_exported(directory), server.make_texts(96)
@@ -195,7 +195,7 @@ def answers(directory: str) -> Callable[..., dict[str, Any]]:
         for start in range(0, len(rows), batch):
             predictor.outputs(rows[start : start + batch])
         seconds = time.perf_counter() - started
-        # Not getrusage's: that is at least what the process had that started this one.
+        # Not from getrusage, which begins with the peak of the process that started this one.
         (kilobytes,) = re.findall(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
         return {"seconds": seconds / len(rows), "megabytes": int(kilobytes) / 1e3}
 
@@ -234,7 +234,7 @@ def measure_costs(config: Path | str, depths: Sequence[int], folder: Path, round
     first = np.median(found[depths[0], FORMATS[0]][0][1:])
     for depth, name, directory, worker in asked:
         worker.close()
-        # The first round has one-time costs of lengths.
+        # The first round is a warm-up.
         alone, many, memory = (np.median(values[1:]) for values in found[depth, name])
         size = sum(path.stat().st_size for path in directory.glob("*.onnx")) / 1e6
         cells = (
@@ -251,7 +251,7 @@ def measure_costs(config: Path | str, depths: Sequence[int], folder: Path, round
 
 
 def report(scores: dict[Run, dict[str, float]], whole_depth: int) -> None:
-    """Prints a row for each number of layers and way: of each task and format, all seeds."""
+    """Prints a row for each depth with and without a teacher: all seeds by task and format."""
     tasks = list(dict.fromkeys(run.task for run in scores))
     columns = list(itertools.product(tasks, FORMATS))
     print(f"| layers | {' | '.join(f'{task.name}, {name}' for task, name in columns)} |")
@@ -296,7 +296,7 @@ def measure_scores(plan: Plan, tasks: Sequence[Task], seeds: int) -> None:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Adds what a plan is made of."""
+    """Adds the flags that define a plan."""
     parser.add_argument("--checkpoint", required=True, help="What albert-finetune begins with.")
     parser.add_argument("--glue", type=Path, help="GLUE's folder of folders.")
     parser.add_argument("--folder", type=Path, default=Path("faster"))
@@ -308,7 +308,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def planned(args: argparse.Namespace) -> tuple[Plan, list[Task]]:
-    """Returns what the flags ask for, whose data is then in its folder."""
+    """Returns the plan and the tasks, after copying the tasks' data into the plan's folder."""
     plan = Plan(args.checkpoint, args.folder.absolute(), tuple(args.depths))
     if args.glue and not (plan.folder / "glue").exists():
         sample(args.glue, plan.folder / "glue")

@@ -66,7 +66,7 @@ class Contestant:
 def albert_tf(
     row_lengths: np.ndarray, batch_size: int, max_seq_length: int, static_lengths: int
 ) -> Contestant:
-    """This project: the Trainer's step, on its input; with so many static lengths."""
+    """This project: the Trainer's step and input, with the given number of static lengths."""
     tensorflow_logs.import_tensorflow()  # As the scripts do.
     import tensorflow as tf
 
@@ -190,7 +190,7 @@ CONTESTANTS: dict[str, Callable[..., Contestant]] = {
 
 
 def answers(name: str, rows: str, batch_size: str, max_length: str) -> Callable[..., dict]:
-    """Returns what a contestant answers: without seconds it compiles, with them it makes steps."""
+    """Returns a function that compiles a contestant if called without seconds, else makes steps."""
     contestant, step = None, 0
 
     def respond(seconds: float | None = None) -> dict[str, float]:
@@ -223,7 +223,7 @@ class Epoch(Worker):
         self.first_seconds = started["seconds"]
 
     def take_turn(self, seconds: float) -> None:
-        """Lets it make steps for so many seconds, at least one step."""
+        """Lets it make steps for the given seconds, at least one step."""
         turn = self.ask(seconds=seconds)
         self.seconds += turn["seconds"]
         self.positions += turn["positions"]

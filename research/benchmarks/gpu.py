@@ -7,15 +7,15 @@ Each line is a process of its own, which makes runs of steps as the Trainer make
 steps of Hugging Face's AlbertForPreTraining on torch (SDPA, fused AdamW, autocast). A step is
 forward, backward, clip to a global norm of 1 and AdamW, dropout as in the config, on one batch.
 Theirs scores all positions, ours the predicted ones; MFU counts for both what the model needs.
-Other lines are the losses of ten steps beside those of the CPU, where a step's time goes, and, with
-a text and a vocabulary, the scripts from end to end, which alone need TensorFlow. First it tries
-for a minute what decides: attention and kernels. Last come two rows for README's table of states:
-what is confirmed, and what is not.
+Other lines compare the losses of ten steps with the CPU's, break down a step's time, and, with a
+text and a vocabulary, run the scripts from end to end; only these need TensorFlow. The first minute
+is spent on the decisive question, whether attention and kernels run. The last two rows are for
+README's table of states: what is confirmed, and what is not.
 
-The most telling lines come first. One that is expected to take longer than what is left of the
-minutes is left out; one that takes three times as long as expected is ended. Without a GPU it runs
-on the CPU, which only shows that it runs. --rehearse, on a CPU, runs all of ours as they are, but
-that JAX is told of an H100, and what would run there is only lowered for CUDA.
+The most telling lines come first. A line that is expected to take longer than the minutes left is
+left out; one that takes three times as long as expected is ended. Without a GPU it runs on the CPU,
+which only shows that it runs. --rehearse, on a CPU, runs all of our lines, except that JAX is told
+that it has an H100, and only lowers for CUDA what would run there.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ OURS, ATTENDS, PLAIN = "albert_tf", "albert_tf, without Triton", "albert_tf, by 
 KERNELS = {OURS: "attention,elementwise", ATTENDS: "attention", PLAIN: "off"}
 COMPILED, EAGER = "Hugging Face, torch.compile", "Hugging Face, eager"
 BESIDE_CPU = {dtype: f"albert_tf, {dtype}, beside the CPU" for dtype in ("bfloat16", "float32")}
-# Facts that decide: do they run, forward and backward, and with whose numbers?
+# Decisive checks: do these run, forward and backward, with the numbers of XLA in float32?
 ATTENTION, CHAINS = "cuDNN's attention", "both kernels"
 FACTS = {ATTENTION: [(length, "bfloat16") for length in (64, 512, 128, 63, 81)]}
 FACTS[CHAINS] = [(512, "float32"), (512, "bfloat16")]
@@ -66,12 +66,12 @@ SCRIPTS = {
     "static": "run_pretraining.py, static masks",
     "tuned": "run_finetune.py",
 }
-# Seconds: for the facts and for one of them, and what a line is expected to take, by how its name
-# begins, on an H100 with 16 CPU cores: from its process's start to its end, most of it compiling.
+# Seconds: for all facts, for one of them, and for a line, by how its name begins: expected for its
+# whole process on an H100 with 16 CPU cores, where most of it is compiling.
 FACTS_TAKE, FACT_TAKES = 75.0, 10.0
 EXPECTED = {PLAIN: 60.0, WHERE_TIME_GOES: 75.0, COMPILED: 75.0, EAGER: 45.0, "run_": 90.0}
 EXPECTED |= dict.fromkeys(BESIDE_CPU.values(), 75.0) | {OURS: 60.0, ATTENDS: 60.0}
-# Limits of differences, relative to the largest value or to losses of about 10: rounding is less.
+# Limits above rounding errors: relative to the largest value, and absolute for losses near 10.
 NEAR = {"float32": 1e-4, "bfloat16": 2**-5}
 NEAR_LOSS = {"float32": 1e-3, "bfloat16": 0.05}
 LOWERS, ON_A_CPU = "lowers for CUDA", "a CPU, as lowered for CUDA"
@@ -85,7 +85,7 @@ KERNELS = {
 
 
 def steps_of(name: str, model: str, shape: Shape) -> tuple[Callable[[int], Any], str]:
-    """Returns what makes so many steps, and the device's name."""
+    """Returns a function that makes a number of steps, and the device's name."""
     config_file = CONFIGS / f"albert_{model}.json"
     if name in KERNELS:
         import jax
@@ -128,7 +128,7 @@ def _peak_bytes(name: str) -> int:
 
 
 def facts(name: str, seconds: float) -> tuple[str, list[tuple[str, str]]]:
-    """Returns the device, what was tried, and how far it is from XLA's in float32, or why not.
+    """Returns the device and, for each try, its difference to XLA in float32 or why it failed.
 
     At lengths that are no multiple of 8 the library leaves attention to XLA.
     """
@@ -208,7 +208,7 @@ def compare(dtype: str, model: str, size: str) -> str:
 
 
 def kernels(model: str, size: str) -> str:
-    """Says where the time of a step goes, by the profiler."""
+    """Returns how a step's time divides among kinds of kernels, by the profiler."""
     import jax
 
     run, _ = steps_of(OURS, model, _shape(size))
@@ -280,7 +280,7 @@ def script(kind: str, model: str, size: str, seconds: float, args: argparse.Name
 
 
 def _write_table(text: str, path: str, rows: int) -> None:
-    """Writes a table of so many lines of a text, with labels that nothing can predict."""
+    """Writes a table of a text's first lines, with labels that nothing can predict."""
     with open(text, encoding="utf-8") as lines, open(path, "w", encoding="utf-8") as table:
         table.write("text\tlabel\n")
         texts = (line.strip().replace("\t", " ") for line in lines if line.strip())
@@ -292,7 +292,7 @@ def _write_table(text: str, path: str, rows: int) -> None:
 
 
 class Line(NamedTuple):
-    """A line of the table: what it is of."""
+    """The name, model and shape of a line of the table."""
 
     name: str
     model: str
@@ -303,7 +303,7 @@ def lines(models: Sequence[str], shapes: Sequence[str] | None) -> Iterator[Line]
     """Yields the lines, the most telling first."""
     of_model = {model: shapes or SIZES.get(model, SIZES["base_v2"]) for model in models}
     first, *others = ([(model, size) for size in sizes] for model, sizes in of_model.items())
-    # Whether it is right; the first model beside Hugging Face's, and what its step and a run spend.
+    # Is it correct? Then the first model beside Hugging Face's, and where its time goes.
     yield Line(BESIDE_CPU["float32"], *_small(first[0]))
     yield from (Line(name, *at) for at in first for name in (OURS, COMPILED, ATTENDS))
     yield Line(BESIDE_CPU["bfloat16"], *_small(first[0]))
@@ -321,19 +321,19 @@ def lines(models: Sequence[str], shapes: Sequence[str] | None) -> Iterator[Line]
 
 
 def _small(at: tuple[str, str]) -> tuple[str, str]:
-    """A shape that a CPU computes, too."""
+    """Returns a model and its shape, made small enough for a CPU."""
     shape = _shape(at[1])
     sizes = min(shape.batch, 8), min(shape.seq, 128), min(shape.predictions, 20)
     return at[0], "x".join(map(str, sizes))
 
 
 def print_facts(seconds: float, rehearses: bool) -> tuple[str, list[tuple[str, bool]]]:
-    """Prints the facts; returns the device, and each with whether it is one."""
+    """Prints the facts; returns the device, and each fact with whether it holds."""
     device, told, end = "no device", [], time.monotonic() + seconds
     for left, name in zip((len(FACTS) - i for i in range(len(FACTS))), FACTS, strict=True):
         share = max(1.0, (end - time.monotonic()) / left)
         try:
-            # A process returns its findings if it ends by itself, so it gets a little less time.
+            # A process that is killed returns nothing, so it is told to end a little earlier.
             device, found = _process(rehearses, "facts", name, share - FACT_TAKES, timeout=share)
         except (Exception, SystemExit) as error:
             found = [("all", _why(error))]
@@ -344,7 +344,7 @@ def print_facts(seconds: float, rehearses: bool) -> tuple[str, list[tuple[str, b
 
 
 def print_line(line: Line, seconds: float, args: argparse.Namespace) -> tuple[str, bool]:
-    """Measures a line, for at most so many seconds, and prints it; returns it as a fact."""
+    """Measures a line for at most `seconds`, and prints it; returns it as a fact."""
     call = functools.partial(_process, args.rehearse, timeout=seconds)
     try:
         if line.name in SCRIPTS.values():
@@ -395,7 +395,7 @@ def _why(error: BaseException) -> str:
 
 
 def _cause(text: str) -> str:
-    """Returns the line that names the error of a process, by what it wrote, for a table's cell."""
+    """Returns the line of a process's output that names its error, fit for a table's cell."""
     lines = text.strip().splitlines() or ["it wrote nothing"]
     named = (line for line in reversed(lines) if re.match(r"[\w.]*[Ee]rror\b", line))
     return next(named, lines[-1]).replace("|", "/")[:300]
@@ -431,7 +431,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     device, told = ON_A_CPU if args.rehearse else "one device", []
     if not args.only:
         device, told = print_facts(min(FACTS_TAKE, 60 * args.minutes), args.rehearse)
-    # The seconds that lines took, and were expected to take: expect the next to be as slow.
+    # Seconds that lines took and were expected to take: their ratio scales the next expectation.
     took, thought = 0.0, 0.0
     for line in lines(list(args.models), args.shapes):
         if args.only not in line.name:

@@ -1,4 +1,4 @@
-"""Runs the lines of `gpu.py --rehearse` on a CPU: JAX is told of an H100, and only lowers."""
+"""Runs the lines of `gpu.py --rehearse` on a CPU: JAX takes it for an H100, and only lowers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy as np
 
 
 def pretend() -> set[str]:
-    """Replaces JAX's probes, as on an H100, and what runs there by what lowers it for CUDA.
+    """Makes JAX's probes report an H100, and replaces running on it by lowering for CUDA.
 
     Returns:
-      Filled later: the kernels in what was lowered.
+      The names of the kernels in lowered programs, filled in later.
     """
     import jax
     from jax._src.cudnn import fused_attention_stablehlo as cudnn
@@ -28,7 +28,7 @@ def pretend() -> set[str]:
     cudnn.check_compute_capability = lambda capability: float(capability) <= 9
     cudnn.is_cuda_compute_capability_equal = lambda capability: capability == "9.0"
     jax_ops._found, jax_ops.why_not = (lambda: "cuda"), (lambda kind: None)
-    with contextlib.suppress(ImportError):  # Triton's, of newer versions of JAX.
+    with contextlib.suppress(ImportError):  # Triton's probe, in newer versions of JAX.
         from jax._src.pallas.triton import gpu_info
 
         h100 = gpu_info.get_gpu_info_from_version(gpu_info.GpuVersion.H100)
@@ -36,7 +36,7 @@ def pretend() -> set[str]:
     names: set[str] = set()
 
     def lowered(function: Any, *inputs: Any) -> Any:
-        """Returns ones, in the shapes of the results."""
+        """Lowers a function; returns ones in the shapes of its results."""
         program = function.trace(*inputs).lower(lowering_platforms=("cuda",))
         names.update(re.findall(r"__cudnn\$fmha|add_and_norm|biased_gelu", program.as_text()))
         return jax.tree.map(lambda of: np.ones(of.shape, of.dtype), program.out_info)
@@ -60,7 +60,7 @@ def pretend() -> set[str]:
 
 
 def run(function: str, *arguments: Any) -> Any:
-    """Calls what measures a line; returns that it lowers, and with which kernels."""
+    """Calls a function that measures a line; returns that it lowers, and with which kernels."""
     names = pretend()
     result = getattr(gpu, function)(*arguments)
     with_kernels = gpu.LOWERS + (f" with {', '.join(sorted(names))}" if names else "")
@@ -71,7 +71,7 @@ def run(function: str, *arguments: Any) -> Any:
 
 
 def run_script(path: str, *flags: str) -> None:
-    """Runs a script in this process, whose steps are only lowered."""
+    """Runs a script in this process; its steps are only lowered."""
     pretend()
     sys.argv = [path, *flags]
     runpy.run_path(path, run_name="__main__")

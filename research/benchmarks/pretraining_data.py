@@ -130,7 +130,7 @@ def measure_speed(
 
 
 def repeat(text: Path, path: Path, megabytes: int) -> Path:
-    """Repeats the text, the last time in part, until it has about so many MB."""
+    """Repeats the text, the last time in part, up to about the given size in MB."""
     content = text.read_bytes()
     wanted = megabytes * MEGABYTE
     with open(path, "wb") as file:

@@ -4,8 +4,8 @@
 
 All are served by the same program, one after the other. Clients keep their connections, each asks
 for one text of 4 to 64 pieces at a time, and compares its answer with that of the model alone. In
-the second half of the last load the server gets SIGTERM, and another starts on the same port: where
-a client was told that its connection ends, it connects again once /readyz says so.
+the second half of the last load the server gets SIGTERM, and another starts on the same port: a
+client that is told that its connection ends connects again once /readyz reports ready.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CONFIG = {
 }
 FORMATS = ("onnx", "onnx_int8", "saved_model")
 PATH = "/v1/models/{}:predict"
-# Float32 on one machine, in batches of another size. Eight bits are asked row by row.
+# Float32 on one machine, in batches of another size. In 8 bits rows are computed one by one.
 TOLERANCE = 1e-5
 
 
@@ -82,7 +82,7 @@ def make_texts(count: int, seed: int = 0) -> list[str]:
 
 
 def free_port() -> int:
-    """Returns a port that nobody listens at."""
+    """Returns a port on which nothing listens."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
@@ -94,7 +94,7 @@ def serve(directory: str, port: int, *flags: str, python: str = sys.executable) 
     command = [python, "-m", "albert_tf.serving.server", f"--model={directory}", f"--port={port}"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_ENABLE_ONEDNN_OPTS": "1"}
     command += ["--noaccess_log", *flags]
-    # Its log would stand between the rows of a table.
+    # Its log would be mixed into the rows of the table.
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
         try:
             wait_until_ready(process, port)
@@ -114,13 +114,13 @@ def wait_until_ready(process: subprocess.Popen, port: int) -> None:
 
 
 class Load:
-    """Clients that ask until a time is over.
+    """Clients that send requests for some time.
 
     Attributes:
-      seconds: Of each answer.
-      wrong: Answers that are not those of the text alone.
+      seconds: The time of each answer.
+      wrong: Answers that differ from those for the text alone.
       lost: Requests without an answer.
-      refused: Connections on which /readyz was not 200, or that no server took.
+      refused: Connections on which /readyz was not 200, or that no server accepted.
     """
 
     def __init__(self, name: str, texts: Sequence[str], right: Sequence[Sequence[float]]) -> None:
@@ -129,7 +129,7 @@ class Load:
         self.wrong = self.lost = self.refused = 0
 
     async def run(self, port: int, clients: int, seconds: float) -> None:
-        """Asks for some seconds."""
+        """Sends requests for some seconds."""
         end = time.perf_counter() + seconds
         await asyncio.gather(*(self._client(port, seed, end) for seed in range(clients)))
 
@@ -188,7 +188,7 @@ class Load:
 
 
 def of_process(port: int, name: str) -> float:
-    """Returns a number that a server tells of its process."""
+    """Returns a metric that a server reports of its process."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         lines = answer.read().decode().splitlines()
     (value,) = (line.split()[1] for line in lines if line.startswith(f"process_{name} "))
@@ -203,7 +203,7 @@ def measure(directory: str, clients: int, seconds: float, restart: bool) -> Load
     load, port = Load(Path(directory).name, texts, right), free_port()
     with contextlib.ExitStack() as servers:
         first = servers.enter_context(serve(directory, port))
-        asyncio.run(load.run(port, clients, min(2.0, seconds)))  # One-time costs of lengths.
+        asyncio.run(load.run(port, clients, min(2.0, seconds)))  # Warm-up.
         load.seconds.clear()
         cpu = of_process(port, "cpu_seconds_total")
         if restart:

@@ -28,15 +28,15 @@ from base_model import CONFIG_FILE, hugging_face_config, with_noise
 from workers import Worker, in_process, that_answer
 
 BATCHES = (1, 8, 32)
-# Before each request: threads of the one that answered before may wait for more work, and keep
-# the cores busy.
+# Pause before each request: threads of the previous contestant may keep the cores busy while they
+# wait for more work.
 PAUSE_SECONDS = 0.3
 LENGTHS = (8, 256)
 NUM_LABELS = 2
 ONNX_FORMATS = ("onnx", "onnx_int8")
 
 Features = dict[str, np.ndarray]
-# Contestants whose name ends so take texts, the others features.
+# The end of the names of contestants that take texts; the others take features.
 FROM_TEXT = ", text"
 Answer = Callable[[Any], np.ndarray]
 
@@ -54,7 +54,7 @@ def request(batch: int, number: int) -> Features:
 
 
 def texts_of(features: Features) -> list[str]:
-    """Returns texts with these pieces, but for [CLS] and [SEP]."""
+    """Returns texts of these pieces, without [CLS] and [SEP]."""
     rows = zip(features["input_ids"], features["input_mask"].sum(axis=1), strict=True)
     return [" ".join(f"w{i - 5}" for i in ids[1 : n - 1]) for ids, n in rows]
 
@@ -186,7 +186,7 @@ CONTESTANTS: dict[str, Callable[[str], Answer]] = {
 
 
 def answers(name: str, folder: str) -> Callable[..., dict[str, float]]:
-    """Returns what answers a request with the seconds that the contestant takes for it."""
+    """Returns a function that runs the contestant on a request, and returns the seconds."""
     answer = None
 
     def respond(**wanted: int) -> dict[str, float]:
@@ -211,7 +211,7 @@ class Contestant(Worker):
 
 
 def percentile(seconds: Sequence[float], share: float) -> float:
-    """Returns the smallest time that a `share` of all don't exceed."""
+    """Returns the smallest time that at least a `share` of the times don't exceed."""
     ordered = sorted(seconds)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 

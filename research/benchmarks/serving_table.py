@@ -2,10 +2,10 @@
 
     make bench-serving-table     or    python research/benchmarks/serving_table.py
 
-Classifiers of random weights, of ALBERT-base's size and of the demo's, are exported in each format.
-Each way has a process of its own, which imports, loads and answers one text of eight pieces; then
-it answers it again, as often as fits into a few seconds. Three processes each, of which the median
-is shown; no two at the same time. Measure on an idle machine.
+Classifiers with random weights, of ALBERT-base's size and of the demo's, are exported in each
+format. Each way has a process of its own, which imports, loads and answers a text of eight pieces,
+and then repeats the answer for a few seconds. Each way runs three times, never two at once; the
+table has the medians. Measure on an idle machine.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
 NODE_PACKAGES = ROOT / "tests" / "peers" / "node_modules"
-# A model -> its config, the words that its texts are of, and one of eight pieces.
+# Model -> its config, and the number of words in its vocabulary.
 MODELS = {"base": ("albert_base_v2", 29_995), "era": ("albert_tiny", 7_995)}
-TEXT = " ".join(f"w{i}" for i in range(6))  # And [CLS] and [SEP].
+TEXT = " ".join(f"w{i}" for i in range(6))  # Eight pieces with [CLS] and [SEP].
 
 _PYTHON = """
 import time
@@ -145,8 +145,8 @@ class Way(NamedTuple):
       name: Where it runs.
       section: The command that exports for it, and the section of docs/serving.md about it.
       format: What is exported.
-      program: Measures it; of Python only what defines `answer`.
-      packages: What must be installed, in Python with what that needs.
+      program: The program that measures it; in Python only the part that defines `answer`.
+      packages: Packages to install; in Python their dependencies are needed, too.
       leaves_out: Files of the export that it does not need.
     """
 
@@ -244,7 +244,7 @@ def export(model: str, folder: Path, formats: set[str]) -> None:
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
     vocabulary = Vocabulary.read(str(folder / "vocab.txt"), is_word_piece=True)
     classifier = albert_tf.AlbertForSequenceClassification(config_name, num_labels=2)
-    noise = np.random.default_rng(0)  # With biases of zero a converter would leave them out.
+    noise = np.random.default_rng(0)  # Converters leave out biases of zero.
     for weight in classifier.weights:
         weight.assign_add(noise.normal(0, 0.01, weight.shape))
     served = export.Classifier(classifier, vocabulary, Classify(labels=("no", "yes")))
@@ -266,7 +266,7 @@ def export(model: str, folder: Path, formats: set[str]) -> None:
 
 
 def installed_megabytes(way: Way) -> float:
-    """Returns the size of Python's packages and all that they need, or of Node's."""
+    """Returns the size of the Python packages with all dependencies, or of Node's packages."""
     if way.is_javascript:
         return sum(megabytes(NODE_PACKAGES / name) for name in way.packages)
     wanted, found = list(way.packages), {}

@@ -1,4 +1,4 @@
-"""Contestants in processes of their own, which answer in JSON: once, or a line for each line."""
+"""Runs contestants in their own processes, which answer in JSON: once, or one line per request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _ENVIRONMENT = {
     "PYTHONPATH": os.pathsep.join([str(ROOT / "research/benchmarks"), str(ROOT)]),
     "TF_CPP_MIN_LOG_LEVEL": "2",
-    # As the scripts set it; here for all on TensorFlow alike.
+    # As in the scripts; here for every contestant on TensorFlow.
     "TF_ENABLE_ONEDNN_OPTS": "1",
 }
 
@@ -31,9 +31,9 @@ class Worker:
 
     Args:
       name: Its name in tables and errors.
-      function: Called with the arguments, it returns what `serve` takes: "finetune.answers".
+      function: Its name, "finetune.answers"; given the arguments it makes `answer` of `serve`.
       *arguments: Texts.
-      backend: Keras's there.
+      backend: Keras's in the process.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ def serve(answer: Callable[..., dict[str, Any]]) -> None:
     Args:
       answer: Takes a request's members as keyword arguments.
     """
-    # Keeps what a framework prints out of the answers.
+    # Sends what frameworks print to standard error, not between the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     try:
@@ -100,9 +100,9 @@ def in_process(function: str, *arguments: Any, backend: str, timeout: float | No
     """Calls a function in a new process and returns what it returns; ends this one if it fails.
 
     Args:
-      function: Its name, after that of its script in this folder: "gpu.measure".
+      function: A script's name in this folder, and the function's: "gpu.measure".
       *arguments: Numbers and texts.
-      backend: Keras's there.
+      backend: Keras's in the process.
       timeout: Seconds, after which subprocess.TimeoutExpired is raised.
     """
     code = _code(function) + f"print(json.dumps({function}(*{arguments!r})))"
