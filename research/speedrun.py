@@ -2,10 +2,10 @@
 
     make speedrun MINUTES=15 [TEXT=my.txt] [ARGS='--recipe release']
 
-Without TEXT it is the State of the Union addresses, and the task is to tell the era of a passage.
-A text of your own, a sentence a line and an empty line between documents, has no task: its last
-twentieth is held out. All files go to one directory, speedrun.json with the row among them; after a
-kill the same command goes on.
+Without TEXT it uses the State of the Union addresses, and the task is to tell the era of a passage.
+With your own text, one sentence per line and an empty line between documents, there is no task; its
+last twentieth is held out. All files go to one directory, among them speedrun.json with the row. If
+it is killed, the same command continues.
 """
 
 from __future__ import annotations

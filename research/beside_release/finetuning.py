@@ -89,8 +89,8 @@ class Run(NamedTuple):
 def convert(checkpoint: pathlib.Path, folder: pathlib.Path) -> None:
     """Writes the checkpoint for all sides, unless that has been done.
 
-    For transformers, too: of a spiece.model alone its version 5 makes a tokenizer that gives other
-    pieces than the release's.
+    transformers gets a converted folder, too: from spiece.model alone its version 5 makes a
+    tokenizer whose pieces differ from the release's.
     """
     for layout in ("tf1", "huggingface"):
         path = folder / "checkpoint" / layout
@@ -119,7 +119,7 @@ def files_of(task: Task, data: pathlib.Path) -> list[pathlib.Path]:
 
 
 def shuffle_rows(task: Task, data: pathlib.Path, seed: int, folder: pathlib.Path) -> None:
-    """Copies the training set of a task of GLUE, its rows in an order that the seed gives."""
+    """Copies a GLUE task's training set, its rows shuffled by the seed."""
     source, target = (files_of(task, each)[0] for each in (data, folder))
     lines = source.read_bytes().splitlines(keepends=True)
     header = 0 if "train" in glue.GLUE_TASKS[task.name].headless else 1
@@ -152,7 +152,7 @@ def train(scripts: Scripts, task: Task, data: pathlib.Path) -> dict[Run, pathlib
         for side in task.sides:
             run = Run(task, seed, side)
             if not (scripts.folder / run.name / "complete").exists():
-                # The release would go on with features of which only some were written.
+                # The release would reuse features that were written only in part.
                 shutil.rmtree(scripts.folder / run.name, ignore_errors=True)
             start = _train_squad if task.name == SQUAD.name else _train_glue
             found[run] = start(scripts, run, data)
@@ -184,7 +184,7 @@ def _train_squad(scripts: Scripts, run: Run, data: pathlib.Path) -> pathlib.Path
     if run.side == OURS:
         flags |= {"task_name": task.name, "random_seed": run.seed}
         return scripts.run_ours(run.name, "run_finetune", **flags)
-    # The release counts in epochs. It takes minutes to make the features: all seeds share them.
+    # The release counts epochs, not steps. Making features takes minutes: all seeds share them.
     steps, warmup = flags.pop("train_step"), flags.pop("warmup_step")
     flags |= {"num_train_epochs": 1 + 0.5 / steps, "warmup_proportion": (warmup + 0.5) / steps}
     features = scripts.folder / run._replace(seed=0).name / "train.features"
@@ -209,7 +209,7 @@ def judge(
 def _evaluator(
     scripts: Scripts, weights: Mapping[Run, pathlib.Path], data: pathlib.Path, first: Run
 ) -> Iterator[Callable[[Run], dict[str, float]]]:
-    """Yields what returns the dev scores of a run's weights."""
+    """Yields a function that returns the dev scores of a run's weights."""
     from albert_tf.console import tensorflow_logs
 
     tensorflow_logs.import_tensorflow()

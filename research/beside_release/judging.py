@@ -16,12 +16,12 @@ def judge(
     name: str,
     evaluator: Callable[[Run], contextlib.AbstractContextManager[Callable[[Run], Any]]],
 ) -> dict[Run, Any]:
-    """Returns what is measured of each run, as JSON has it.
+    """Returns each run's measurements, as read from JSON.
 
     Args:
-      directories: Of the runs.
-      name: A file's name; what it tells in a run's directory is not measured again.
-      evaluator: Made of the first run that is to be measured; yields what measures a run.
+      directories: The runs'.
+      name: The file in a run's directory that keeps its measurements; they are not repeated.
+      evaluator: Takes the first run that is to be measured; yields a function that measures one.
     """
     found = {}
     with contextlib.ExitStack() as held:

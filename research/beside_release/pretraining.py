@@ -48,7 +48,7 @@ def train(
     Args:
       scripts: Both sides' scripts.
       records: TFRecord files to train on.
-      sizes: The flags that tell the model, and what the records hold.
+      sizes: Flags with the model's config and the records' sizes.
       steps: Training steps of 16 rows.
       seeds: Runs of each side and optimizer. The release has no seed: its runs differ by chance.
     """
@@ -95,7 +95,7 @@ def _checkpoints(directory: pathlib.Path) -> list[tuple[int, str]]:
 def _evaluator(
     directories: Mapping[Run, pathlib.Path], records: str, sizes: Mapping[str, object], first: Run
 ) -> Iterator[Callable[[Run], Curve]]:
-    """Yields what evaluates the checkpoints of a run; the model's sizes are those of the first."""
+    """Yields a function that evaluates a run's checkpoints; the model's sizes are the first's."""
     from albert_tf.console import tensorflow_logs
 
     tensorflow_logs.import_tensorflow()

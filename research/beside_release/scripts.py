@@ -30,7 +30,7 @@ class Scripts:
 
     def run_theirs(self, name: str, script: str, **flags: object) -> pathlib.Path:
         """Runs a script of the release with an `output_dir` of this name, and returns that."""
-        # Its modules import each other as those of a package `albert`.
+        # Its modules import each other from a package `albert`.
         package = self.folder / "packages" / "albert"
         if not package.exists():
             package.parent.mkdir(parents=True, exist_ok=True)

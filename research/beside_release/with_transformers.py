@@ -35,7 +35,7 @@ class ReleaseSteps(transformers.Trainer):
 
 
 def main() -> None:
-    """Trains, and saves the model as it is after the last step."""
+    """Trains, and saves the model after the last step."""
     flags = dict(each.removeprefix("--").split("=", 1) for each in sys.argv[1:])
     seed, length = int(flags["random_seed"]), int(flags["max_seq_length"])
     transformers.set_seed(seed)  # For the new head's weights, too.

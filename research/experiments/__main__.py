@@ -33,13 +33,13 @@ def main() -> None:
     """Checks the study, runs what is missing of it and writes its report."""
     arguments = _arguments()
     with errors.in_one_line():
-        # Here, since Ctrl-C may come while they import.
+        # Imported here, since Ctrl-C may come during the import.
         from research.experiments import report, run, study, tuning
         from research.experiments.kept import Kept
         from research.experiments.plan import Plan
 
         asked, scale = study.read_study(arguments.study), study.read_scale(arguments.scale)
-        Plan(asked, scale)  # A study that has none ends here.
+        Plan(asked, scale)  # Raises ValueError if the study can't be planned.
         results = arguments.results / scale.name
         work, kept = arguments.work.resolve(), Kept(results / "cells.jsonl")
         runner = run.Runner(work, arguments.scripts.resolve(), scale.threads)

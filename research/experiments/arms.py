@@ -11,7 +11,7 @@ SECTIONS = (
     *("part", "text", "vocabulary", "extend", "records", "train_records", "dev_records"),
     *("config", "pretrain", "evaluate", "measure", "finetune", "hits"),
 )
-# Flags of training that records are made with, too.
+# Training flags with which records are made, too.
 RECORD_SIZES = ("max_seq_length", "max_predictions_per_seq")
 # Flags that the plan sets itself: another value would collapse seeds, or lose a result.
 _RECORDS = ("output_file", *RECORD_SIZES, "input_file")
@@ -27,10 +27,10 @@ _OF_THE_PLAN = {
     "finetune": _RUN,
     "hits": (*_RUN, "measures_file"),
 }
-# Fixed in every study: results are of records of one example each, and their masks are in them.
-# Those that are trained on may lack masks.
+# Fixed in every study: each record to evaluate on has one example, and its masks. Records to train
+# on may lack masks.
 _ONLY = {"max_examples_per_row": 1, "masking": "static"}
-# Flags of fine-tuning that say the same in another unit: its script takes one of a pair.
+# Fine-tuning flags that differ only in their unit: the script takes one of each pair.
 _SAME = {"num_train_epochs": "train_step", "warmup_proportion": "warmup_step"}
 _SAME |= {other: flag for flag, other in _SAME.items()}
 Settings = dict[str, dict[str, Any]]
@@ -39,7 +39,7 @@ _OWN = ("start", "share_of_steps")
 
 
 def merge(*settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns settings section by section; the later ones win, also in another unit."""
+    """Merges settings by section; later values win, even if they are given in another unit."""
     merged: dict[str, Any] = {}
     for one in settings:
         for name, value in one.items():
@@ -73,7 +73,7 @@ def read_arm(base: Settings, level: dict[str, Any], name: str) -> dict[str, Any]
 
 
 def check_starts(arms: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raises ValueError unless starts are arms, and none of them starts from itself in the end."""
+    """Raises ValueError unless starts are arms, and no arm starts, even indirectly, from itself."""
     for arm in arms:
         way = [arm]
         while (start := arms[way[-1]].get("start")) is not None:
@@ -87,7 +87,7 @@ def check_starts(arms: Mapping[str, Mapping[str, Any]]) -> None:
 def check_settings(values: dict[str, Any], where: str, may_set: Collection[str] = ()) -> Settings:
     """Returns the tables of an arm, a study or a scale, checked.
 
-    What is in `may_set` can be set although the plan has a value of its own.
+    Flags in `may_set` can be set although the plan has its own values for them.
     """
     for section, flags in values.items():
         require(section in SECTIONS, where, f"only {', '.join(SECTIONS)}", section)

@@ -21,7 +21,7 @@ METRICS = [
     "sentence_order_loss",
     "sentence_order_majority",
 ]
-# Metrics that depend on what the pieces are.
+# Metrics that depend on how text is split into pieces.
 BY_PIECE = {"loss", "masked_lm_accuracy", "masked_lm_loss", "gap_loss"}
 # In place of the worse arm: always guessing the more frequent label.
 MAJORITY = "majority"
@@ -35,12 +35,12 @@ class Claim:
 
     Attributes:
       text: The claim, in words.
-      metric: One of a cell's metrics, such as "masked_lm_loss". Of losses the lower is better.
+      metric: One of a cell's metrics, such as "masked_lm_loss". For losses lower is better.
       better, worse: The arms' names; `worse` can be MAJORITY.
       effect: The smallest difference worth seeing, in the metric's unit.
       equal: Whether they are claimed to differ by less than that instead.
       paper: The two published numbers with their table and column; empty if it prints none. If
-        they are of the same metric, `unit` is 1 of them in the claim's.
+        they are of the same metric, `unit` is the factor that converts them to the claim's unit.
     """
 
     text: str
@@ -58,7 +58,7 @@ class Claim:
 
     @property
     def worse_metric(self) -> str:
-        """The other side: the better arm's majority, or the worse arm's metric."""
+        """The metric of the other side: the better arm's majority baseline, or the claim's own."""
         if self.worse != MAJORITY:
             return self.metric
         test, dot, _ = self.metric.rpartition(".")
@@ -90,7 +90,7 @@ def published(table: str) -> dict[str, dict[str, str]]:
 def check_metrics(
     claims: Iterable[Claim], tests: Iterable[str], probe: bool, per_word: bool, gap: Sequence[str]
 ) -> None:
-    """Raises ValueError unless all claims of a study of pre-training are of what it measures."""
+    """Raises ValueError unless a pre-training study measures the metrics of all its claims."""
     asked = {"probe_accuracy": probe, "word_loss": per_word}
     names = METRICS + [name for name, is_asked in asked.items() if is_asked]
     known = [f"{test}.{name}" for test in tests for name in names] or names
@@ -101,7 +101,7 @@ def check_metrics(
 
 
 def check_metric(claim: Claim, known: Sequence[str]) -> None:
-    """Raises ValueError unless a claim is of one of the known metrics."""
+    """Raises ValueError unless a claim's metric is one of the known ones."""
     right = claim.metric in known
     require(right, f"claim {claim.text!r}: metric", f"one of {known}", claim.metric)
 

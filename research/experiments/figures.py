@@ -20,9 +20,9 @@ class _Quantity(NamedTuple):
 
     Attributes:
       name: In words.
-      axis: What an axis of differences says, the better to the right.
-      unit: Of the values, so many of which make one of the metric.
-      scale: That number.
+      axis: The label of an axis of differences; better is to the right.
+      unit: The unit in which values are drawn.
+      scale: The factor from the metric to that unit.
     """
 
     name: str
@@ -56,7 +56,7 @@ def _quantity(metric: str) -> _Quantity:
 
 
 def draw(study: Study, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> bytes:
-    """Returns the figure, as a PNG: on the left what the cells are, on the right the claims."""
+    """Returns the figure, as a PNG: on the left the cells' results, on the right the claims."""
     # One panel for each unit of claims.
     panels: dict[str, list[tuple[Claim, Verdict]]] = {}
     for claim, found in zip(study.claims, verdicts, strict=True):
@@ -87,7 +87,7 @@ def _draw_claims(axes, claims: Sequence[tuple[Claim, Verdict]]) -> None:
     seen: set[str] = set()
 
     def plot(values, row: int, label: str, **style) -> None:
-        # A legend has each kind of mark once.
+        # Each kind of mark appears once in the legend.
         label, _ = ("_" if label in seen else label), seen.add(label)
         scaled = scale * np.asarray(values)
         axes.plot(scaled, [row] * np.size(scaled), label=label, **style)
@@ -124,7 +124,7 @@ def _draw_curves(axes, study: Study, rows: Sequence[Row]) -> None:
         tokens = curves[0][0, :length] / 1e6
         losses = np.stack([curve[1, :length] for curve in curves])
         style = figures.style(i)
-        # Markers of arms lie at different places, so that equal curves show both.
+        # The arms' markers are staggered, so that equal curves stay distinguishable.
         axes.plot(tokens, losses.mean(0), label=arm, markevery=(i % 4, 4), **style)
         low, high = losses.min(0), losses.max(0)
         axes.fill_between(tokens, low, high, color=style["color"], alpha=0.15, linewidth=0)

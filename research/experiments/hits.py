@@ -41,7 +41,7 @@ class HitsSettings(FinetuningSettings):
 
 
 def hits(settings: HitsSettings) -> dict[str, Any]:
-    """Returns the right answers of the best checkpoint, as written to --measures_file."""
+    """Returns counts of the best checkpoint's right answers, as written to --measures_file."""
     from albert_tf.cli import finetune
     from albert_tf.cli.run_directory import RunDirectory
     from albert_tf.tasks import table
@@ -67,7 +67,7 @@ def hits(settings: HitsSettings) -> dict[str, Any]:
 
 
 def main(settings: HitsSettings) -> None:
-    """Writes the right answers."""
+    """Writes the counts of right answers."""
     measure.write(settings, settings.names(), hits)
 
 

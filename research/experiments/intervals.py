@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 CONFIDENCE = 0.95
 _RESAMPLES = 4000
 _BOOTSTRAP_SEED = 0
-# Equal differences of two accuracies differ by this much at most, for they are rounded.
+# Rounding makes equal differences of two accuracies differ by at most this.
 _ROUNDING = 1e-12
 AGREES, DISAGREES, CANNOT_TELL = "agrees", "disagrees", "cannot tell"
 SMALLER, LARGER = "smaller than the effect", "larger than the effect"
@@ -26,15 +26,15 @@ class Verdict:
       verdict: AGREES, DISAGREES or CANNOT_TELL.
       pairs: Number of seeds with both arms.
       gain: Mean difference, above 0 if as claimed; None without pairs.
-      low, high: Its t-interval; None with fewer than two pairs, or if all differ by as much.
-        Then there is no verdict.
+      low, high: Its t-interval; None with fewer than two pairs, or if all gains are equal. Then
+        the verdict is CANNOT_TELL.
       least: The smallest mean difference that would have excluded 0, given the spread between
         seeds: half the interval.
       could_see: Whether `least` is at most the effect that the claim is about.
       size: How the difference compares with that effect, whatever its sign: SMALLER or LARGER if
         the whole interval is, else "".
-      over_documents: An interval that resamples documents, too: see `resample`. It gives no
-        verdict; None where it is not known.
+      over_documents: An interval that resamples documents, too: see `resample`. It does not affect
+        the verdict; None if it is not known.
     """
 
     verdict: str
@@ -49,7 +49,7 @@ class Verdict:
 
     @property
     def sign(self) -> str:
-        """On which side of 0 the whole interval is; "" if it holds 0 or there is none."""
+        """The side of 0 on which the whole interval lies; "" if it contains 0 or there is none."""
         if self.low is None or self.low <= 0 <= self.high:
             return ""
         return "above 0" if self.low > 0 else "below 0"
@@ -64,14 +64,14 @@ def judge(gains: Sequence[float], effect: float, equal: bool = False) -> Verdict
       equal: Whether the claim is that the difference is smaller than `effect` either way.
 
     Returns:
-      The verdict. A claim of a difference is told from the interval's side of 0; one of none from
+      The verdict. A claimed difference is judged by the interval's side of 0; claimed equality by
       whether the interval lies within `effect` of 0, or wholly beyond it.
     """
     if len(gains) < 2:
         return Verdict(CANNOT_TELL, len(gains), gains[0] if gains else None)
     mean = float(np.mean(gains))
     if np.ptp(gains) <= _ROUNDING:
-        # Coarse accuracies that happen to differ by as much: no spread to tell anything from.
+        # Coarse accuracies can happen to differ equally: without spread nothing can be concluded.
         return Verdict(CANNOT_TELL, len(gains), mean)
     from scipy import stats  # It takes a second to import.
 
@@ -87,7 +87,7 @@ def judge(gains: Sequence[float], effect: float, equal: bool = False) -> Verdict
 
 @functools.cache
 def _even_draws(degrees: int) -> np.ndarray:
-    """Returns draws from a t-distribution, evenly spread over it: its tails are heavy."""
+    """Returns evenly spaced quantiles of a t-distribution as draws, since its tails are heavy."""
     return stdtrit(degrees, (np.arange(_RESAMPLES) + 0.5) / _RESAMPLES)
 
 
@@ -99,16 +99,16 @@ def resample(
 ) -> tuple[float, float]:
     """Returns an interval of the mean paired difference for other seeds and other documents.
 
-    Documents are drawn with replacement, the same for all cells: a paired bootstrap. Seeds are too
-    few for that: with five, intervals at 95 % would miss in 16 %. So for each draw of documents the
-    mean over seeds is drawn from its t-distribution. If documents do not differ, this is the
+    Documents are drawn with replacement, the same for all cells: a paired bootstrap. There are too
+    few seeds for that: with five, 95 % intervals would miss in 16 %. So for each draw of documents
+    the mean over seeds is drawn from its t-distribution. If documents do not differ, this is the
     t-interval. If seeds do not, 21 documents are few, too: it misses in some 8 %.
 
     Args:
       better: `<float>[seeds, documents, 2]`, a metric's sum and weight in each document.
-      worse: The same of the other arm.
+      worse: The same for the other arm.
       sign: -1 if the lower metric is better.
-      less: Both on other documents, if the metric is a difference: what is subtracted.
+      less: If the metric is a difference, both arms on the documents that are subtracted.
 
     Returns:
       The percentiles that hold CONFIDENCE between them.
@@ -128,7 +128,7 @@ def resample(
 def _draw_gains(better: np.ndarray, worse: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Returns each seed's difference on documents drawn with replacement, [draws, seeds]."""
     num_documents = better.shape[1]
-    # The number of times that each is drawn.
+    # How often each document is drawn.
     draws = rng.multinomial(num_documents, np.full(num_documents, 1 / num_documents), _RESAMPLES)
 
     def means(arm: np.ndarray) -> np.ndarray:

@@ -12,10 +12,10 @@ from typing import Any
 
 
 class Kept:
-    """The records of finished steps in one file, which is written whole and put into its place.
+    """The records of finished steps in one file, which each change replaces atomically.
 
-    Studies that run at the same time may write to one file: each change is made to what the file
-    has then.
+    Studies that run at the same time may write to one file: each change starts from the file's
+    current content.
 
     Args:
       path: The file, which need not exist.
@@ -59,7 +59,7 @@ class Kept:
             stat = self._path.stat()
         except FileNotFoundError:
             return {}
-        # A change is a new file.
+        # Each change replaces the file, so this differs.
         seen = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
         if seen != self._read_as:
             self._records = {}
@@ -82,12 +82,12 @@ class Kept:
 
 
 def to_line(record: dict[str, Any]) -> str:
-    """Returns a record as its line; reports show metrics in the order of a record."""
+    """Returns a record as a line of JSON; reports show metrics in the record's order."""
     return json.dumps(record)
 
 
 def replace(path: pathlib.Path, content: bytes) -> None:
-    """Writes a file that has all of its content, or its earlier one."""
+    """Replaces a file atomically: it has either the new content or its earlier one."""
     part = path.with_name(f"{path.name}.part")
     part.write_bytes(content)
     part.replace(path)

@@ -23,7 +23,7 @@ from albert_tf.console import errors, tensorflow_logs
 from albert_tf.console.settings import REQUIRED, run_script, setting
 from albert_tf.storage import checkpoint, files
 
-# Documents beyond this number are put together with their neighbours.
+# Most groups of documents: if there are more documents, neighbours share a group.
 _MOST_GROUPS = 100
 _DIGITS = 4
 # Seed of the order of the probe's examples: the same for every model.
@@ -150,7 +150,7 @@ def measure(settings: MeasurementSettings) -> dict[str, Any]:
 
 
 def write(values: Any, names: Iterable[str], measured: Callable[[Any], Any]) -> None:
-    """Writes what is measured, on what --backend names, to --measures_file."""
+    """Measures on the backend that --backend names; writes the results to --measures_file."""
     tensorflow_logs.import_tensorflow(values.backend)
     with errors.in_one_line(flags=names):
         files.replace(values.measures_file, json.dumps(measured(values)) + "\n")

@@ -25,15 +25,15 @@ class Row:
     Attributes:
       arm, seed: Which cell.
       is_finished: Whether it has run, with all that judges it.
-      metrics: By name, each with its test's in front if the study has several; {} if not run.
-      finetuned: Whether it is one of fine-tuning: the next and the unigram loss are its start's.
-      masked_lm_loss: Of the first test; None if it was not run.
-      curve: [tokens, masked-LM loss in training] of each stretch.
+      metrics: By name, after the test's name and a dot if the study names tests; {} if not run.
+      finetuned: Whether it is a fine-tuning: its masked-LM and unigram loss are then its start's.
+      masked_lm_loss: On the first test; None if it was not run.
+      curve: [tokens, masked-LM loss in training] of each stretch between checkpoints.
       documents: By metric, its sum and weight in each held-out document; {} if not measured.
-      unigram_loss: Of the first test; None in fine-tuning from weights not trained here.
+      unigram_loss: On the first test; None in fine-tuning from weights not trained here.
       failed: Why it has no metrics although it ran, or None.
-      seconds: Of training.
-      machine, commit: What it trained on, and with which code.
+      seconds: The training's duration.
+      machine, commit: The processor that it trained on, and the commit of the code.
     """
 
     arm: str
@@ -60,7 +60,7 @@ class Row:
 
     @property
     def tokens_to_learn(self) -> float | None:
-        """Tokens after which the training loss was that far below; None if never."""
+        """Tokens until the training loss was that far below the unigram loss; None if never."""
         if self.finetuned or self.unigram_loss is None:
             return None
         below = self.unigram_loss - LEARNED_NATS
@@ -79,7 +79,7 @@ def metrics_of(claims: Sequence[Claim], rows: Sequence[Row]) -> list[str]:
 
 
 def verdict(claim: Claim, rows: Sequence[Row], gap: Sequence[str] = ()) -> Verdict:
-    """Judges a claim by the seeds of which both cells learned."""
+    """Judges a claim by the seeds for which both arms' cells have learned."""
     finetuned = sorted({name for row in rows if row.finetuned for name in row.metrics})
     if finetuned:
         check_metric(claim, finetuned)
@@ -106,7 +106,7 @@ def _by_seed(rows: Sequence[Row], arm: str, metric: str) -> dict[int, Row]:
 def _over_documents(
     claim: Claim, pairs: Sequence[tuple[Row, Row]], gap: Sequence[str]
 ) -> tuple[float, float] | None:
-    """Returns `resample` of the cells, or None: not measured, too few, or not of the same text."""
+    """Returns `resample` of the cells; None if not measured, too few, or of different texts."""
     of_gap = [f"{test}.masked_lm_loss" for test in gap]
     found = []
     for metric in of_gap if claim.metric == "gap_loss" else [claim.metric]:
@@ -115,7 +115,7 @@ def _over_documents(
         if len(pairs) < 2 or len(sizes) > 1 or min(sizes) < 2:
             return None
         of_arms = np.swapaxes(np.array(sums), 0, 1)
-        # Some have no record: they are too short, or come after the last batch.
+        # Some documents have no record: they are too short, or come after the last batch.
         counted = of_arms[..., 1].any(axis=(0, 1))
         if counted.sum() < 2:
             return None
@@ -165,7 +165,7 @@ def _add_word_loss(
     test: str,
     counted: dict[str, Any] | None,
 ) -> None:
-    """Adds nats per word: a masked piece's, times the pieces of a word of the held-out text."""
+    """Adds nats per word: nats per masked piece, times the held-out text's pieces per word."""
     piece, word = f"{test}masked_lm_loss", f"{test}word_loss"
     if counted and piece in metrics:
         ratio = counted["metrics"]["pieces"] / counted["metrics"]["words"]

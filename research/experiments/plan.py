@@ -1,4 +1,4 @@
-"""A study at a scale -> steps, each one command, named by a digest of all that shapes it."""
+"""Turns a study at a scale into steps: commands, each named by a digest of all its inputs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from research.experiments.kept import Kept, to_line
 from research.experiments.steps import Step, digests, references
 from research.experiments.study import Scale, Study
 
-# The reported ones begin with 1.
+# Reported seeds begin with 1.
 TRIAL_SEED = 0
 
 
 @dataclasses.dataclass
 class Cell:
-    """The steps of an arm and a seed: keys of its training, and by test of what judges it.
+    """The steps of an arm and a seed: keys of its training and, by test, of steps that judge it.
 
-    In fine-tuning `pretrain` is not set, and results and unigram are of the model that it starts
+    In fine-tuning `pretrain` is not set, and results and unigram judge the model that it starts
     from, if there is one.
     """
 
@@ -40,16 +40,16 @@ class Cell:
         return [key for key in (self.pretrain, *tests, self.finetune) if key]
 
     def is_finished(self, kept: Kept) -> bool:
-        """Tells whether all that a report reads of it is kept."""
+        """Tells whether all records that a report reads of it are kept."""
         return all(key in kept for key in self.step_keys())
 
     def missing(self, kept: Kept, work: pathlib.Path) -> list[str]:
-        """Returns the keys of the steps to make.
+        """Returns the keys of the steps to run.
 
-        If the cell is unfinished, or some of its results were made in `work`, those kept from a
+        If the cell is unfinished, or some of its results were made in `work`, results kept from a
         training elsewhere are made again: a cell's results must all come from one training, and
-        checkpoints are not kept. In fine-tuning that is the fine-tuning; what a start is judged by
-        is shared with the other cells of that start.
+        checkpoints are not kept. For a fine-tuning, that training is the fine-tuning itself; the
+        results of its start are shared with the other cells of that start.
         """
         results = () if self.finetune else self.results.values()
         follow = (self.pretrain or self.finetune, *results, *self.measures.values())
@@ -61,7 +61,7 @@ class Cell:
 
 
 def _is_of(work: pathlib.Path, kept: Kept, key: str) -> bool:
-    """Whether what is kept of a step is what was made in `work`, and not elsewhere."""
+    """Whether the kept record of a step is the one made in `work`, not one from elsewhere."""
     path, record = work / key / "metrics.json", kept.get(key)
     if record is None or not path.exists():
         return False
@@ -78,7 +78,7 @@ class Plan:
 
     Args:
       study, scale: What to plan.
-      trial: Whether it is to choose settings by: TRIAL_SEED alone, and no measures.
+      trial: Whether it serves to choose settings: with TRIAL_SEED alone, and without measures.
     """
 
     def __init__(self, study: Study, scale: Scale, trial: bool = False) -> None:
@@ -94,7 +94,7 @@ class Plan:
             self._check_differ(claim.better, claim.worse)
 
     def missing(self, kept: Kept, work: pathlib.Path) -> list[str]:
-        """Returns the keys of the steps to make; see Cell.missing."""
+        """Returns the keys of the steps to run; see Cell.missing."""
         keys = [key for cell in self.cells for key in cell.missing(kept, work)]
         return list(dict.fromkeys(keys))
 
@@ -157,12 +157,12 @@ class Plan:
         """Adds a model's evaluation on a test, and its gate; returns the evaluation.
 
         Args:
-          cell: Receives both.
+          cell: The cell to which both are added.
           test: The test.
-          trained: The model.
-          settings: It was trained with these.
-          seed: Of its records.
-          judged: The test's records are made with these; None means `settings`.
+          trained: The key of the model's training.
+          settings: The settings of that training.
+          seed: The seed of the records.
+          judged: Settings of the test's records; None means `settings`.
         """
         dev = self._records(judged or settings, "dev", seed)
         train = self._records(settings, "train", seed)
@@ -183,7 +183,7 @@ class Plan:
         return self.steps[cell.results[test]]
 
     def _measure(self, evaluation: Step, settings: dict[str, Any], seed: int) -> str:
-        """Adds what measures a cell's results on a test once more, by document and by a probe."""
+        """Adds a step that measures a model on a test by document and, if asked for, by a probe."""
         dev = self.steps[evaluation.needs["dev"]]
         documents = {**dev.flags, "documents_file": "{out}/documents.json"}
         needs = {**evaluation.needs, "documents": self._add("documents", documents, dev.needs)}
@@ -224,12 +224,12 @@ class Plan:
             "random_seed": seed,
             **settings["pretrain"],
         }
-        if "decay_from" in flags:  # A branch is as long as its arm.
+        if "decay_from" in flags:  # By default it decays over all steps of its arm.
             flags.setdefault("decay_steps", flags["num_train_steps"])
         return self._add("pretrain", flags, needs, settings["config"])
 
     def _finetune(self, arm: str, seed: int) -> tuple[str, str]:
-        """Adds a fine-tuning, and what tells where it is right."""
+        """Adds a fine-tuning, and the step that counts its right answers by document."""
         settings = self.settings(arm)
         flags = {
             "output_dir": "{out}/run",
@@ -249,7 +249,7 @@ class Plan:
         if config:
             flags["albert_config_file"] = "{out}/albert_config.json"
         tuned = self._add("finetune", flags, needs, config)
-        # Only the flags of its data: counting needs no other step.
+        # Drops flags that name other steps than its texts': counting needs no others.
         texts = {name: key for name, key in needs.items() if name in ("text", "part")}
         flags = {
             name: value for name, value in flags.items() if references({name: value}) <= set(texts)
@@ -263,7 +263,7 @@ class Plan:
         return tuned, self._add("hits", flags, {**texts, "tuned": tuned})
 
     def _vocabulary(self, settings: dict[str, Any], seed: int) -> str:
-        """Adds the vocabulary: of a start, if there is one, perhaps extended; or a fresh one."""
+        """Adds the vocabulary: that of a start, perhaps extended, or without a start a new one."""
         if "start" in settings:
             begun = self._vocabulary(self.settings(settings["start"]), seed)
             return self._extend(settings, seed, begun) if "extend" in settings else begun
@@ -288,7 +288,7 @@ class Plan:
         return self._add("extend", self._with_vocabulary(flags, needs), needs)
 
     def _with_vocabulary(self, flags: dict[str, Any], needs: dict[str, str]) -> dict[str, Any]:
-        """Returns flags that find the vocabulary where an extended one is, if it is that."""
+        """Returns flags with the path of an extended vocabulary, if the vocabulary is one."""
         if self.steps[needs["vocabulary"]].kind != "extend":
             return flags
         old, new = "{vocabulary}/", "{vocabulary}/model/"
@@ -297,7 +297,7 @@ class Plan:
     def _records(self, settings: dict[str, Any], split: str, seed: int) -> str:
         common = dict(settings.get("records", {}))
         if split == "train":
-            # A test's own file is to judge on: its probe, too, is trained on the training text.
+            # A test's own file is only to evaluate on: its probe is trained on the training text.
             common.pop("input_file", None)
         flags = {
             "input_file": settings["text"][split],

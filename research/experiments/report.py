@@ -20,12 +20,12 @@ from research.experiments.study import Scale, Study
 
 # Metrics that show whether a run is at chance.
 _GUESSED = {"eval_accuracy", "eval_majority"}
-# The paper's models have seen at least as many.
+# Each of the paper's models has seen at least this many.
 _TOKENS = 125_000 * 4096 * 512
 
 
 def write(study: Study, scale: Scale, plan: Plan, kept: Kept, directory: pathlib.Path) -> None:
-    """Writes report.md, cells.csv, claims.json and figure.png on what has been run of a study."""
+    """Writes report.md, cells.csv, claims.json and figure.png on what has run of a study."""
     rows = outcomes.read(plan, kept)
     verdicts = [outcomes.verdict(claim, rows, plan.gap) for claim in study.claims]
     directory.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ def _lines(
 
 
 def _left_out(study: Study, scale: Scale) -> Iterable[str]:
-    """Says so if the scale takes but some of the study."""
+    """Yields a note if the scale takes only part of the study."""
     arms, seeds = min(len(study.arms), scale.most_arms), min(study.seeds, scale.most_seeds)
     if (arms, seeds) != (len(study.arms), study.seeds):
         yield (
@@ -104,7 +104,7 @@ def _left_out(study: Study, scale: Scale) -> Iterable[str]:
 
 
 def _untuned(study: Study, scale: Scale, kept: Kept) -> Iterable[str]:
-    """Says so if the arms have the scale's learning rate, although the study tunes it."""
+    """Yields a note if arms have the scale's learning rate, although the study tunes it."""
     if not tuning.trials(study, scale):
         return
     common = scale.settings["pretrain"]["learning_rate"]
@@ -298,7 +298,7 @@ def _is_shown(metric: str) -> bool:
 
 
 def _paper(study: Study, verdicts: Sequence[Verdict], tokens: Sequence[int] = ()) -> Iterable[str]:
-    """Yields the lines of a report on the numbers that the paper printed; none if it has none."""
+    """Yields a report's lines on the paper's numbers; none if no claim has any."""
     judged = zip(study.claims, verdicts, strict=True)
     pairs = [(claim, found) for claim, found in judged if claim.paper]
     if not pairs:
@@ -347,7 +347,7 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterable[s
 
 
 def _mean(values: Sequence[float]) -> str:
-    """Returns a mean with the standard deviation, "" of no values."""
+    """Returns a mean with the standard deviation, or "" without values."""
     if not values:
         return ""
     spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
@@ -355,10 +355,10 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def _interval(ends: tuple[float, float] | None) -> str:
-    """Returns an interval, "" of none."""
+    """Returns an interval as text, or "" for None."""
     return f"[{ends[0]:+.4f}, {ends[1]:+.4f}]" if ends else ""
 
 
 def _number(value: float | None, form: str) -> str:
-    """Returns a number in a form, "" of none."""
+    """Returns a number in a format, or "" for None."""
     return "" if value is None else f"{value:{form}}"

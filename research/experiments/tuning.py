@@ -1,6 +1,6 @@
-"""The learning rate of pre-training, tuned for each arm alike, on a seed that no report counts.
+"""Tunes the pre-training learning rate of each arm alike, on a seed that no report counts.
 
-Two plans in turn: trials of each arm at each rate, then the cells, each with its arm's best.
+First come trials of each arm at each rate, then the cells, each at its arm's best rate.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from research.experiments.study import Scale, Study
 
 
 def trials(study: Study, scale: Scale) -> dict[float, Plan]:
-    """Returns, by rate, what tries it on all arms; arms that others start from have it, too.
+    """Returns, by rate, a plan that tries it on all arms, also on those that others start from.
 
-    There is none if the study tunes no rates, or the scale has none to try.
+    Empty if the study tunes no rates, or the scale has none to try.
     """
     if not (study.tune and scale.tuning):
         return {}
@@ -47,7 +47,7 @@ def losses(study: Study, scale: Scale, kept: Kept) -> dict[str, dict[float, floa
 
 
 def settle(study: Study, scale: Scale, kept: Kept) -> Study:
-    """Returns the study with each arm's best rate; as it is until all of its trials have run."""
+    """Returns the study with each arm's best rate; unchanged until all trials have run."""
     if untried(study, scale, kept):
         return study
     arms = dict(study.arms)
@@ -62,8 +62,8 @@ def settle(study: Study, scale: Scale, kept: Kept) -> Study:
 
 
 def reported(study: Study, scale: Scale, kept: Kept) -> Study:
-    """Returns the study at its best rates or, while more of its cells have run, the scale's."""
-    # Among equals max returns the first.
+    """Returns the study at its best rates or, while more cells have run at it, the scale's rate."""
+    # On a tie max returns the first.
     return max(settle(study, scale, kept), study, key=lambda each: finished(each, scale, kept))
 
 
@@ -80,7 +80,7 @@ def untried(study: Study, scale: Scale, kept: Kept) -> list[Plan]:
 
 
 def next_plans(study: Study, scale: Scale, kept: Kept) -> list[Plan]:
-    """Returns what is to be run now: the trials or, once all have been run, the study itself."""
+    """Returns the plans to run now: the trials or, once all have been run, the study itself."""
     return untried(study, scale, kept) or [Plan(settle(study, scale, kept), scale)]
 
 

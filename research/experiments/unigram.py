@@ -18,7 +18,7 @@ from albert_tf.storage import files
 def count_pieces(records: str, max_seq_length: int, most: int) -> np.ndarray:
     """Returns how often each piece is masked in a file of records, `<int64>[pieces]`.
 
-    Of records whose masks are drawn while training: how often it is in them at all.
+    For records without masks, which are then drawn in training: how often it occurs at all.
     """
     tensorflow_logs.import_tensorflow()
     import tensorflow as tf

@@ -4,7 +4,7 @@
     make reproduce TASK=cola ARGS='--model albert-xxlarge-v1 --seeds 3 --precision=bfloat16'
     make reproduce TASK=squad_v1 DATA=path/to/squad WEIGHTS=path/to/albert_base
 
-Weights and data come from the Hugging Face Hub, unless WEIGHTS and DATA name what is on disk; DATA
+Weights and data come from the Hugging Face Hub, unless WEIGHTS and DATA name local copies; DATA
 holds the files that docs/finetuning.md names. Other flags in ARGS are albert-finetune's. The table
 is printed, and written to --output_dir. An interrupted run goes on, a complete one is kept.
 """
@@ -70,7 +70,7 @@ def reproduce(args: argparse.Namespace, more: Sequence[str]) -> None:
         f"--recipe={task.recipe.format(args.model[-2:])}",
         f"--init_checkpoint={weights}",
         f"--cached_dir={folder / 'features'}",
-        f"--do_predict={task.of_test}",  # The dev set's scores are known without.
+        f"--do_predict={task.of_test}",  # Scores of the dev set need no predictions.
         *more,
     ]
     settings.parse(FinetuningSettings, ["", *flags, f"--output_dir={folder}"])
@@ -85,7 +85,7 @@ def reproduce(args: argparse.Namespace, more: Sequence[str]) -> None:
     wanted = {} if args.weights else {weights: hub.MODEL_FILES}
     wanted |= {} if args.data else {task.data_set: tuple(task.patterns.values())}
     for path, patterns in wanted.items():
-        with contextlib.suppress(OSError):  # Without a network, what was downloaded may do.
+        with contextlib.suppress(OSError):  # Without a network, earlier downloads may do.
             sizes = hub.missing(path, patterns)
             files = ", ".join(f"{name} ({size / 1e6:.1f} MB)" for name, size in sizes.items())
             print(f"to download from {path}: {files or 'nothing, it is here'}", flush=True)
@@ -117,7 +117,7 @@ def reproduce(args: argparse.Namespace, more: Sequence[str]) -> None:
 
 
 def run(flags: Sequence[str], directory: pathlib.Path, left: int) -> None:
-    """Makes a run, or goes on with it; says how long it takes, and all that are `left`."""
+    """Makes or continues a run; prints how long it takes, and how long all that are `left`."""
     log = directory / _LOG
     record = run_record.find_run(str(directory))
     if record and shlex.split(record.command)[1:] != flags:
@@ -137,7 +137,7 @@ def run(flags: Sequence[str], directory: pathlib.Path, left: int) -> None:
                         datetime.timedelta(seconds=int(seconds * n)) for n in (1, left)
                     )
                     print(f"{log}: a run takes about {one}, all {left} {all_left}", flush=True)
-        except KeyboardInterrupt:  # The run has it, too, and saves.
+        except KeyboardInterrupt:  # Ctrl-C reaches the run, too, which saves.
             process.wait()
             raise
     text = log.read_text(errors="replace")
@@ -147,9 +147,9 @@ def run(flags: Sequence[str], directory: pathlib.Path, left: int) -> None:
 
 
 def seconds_of(log: str, given: FinetuningSettings) -> float:
-    """Returns how long a run takes by the beginning of its log; 0 as long as that is too short.
+    """Estimates a run's seconds by the beginning of its log; returns 0 while that is too short.
 
-    To evaluate an example is taken for a third of what it takes to train on it.
+    Evaluating an example is assumed to take a third of the time of training on it.
     """
     steps = re.findall(r"step \d+/(\d+) \|.* \| ([\d.,]+) examples/s", log)
     if len(steps) < _LINES_TO_MEASURE:
@@ -190,7 +190,7 @@ def report(scores: Sequence[Mapping[str, float]], published: Mapping[str, str]) 
         found = intervals.judge([score - float(known or 0) for score in ours], effect=ROUNDING)
         spans, verdict = ["-", "-"], "cannot tell: no spread"
         if found.low is not None:
-            # One more run differs from the mean by its own spread, too.
+            # One more run also deviates from the mean by its own spread.
             halves = (found.least, found.least * (len(ours) + 1) ** 0.5)
             spans = [f"{mean - half:.1f} to {mean + half:.1f}" for half in halves]
             is_within = found.low - ROUNDING <= 0 <= found.high + ROUNDING

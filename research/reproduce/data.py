@@ -79,7 +79,7 @@ def _flags_of(train: str, dev: str) -> list[str]:
 def fetch(task: Task, folder: pathlib.Path) -> list[str]:
     """Downloads a task's data, and returns the flags that name them.
 
-    SQuAD's files are read as they are. Others become the benchmark's, in `folder`.
+    SQuAD's files are read as they are; others are written to `folder` in the benchmark's format.
     """
     there = hub.fetch(task.data_set, list(task.patterns.values()))
     found = {split: sorted(glob.glob(f"{there}/{each}")) for split, each in task.patterns.items()}
@@ -119,7 +119,7 @@ def _write_glue(recipe: str, split: str, rows: Iterable[dict], folder: pathlib.P
 
 
 def _write_race(rows: Iterable[dict], folder: pathlib.Path) -> None:
-    """Writes a split's questions as all.txt of each level, a passage in a line."""
+    """Writes a split's questions to an all.txt for each level, one passage per line."""
     passages: dict[str, dict[str, Any]] = {}
     for row in rows:
         new = {"id": row["example_id"], "article": row["article"]}
@@ -129,7 +129,7 @@ def _write_race(rows: Iterable[dict], folder: pathlib.Path) -> None:
         passage["options"].append(row["options"])
         passage["answers"].append(row["answer"])
     lines: dict[str, list[str]] = {level: [] for level in LEVELS}
-    for name, passage in passages.items():  # The file that it was, as high1.txt.
+    for name, passage in passages.items():  # Named after its original file: high1.txt.
         level = name.rstrip(".tx0123456789")
         if level not in lines:
             raise ValueError(f"passage {name!r} is of none of the levels {', '.join(LEVELS)}")
