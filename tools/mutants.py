@@ -30,7 +30,7 @@ import time
 from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).parents[1]
-# A mutant may wait for ever.
+# A mutant may hang.
 WALL_SECONDS = 600
 OUT_OF_TIME = 77
 OPERATORS = {
@@ -57,7 +57,7 @@ OPERATORS = {
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
-    """One changed place of a file."""
+    """A file with one change."""
 
     file: str
     line: int
@@ -129,7 +129,7 @@ def mutants(root: pathlib.Path) -> Iterator[Mutant]:
 
 
 def tests_of(root: pathlib.Path, file: str) -> list[str]:
-    """Returns the test files of a library file's folder, those of its name first."""
+    """Returns the test files for a library file, those that share words of its name first."""
     parts = pathlib.Path(file).with_suffix("").parts
     folder = root / "tests" / (parts[1] if len(parts) > 2 else "")
     words = set(parts[-1].split("_"))
@@ -159,7 +159,7 @@ def _cpu_seconds() -> float:
 
 
 def outcome(root: pathlib.Path, mutant: Mutant, cpu_seconds: float) -> str:
-    """Runs the tests on a mutant, in a process forked from this one; returns what they say."""
+    """Runs the tests on a mutant, in a process forked from this one; returns their verdict."""
     path = root / mutant.file
     original = path.read_text()
     path.write_text(mutant.source)
@@ -169,7 +169,7 @@ def outcome(root: pathlib.Path, mutant: Mutant, cpu_seconds: float) -> str:
     end = time.monotonic() + WALL_SECONDS
     while not (ended := os.waitpid(pid, os.WNOHANG))[0] and time.monotonic() < end:
         time.sleep(0.05)
-    # Also what the tests have started and not ended.
+    # Also ends processes that the tests started and left running.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
     if not ended[0]:
@@ -203,7 +203,7 @@ def main() -> None:
     parser.add_argument("--cpu_seconds", type=float, default=60, help="of tests, for each mutant")
     options = parser.parse_args()
     sys.dont_write_bytecode = True
-    # As tests/conftest.py has it, before NumPy is imported.
+    # As in tests/conftest.py, set before NumPy is imported.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     import keras  # noqa: F401, PLC0415
     import tensorflow  # noqa: F401, PLC0415
@@ -214,7 +214,7 @@ def main() -> None:
         subprocess.run(["git", "clone", "-q", ROOT, root], check=True)
         subprocess.run(["git", "-C", root, "checkout", "-q", options.commit], check=True)
         every = list(mutants(root))
-        # One order for all counts.
+        # The order is the same for all counts.
         drawn = random.Random(options.seed).sample(every, len(every))
         print(f"{len(every)} places", flush=True)
         for mutant in drawn[options.skip : options.count]:

@@ -1,6 +1,6 @@
 """A pytest plugin: CPU seconds (user and system, with children, fork servers too) of each folder.
 
-`pytest -p tools.tests_cpu --cpu_seconds=FILE` also writes those of each test, as a table of tabs.
+`pytest -p tools.tests_cpu --cpu_seconds=FILE` also writes those of each test, separated by tabs.
 """
 
 import collections
@@ -52,7 +52,7 @@ def pytest_runtest_teardown(item):
 
 
 def _cpu_seconds(process="self"):
-    """Returns those of a process, of children that it has waited for, and of all that still run."""
+    """Returns the CPU seconds of a process, its reaped children, and descendants that still run."""
     folder = pathlib.Path("/proc", process)
     try:
         # utime, stime, cutime and cstime; the name before them may contain anything.

@@ -1,4 +1,4 @@
-"""Stands for all scripts that a study runs, by the name under which it is started.
+"""Stands in for every script that a study runs, by the name under which it is started.
 
 Each takes a moment. `folder` makes a clone of nothing but such scripts.
 """
@@ -42,7 +42,7 @@ def corpus(flags: dict[str, str]) -> None:
 
 
 def hits(flags: dict[str, str]) -> None:
-    """Of each of three documents, half right."""
+    """Three documents, half of each right."""
     assert pathlib.Path(flags["output_dir"], "eval_results.jsonl").exists()
     found = {"metrics": {"eval_majority": 0.4}, "documents": {"eval_accuracy": [[5, 10]] * 3}}
     write(flags["measures_file"], found)
@@ -86,7 +86,7 @@ def run_pretraining(flags: dict[str, str]) -> None:
     claim = claim_directory(directory)
     config = json.loads(pathlib.Path(flags["albert_config_file"]).read_text())
     dropout = config.get("hidden_dropout_prob", 0)
-    # With much dropout another rate is the best.
+    # With much dropout another rate is best.
     too_far = abs(float(flags["learning_rate"]) / (2e-3 if dropout > 0.15 else 1e-3) - 1)
     gain = 0.02 - 0.05 * dropout - 0.01 * too_far
     while state["step"] < steps:
@@ -102,13 +102,13 @@ def run_pretraining(flags: dict[str, str]) -> None:
 
 
 def claim_directory(directory: pathlib.Path) -> pathlib.Path:
-    """Two at once would spoil each other's work."""
+    """Claims the directory: two runs at once would spoil each other's work."""
     claim = directory / "at_work"
     try:
         os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
         other = pathlib.Path(f"/proc/{claim.read_text() or 0}/cmdline")
-        # That of a killed process that nobody awaits is empty.
+        # The command line of a zombie process is empty.
         if other.exists() and other.read_bytes():
             sys.exit("error: two runs in one directory")
     claim.write_text(str(os.getpid()))
@@ -118,7 +118,7 @@ def claim_directory(directory: pathlib.Path) -> pathlib.Path:
 def main() -> None:
     flags = dict(argument.removeprefix("--").split("=", 1) for argument in sys.argv[1:])
     name = pathlib.Path(sys.argv[0]).stem
-    # The others make a directory's files, which nothing reads.
+    # The other scripts do nothing, since nothing reads their files.
     scripts = (corpus, hits, measure, unigram, run_finetune, run_pretraining)
     for script in scripts:
         if script.__name__ == name:

@@ -1,4 +1,4 @@
-"""Studies whose steps are cheap stand-ins of the scripts: plans, what was kept, and reports."""
+"""Helpers for studies whose steps are cheap stand-ins for the scripts: plans, records, reports."""
 
 import json
 import pathlib
@@ -14,7 +14,7 @@ FAKE = pathlib.Path(_FOLDER.name)
 
 
 def read(folder: pathlib.Path, text: str) -> study.Study:
-    """Writes a study of one's own, and reads it."""
+    """Writes a user's study, and reads it."""
     path = folder / "own.toml"
     path.write_text(text)
     return study.read_study(str(path))
@@ -31,7 +31,7 @@ def kept_keys(plan: Plan) -> set[str]:
 
 
 def kept_in(folder: pathlib.Path) -> Kept:
-    """Returns what is kept in a folder."""
+    """Returns the records kept in a folder."""
     return Kept(folder / "cells.jsonl")
 
 
@@ -44,7 +44,7 @@ def run_all(plan: Plan, work: pathlib.Path, kept: Kept | None = None) -> None:
 
 
 def results(work: pathlib.Path) -> dict[str, dict[str, Any]]:
-    """Returns what does not depend on when and where, by step."""
+    """Returns, by step, the parts of its record that don't depend on time and machine."""
     found = {}
     kept = ("metrics", "curve", "documents", "failed", "step")
     for path in sorted(work.glob("*/metrics.json")):
@@ -54,7 +54,7 @@ def results(work: pathlib.Path) -> dict[str, dict[str, Any]]:
 
 
 def keep(kept: Kept, key: str, **changes: Any) -> None:
-    """Writes what is kept of a step, or changes it."""
+    """Writes a step's kept record, or changes it."""
     kept.put({**(kept.get(key) or {"key": key, "metrics": {}, "failed": None}), **changes})
 
 

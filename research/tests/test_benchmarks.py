@@ -62,7 +62,7 @@ def test_a_row_of_the_serving_table():
 
 
 def test_scores_are_compared_with_those_of_all_layers(capsys):
-    """By seed: the differences of two layers are -1 and -3. One seed has no interval."""
+    """Paired by seed: the differences of two layers are -1 and -3. One seed has no interval."""
     sst, cola = faster.TASKS[:2]
     scores = {
         faster.Run(task, seed, depth, is_taught): {"onnx": score, "onnx_int8": score - below}

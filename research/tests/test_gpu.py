@@ -26,16 +26,16 @@ For simplicity, JAX has removed its internal frames from the traceback.
 FAILURES = {
     TRACEBACK: "failed: jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: a / b",
     "": "failed: it wrote nothing",
-    # A script's own.
+    # A script's own error.
     "INFO: starts\nerror: no such file\n": "failed: error: no such file",
 }
 
 
 @pytest.fixture
 def printed(monkeypatch, capsys):
-    """Returns the rows of a run, and the seconds it takes: each process `speed` times as expected.
+    """Returns a function that runs gpu.py; it returns the rows, and the seconds that they took.
 
-    What a process returns, or raises, is what `answers` tells, by the function it calls.
+    Processes take `speed` times as long as expected; `answers` has each function's result or error.
     """
     monkeypatch.syspath_prepend(FOLDER)
     import gpu
@@ -92,7 +92,7 @@ def test_a_line_that_hangs_leaves_time_for_others(printed):
 def test_a_line_that_fails_is_a_row_with_its_cause(printed, text, expected):
     rows, _ = printed("--models", "base_v2", answers={"measure": SystemExit(text)})
     assert {row[-1] for row in rows if row[0] == "albert_tf"} == {expected}
-    # Any other error of its own, too, and the facts'.
+    # So does any other error, also one in the facts.
     found = {"measure": KeyError("device"), "facts": IndexError("no line")}
     rows, _ = printed("--models", "base_v2", answers=found)
     assert "failed: KeyError: 'device'" in [row[-1] for row in rows]
@@ -111,7 +111,7 @@ def test_the_end_is_two_rows_of_readmes_table(printed):
     assert "cuDNN's attention, length 64: within 0; " in facts
     assert "albert_tf, base_v2, 64x512x77: 327,680 tokens/s" in facts
     assert "cuDNN's attention, length 63: failed; " in others and "left out: " in others
-    # Each row is in one of both.
+    # Each row is in one of the two.
     assert len([*facts.split("; "), *others.split("; ")]) == len(rows) - 2 - 4
 
 

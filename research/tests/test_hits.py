@@ -105,7 +105,7 @@ def test_a_claim_has_an_interval_over_examples(tmp_path):
 
 
 def test_a_start_that_has_not_learned_gives_no_verdict(tmp_path):
-    """And a run at the majority's accuracy is counted."""
+    """The report also counts runs at the majority's accuracy."""
     asked, scale = study.read_study("era"), study.read_scale("smoke")
     asked = dataclasses.replace(asked, seeds=2)
     scale = dataclasses.replace(scale, most_seeds=2, most_arms=6)
@@ -132,7 +132,7 @@ def test_a_start_that_has_not_learned_gives_no_verdict(tmp_path):
 
 
 def test_a_fine_tuning_is_run_again_alone(tmp_path):
-    """Not those of the same start, nor is the start judged again."""
+    """The others of its start are not, nor is the start judged again."""
     plan = plan_of("era")
     work, kept = tmp_path / "work", kept_in(tmp_path)
     run_all(plan, work, kept)

@@ -39,7 +39,7 @@ def test_five_pairs_by_hand():
         ([-0.5, -0.501, -0.499], True, DISAGREES),
         ([0.5, -0.5, 0.01], True, CANNOT_TELL),
         ([0.0, 0.0], False, CANNOT_TELL),
-        # One passage of 300 more with each seed: they differ by how they are rounded.
+        # One passage of 300 more with each seed: the gains differ by rounding alone.
         ([251 / 300 - 250 / 300, 181 / 300 - 180 / 300], False, CANNOT_TELL),
         ([251 / 300 - 250 / 300, 181 / 300 - 180 / 300], True, CANNOT_TELL),
     ],
@@ -86,7 +86,7 @@ def test_the_gate_is_about_the_spread_not_the_verdict():
 
 
 def synthetic(rng, seeds, documents, gain=0.0):
-    """Returns two arms' sums by document: documents and seeds differ, arms by `gain`."""
+    """Returns two arms' sums by document: documents and seeds vary, arms differ by `gain`."""
     weights = rng.integers(5, 50, documents).astype(float)
     of_documents = rng.normal(5, 1, documents)
     means = of_documents + rng.normal(0, 0.05, [2, seeds, documents])
@@ -96,7 +96,7 @@ def synthetic(rng, seeds, documents, gain=0.0):
 
 
 def test_an_interval_over_documents_has_the_spread_of_both():
-    """Of independent differences the variances add: of seeds, and of documents."""
+    """The variances of independent differences add: those of seeds, and of documents."""
     rng = np.random.default_rng(3)
     seeds, documents = 40, 60
     of_seed = rng.normal(0, 0.3, [seeds, 1])
@@ -111,7 +111,7 @@ def test_an_interval_over_documents_has_the_spread_of_both():
 
 
 def test_an_interval_of_a_difference_between_tests_has_the_spread_of_both():
-    """What is subtracted is of other documents: their variances add."""
+    """The tests have different documents, so the variances of both add."""
     rng = np.random.default_rng(6)
     of_document = rng.normal(0, 0.5, [2, 60])
     sums = [np.stack([np.tile(row, [40, 1]), np.ones([40, 60])], axis=-1) for row in of_document]
@@ -125,7 +125,7 @@ def test_an_interval_of_a_difference_between_tests_has_the_spread_of_both():
 def test_without_differences_between_documents_it_is_the_t_interval(gains):
     better = np.stack([np.tile(gains, [8, 1]).T, np.ones([len(gains), 8])], axis=-1)
     found, expected = resample(better, better * [0, 1]), judge(gains, effect=1)
-    # The percentiles of 4,000 even draws lie between two of them.
+    # A percentile of 4,000 evenly spaced draws lies between two of them.
     np.testing.assert_allclose(found, [expected.low, expected.high], rtol=1e-3)
 
 
@@ -140,7 +140,7 @@ def test_an_interval_over_documents_rarely_misses_that_there_is_no_difference(se
 
 
 def test_what_documents_do_to_both_arms_cancels():
-    """Documents' means differ by 1 here: unpaired, 21 of them would leave an error of 0.2."""
+    """Documents' means have a spread of 1: unpaired, 21 of them would leave an error of 0.2."""
     low, high = resample(*synthetic(np.random.default_rng(5), 5, 21))
     assert high - low < 0.3
 
@@ -155,7 +155,7 @@ def test_a_document_counts_by_its_weight():
 
 
 def row(arm, seed, **known):
-    """Returns a finished cell of which no more than that is known."""
+    """Returns a finished cell of which only `known` is known."""
     unknown = dict.fromkeys(("masked_lm_loss", "unigram_loss", "failed", "seconds"))
     unknown |= {"finetuned": False, "curve": [], "machine": "", "commit": ""}
     return outcomes.Row(arm=arm, seed=seed, is_finished=True, **unknown | known)
@@ -179,7 +179,7 @@ def over_documents(*documents):
 
 
 def test_documents_without_records_are_not_drawn():
-    """Drawn alone they would have no mean."""
+    """A draw of these alone would have no mean."""
     two = [(0.3, 10), (0.5, 20)]
     assert over_documents(*two, (0, 0)) == over_documents(*two) is not None
     assert over_documents((0.3, 10), (0, 0)) is None

@@ -1,4 +1,4 @@
-"""A study that is killed at random moments ends as if it had not been; what failed is told.
+"""A study that is killed at random moments ends as if it had not been; failures are reported.
 
 The cells are cheap stand-ins, which fail if two run in one directory; but one study is run with the
 project's own scripts.
@@ -71,13 +71,13 @@ def tuned_plans(directory, kept):
 
 
 def made(directory):
-    """Returns when each finished step of the work was written, and what."""
+    """Returns when each finished step's record in `work` was written, and its content."""
     paths = directory.glob("work/*/metrics.json")
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in paths}
 
 
 def lines(directory):
-    """Returns each step's line of the results."""
+    """Returns each step's line in the results."""
     found = {}
     for path in directory.glob("results/*/cells.jsonl"):
         found |= {json.loads(line)["key"]: line for line in path.read_text().splitlines()}
@@ -96,7 +96,7 @@ def test_kills_change_no_finished_cell_and_no_result(tmp_path):
     environment = {"JOURNAL": str(journal), "STEP_SECONDS": "0.05"}
     total = sum(step.flags["num_train_steps"] for step in steps.values() if step.kind == "pretrain")
     rng = random.Random(11)
-    # All processes at once, the study alone, whose steps then live on, or as a user stops it.
+    # Kills all processes, or the study alone, whose steps then live on, or sends Ctrl-C's signal.
     ways = (kill_all, lambda process, _: process.kill(), lambda process, _: process.send_signal(2))
     finished = {}
     for kill, taken in enumerate(sorted(rng.sample(range(1, total), KILLS))):
@@ -121,7 +121,7 @@ def test_kills_change_no_finished_cell_and_no_result(tmp_path):
 
 
 def test_a_clone_with_metrics_alone_runs_only_what_is_new(tmp_path):
-    """A claim that was changed runs nothing, an arm that was changed itself alone."""
+    """A changed claim runs nothing, a changed arm only its own steps."""
     text = (study.HERE / "studies/dropout.toml").read_text()
     path = tmp_path / "own.toml"
     path.write_text(text)
@@ -144,7 +144,7 @@ def test_a_clone_with_metrics_alone_runs_only_what_is_new(tmp_path):
 
 
 def test_what_needs_a_failed_step_is_not_run(tmp_path):
-    """The others are; started again, only what failed and what needs it is run."""
+    """Other steps are; a second start runs only failed steps and those that need them."""
     path = tmp_path / "own.toml"
     path.write_text(STUDY)
     plan = plan_of(path)

@@ -76,7 +76,7 @@ def test_documents_of_other_records_are_refused(trained, tmp_path, capsys):
 
 
 def test_keras_starts_on_what_backend_names(tmp_path, monkeypatch):
-    """As in the run that is measured."""
+    """The measured run does, too."""
     monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
     unread = ("albert_config_file", "input_file", "output_dir", "documents_file")
     given = {"measures_file": tmp_path / "measures.json", "backend": "jax"}
@@ -99,7 +99,7 @@ def test_a_document_without_rows_keeps_its_place():
 
 @pytest.mark.parametrize("next_sentence", ["true", "false"])
 def test_the_document_of_a_record(tmp_path, next_sentence):
-    """Each document's words are its number: compact records show which one they are from."""
+    """A document repeats a word of its own, so compact records show which one they are from."""
     specials = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     words = [f"y{year}" for year in range(YEARS)]
     (tmp_path / "vocab.txt").write_text("\n".join([*specials, *words]))
@@ -114,7 +114,7 @@ def test_the_document_of_a_record(tmp_path, next_sentence):
         "dupe_factor": 2,
         "random_next_sentence": next_sentence,
         "num_processes": 1,
-        # Several blocks.
+        # Small enough for several blocks.
         "block_megabytes": 0.001,
     }
     create.create_pretraining_data(parse(corpus.CorpusSettings, **given, documents_file="none"))

@@ -56,7 +56,7 @@ def finished(plan, tmp_path_factory):
 
 @pytest.fixture
 def done(finished, tmp_path):
-    """Returns directories of steps and of kept metrics in which all have run."""
+    """Returns a work directory in which all steps have run, and their kept records."""
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     return tmp_path / "work", kept_in(tmp_path)
 
@@ -132,7 +132,7 @@ def test_losses_by_word_and_gaps(plan, done):
 
 
 def test_a_cell_that_is_judged_in_part_has_not_run(plan, done, tmp_path):
-    """It is not known to have learned, either, by another test than the first."""
+    """Nor is it known to have learned: only the first test's evaluation tells that."""
     work, kept = done
     cell = plan.cells[0]
     assert plan.missing(kept, work) == [] == plan.missing(kept, tmp_path / "elsewhere")
@@ -141,20 +141,20 @@ def test_a_cell_that_is_judged_in_part_has_not_run(plan, done, tmp_path):
     assert "other.masked_lm_loss" in row.metrics and not row.learned and not row.is_finished
     assert all(other.is_finished and other.learned for other in others)
     assert plan.missing(kept, work) == [cell.results["dev"]]
-    # Elsewhere there is no checkpoint: nothing of another training is kept beside the new one's.
+    # Elsewhere there is no checkpoint: no result of the old training stays beside the new one's.
     again = {cell.pretrain, *cell.results.values(), *cell.measures.values()}
     assert set(plan.missing(kept, tmp_path / "elsewhere")) == again
-    # Nor does it end there if it is stopped when no more than the missing one has been judged.
+    # Stopped there after the training, it still lacks all results, although old ones are kept.
     run_all(plan, tmp_path / "work", kept)
     shutil.copytree(work / cell.pretrain, tmp_path / "elsewhere" / cell.pretrain)
     assert set(plan.missing(kept, tmp_path / "elsewhere")) == again - {cell.pretrain}
-    # A kept result of another training than the one in `work` is made again.
+    # A kept result is made again if it is not from the training in `work`.
     keep(kept, cell.results["dev"], seconds=9e9)
     assert plan.missing(kept, work) == [cell.results["dev"]]
 
 
 def test_a_finished_cell_stays_where_its_start_is_trained_again(plan, done, tmp_path):
-    """In a clone that has metrics alone, for a cell that starts from it."""
+    """In a clone that has only metrics, where it is retrained for a cell that starts from it."""
     work, kept, clone = *done, tmp_path / "clone"
     old, more, _ = plan.cells
     kept.discard(more.results["dev"])
@@ -171,7 +171,7 @@ def test_a_finished_cell_stays_where_its_start_is_trained_again(plan, done, tmp_
 
 
 def test_a_gap_has_an_interval_over_both_tests_documents(plan):
-    """Of the arms the first has 0.2 more on `dev`; each seed's documents say so alike."""
+    """The arm `old` loses 0.2 more on `dev`, the same in each of a seed's documents."""
     claim = claims.Claim("", "gap_loss", "more", "old", 0.05)
     rows = [
         row(

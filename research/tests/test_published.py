@@ -23,7 +23,7 @@ def rows(name):
     "row", [*rows("downstream"), *rows("release")], ids=lambda row: f"{row['table']} {row['row']}"
 )
 def test_a_printed_average_is_that_of_its_row(row):
-    """Of five tasks; a SQuAD's score is the mean of F1 and EM. Printed ones are rounded to 0.1."""
+    """Over five tasks; a SQuAD's score is the mean of F1 and EM. Averages are printed to 0.1."""
     value = {name: float(row[name]) for name in SCORES}
     squads = [(value[f"squad{i}_f1"] + value[f"squad{i}_em"]) / 2 for i in (1, 2)]
     mean = sum([*squads, value["mnli"], value["sst2"], value["race"]]) / 5
@@ -43,7 +43,7 @@ def test_table_1_is_the_shipped_configs(row):
 
 
 def test_printed_parameters_are_those_counted_but_for_xxlarge():
-    """Whose 235M (233M in the text) are 222.6M. By 3 %: the paper rounds to 1M of 12M."""
+    """For xxlarge 235M (233M in the text) are 222.6M. Others match to 3 %: 12M is rounded to 1M."""
     printed = {row["model"]: row["parameters"] for row in rows("models")}
     assert len(printed) == 6
     again = {row["row"]: row["parameters"] for row in rows("downstream") if row["table"] == "2"}

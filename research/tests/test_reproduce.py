@@ -106,7 +106,7 @@ def test_what_the_hub_no_longer_has_is_named(tmp_path, monkeypatch):
         ([92.0, 93.0, 94.0], "90.4", "93.0 | 93.0 | 90.5 to 95.5 | 88.0 to 98.0 | outside"),
         # 1.387 / sqrt(5) and sqrt(6 / 5) times it.
         ([90, 91, 92, 93, 90], "93.0", "91.0 | 91.2 | 89.6 to 92.8 | 87.2 to 95.2 | outside"),
-        # The published score may be 89.95.
+        # The published score may be rounded from 89.95.
         ([89.9, 89.92, 89.94], "90.0", "89.9 | 89.9 | 89.9 to 90.0 | 89.8 to 90.0 | within"),
         ([50.0, 50.0], "50.0", "50.0 | 50.0 | - | - | cannot tell: no spread"),
         ([50.0], "50.0", "50.0 | 50.0 | - | - | cannot tell: no spread"),
@@ -147,7 +147,7 @@ def test_the_time_is_that_of_steps_and_evaluations():
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """Returns the directory of a tiny model as Hugging Face has it, with its vocabulary."""
+    """Returns the directory of a tiny model in Hugging Face's layout, with its vocabulary."""
     folder = tmp_path_factory.mktemp("weights")
     model = tiny.randomise(AlbertModel(tiny.config(**finetune_runs.CONFIG)))
     source, target = tiny.store(folder / "own", model), folder / "theirs"
@@ -204,7 +204,7 @@ def test_runs_from_the_hub_are_made_once_and_their_table_printed(weights, tmp_pa
     log = (folder / "seed-0/log.txt").read_text()
     assert "HTTP" not in log
 
-    # The run that is there is kept; what was downloaded is enough without a network.
+    # The existing run is kept; without a network the earlier downloads are enough.
     found = reproduce("")
     assert found.returncode == 0, found.stderr
     assert (folder / "seed-0/log.txt").read_text() == log

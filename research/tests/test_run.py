@@ -67,7 +67,7 @@ def test_the_report_of_known_losses(plan, done, tmp_path):
     assert found["gain"] == pytest.approx(sum(gains) / 2, rel=1e-4)
     assert found["pairs"] == 2 and found["paper"]["numbers"] == [90.7, 90.4]
     assert "Least within the effect | **agrees**, smaller than the effect |" in text
-    # The fake arms differ by the same in each document: only the seeds' difference is left.
+    # The fake arms differ equally in all documents: only the seeds' spread is left.
     np.testing.assert_allclose(found["over_documents"], [found["low"], found["high"]], rtol=5e-3)
     assert "no figure here is a result" in text
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
@@ -146,7 +146,7 @@ low = { finetune = { learning_rate = 1e-5 } }
 
 @pytest.mark.parametrize("metric, best", [("eval_loss", "high"), ("eval_accuracy", "low")])
 def test_a_report_on_fine_tuning_names_the_best(tmp_path, metric, best):
-    """By what was measured if the study claims nothing; of losses the lowest is the best."""
+    """Without claims the measured metrics count; for losses the lowest is best."""
     asked, scale = read(tmp_path, TUNING), study.read_scale("smoke")
     kept = kept_in(tmp_path)
     for cell in Plan(asked, scale).cells:
@@ -159,7 +159,7 @@ def test_a_report_on_fine_tuning_names_the_best(tmp_path, metric, best):
 
 @pytest.mark.parametrize("metric", ["eval_loss", "eval_accuracy"])
 def test_a_rate_at_which_most_runs_diverge_is_not_the_best(tmp_path, metric):
-    """Three of five: its median is that of a run that diverged."""
+    """Three of five diverge: the median is a run that diverged."""
     claim = f'[[claims]]\ntext = ""\nmetric = "{metric}"\n'
     claim += 'better = "high"\nworse = "low"\neffect = 1\n'
     asked, scale = read(tmp_path, TUNING + claim), study.read_scale("cpu")
@@ -222,7 +222,7 @@ def test_a_run_that_a_signal_stopped_is_not_finished(plan, tmp_path, line):
 
 
 def test_a_model_of_masked_lm_alone_is_judged_on_orders_too(tmp_path, eager):
-    """Its run says that orders have weight 0, which an evaluation in its directory follows."""
+    """Its run.json gives orders the weight 0, which an evaluation in its directory would use."""
     runs.write_config(tmp_path / "albert_config.json", num_hidden_layers=1)
     runs.write_records(tmp_path / "a.tfrecord", runs.examples(12))
     short = {"num_train_steps": 1, "num_warmup_steps": 0}
@@ -243,7 +243,7 @@ def write_events(directory, points):
 
 
 def test_a_curve_does_not_depend_on_where_a_run_was_killed(tmp_path):
-    """Steps 1 to 12, saved every 4, of losses 12, 11, ...; points are means since the last one."""
+    """Steps 1 to 12, saved every 4, have losses 12, 11, ...; points are means since the last."""
     flags = {"save_checkpoints_steps": 4, "train_batch_size": 3, "max_seq_length": 5}
     loss = {step: 13.0 - step for step in range(1, 13)}
 

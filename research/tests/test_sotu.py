@@ -1,4 +1,4 @@
-"""The State of the Union addresses as documents: all there, on one side only, always the same."""
+"""The State of the Union addresses as documents: complete, each in one split, reproducible."""
 
 import collections
 import json

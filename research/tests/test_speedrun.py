@@ -1,6 +1,6 @@
 """The speedrun: its commands, its row, and what it holds out of a text.
 
-With a function in place of the scripts. Can't see: whether the minutes are kept (Deadline's tests).
+A function replaces the scripts. Can't see: whether the minutes are kept (Deadline's tests).
 """
 
 import json
@@ -16,7 +16,7 @@ from tests.kit import tiny
 
 @pytest.fixture
 def commands(monkeypatch):
-    """Has scripts only leave what is read of them; returns their flags."""
+    """Replaces scripts by a function that only writes what is read later; returns their flags."""
     found = []
 
     def run(script, outputs=(), **flags):

@@ -190,7 +190,7 @@ def test_a_scale_that_is_not_valid(tmp_path, changes, message):
     "folder, read_file", [("studies", study.read_study), ("scales", study.read_scale)]
 )
 def test_a_file_with_a_name_of_ours_is_refused(tmp_path, folder, read_file):
-    """Their results would lie in one directory."""
+    """Their results would share a directory."""
     name = study.names(folder)[0]
     path = tmp_path / f"{name}.toml"
     path.write_text((study.HERE / folder / f"{name}.toml").read_text())
@@ -236,7 +236,7 @@ def test_tests_have_what_all_arms_have_in_common(tmp_path):
 
 
 def test_a_probe_is_trained_on_the_training_text(tmp_path):
-    """Also that of a test which has a file of its own to judge on."""
+    """So is the probe of a test that has its own file to evaluate on."""
     tests = 'probe = true\n[tests]\ndev = {}\nold = { input_file = "{text}/old.txt" }\n[arms]'
     text = STUDY.replace("[arms]", tests).replace("masked_lm_loss", "dev.masked_lm_loss")
     found, plan = cells(tmp_path, text)
@@ -351,7 +351,7 @@ def test_a_step_is_known_by_its_files_not_by_where_they_lie(tmp_path, monkeypatc
 
 
 def test_committed_verdicts_are_those_of_the_committed_cells(tmp_path, monkeypatch):
-    """To nine digits: SciPy's versions differ in the last ones. So are tables and reports."""
+    """To nine digits: SciPy's versions differ in the last ones. Tables and reports match, too."""
 
     def numbers(text):
         return re.sub(r"\d+\.\d+(e-\d+)?", lambda number: f"{float(number[0]):.9g}", text)

@@ -1,4 +1,4 @@
-"""Learning rates are chosen by arm, on a seed of its own; cells at the scale's rate stay."""
+"""Learning rates are chosen by arm, on a separate seed; cells at the scale's rate stay."""
 
 import pytest
 

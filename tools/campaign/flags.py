@@ -77,7 +77,7 @@ def _judge(
     if _DIVERGED in outcome.detail:
         outcome = Outcome(outcomes.FINISHED, outcome.detail)
     if outcome.what == outcomes.REFUSED:
-        # Another setting may contradict it: the line names that one, or what it is about.
+        # Changes may contradict other settings: the refusal must name at least one change.
         named = any(re.search(rf"\b{name}\b", outcome.detail) for name in changes)
         return outcome if named else Outcome(outcomes.NAMELESS, outcome.detail)
     if outcome.what != outcomes.FINISHED:

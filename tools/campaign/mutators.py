@@ -162,7 +162,7 @@ def _change(container: dict | list, rng: random.Random) -> None:
         container.append(container[key])
 
 
-# Damage by a disk to a file without a checksum that was renamed when it was whole.
+# Damage that a disk may do to a file without a checksum that was complete when renamed.
 LOST = (truncate, empty)
 BINARY = (truncate, empty, flip, flip, flip, overwrite, cut, append)
 TEXT = (truncate, empty, flip, overwrite, cut, append, insert, insert, lines, number)

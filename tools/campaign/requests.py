@@ -32,11 +32,11 @@ from tools.campaign.processes import Program, Running
 SUBJECTS = (*(f"requests, {protocol}" for protocol in bodies.PROTOCOLS), "requests, CSV tables")
 _CODINGS = ("identity", "gzip")
 _REFUSALS = (400, 404, 406, 413, 415)
-# Those of the paths of text-embeddings-inference.
+# Refusals on the paths of text-embeddings-inference.
 _REFUSALS_OF = dict.fromkeys(("/", "/embed", "/similarity"), (413, 422, 424))
 # Other clients must be answered by then, even if many programs share one processor.
 _MOST_SECONDS = 2.0
-# Of each protocol; a short campaign must reach all of them.
+# Seconds for each protocol; a short campaign must reach all of them.
 _SECONDS = 5.0
 # Bodies between two looks at the clock.
 _EXAMPLES = 20
@@ -44,7 +44,7 @@ _CELLS = ("a", "Anna in Rome", "two\nlines", 'a "word"', "one, two", " ", "é", 
 
 
 def run(tally: Tally, seed: int, folder: pathlib.Path, is_over: Callable[[], bool]) -> None:
-    """Asks a server until the time is over, each protocol for a part of it."""
+    """Sends requests to a server until the time is over, for a part of it by each protocol."""
     folder.mkdir(parents=True)
     program = Program("albert-serve", _serve, _nothing, lambda *_: [], lambda _: {})
     server = Running(program, [], folder / "server.log")
