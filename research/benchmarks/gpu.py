@@ -75,8 +75,8 @@ EXPECTED |= dict.fromkeys(BESIDE_CPU.values(), 75.0) | {OURS: 60.0, ATTENDS: 60.
 NEAR = {"float32": 1e-4, "bfloat16": 2**-5}
 NEAR_LOSS = {"float32": 1e-3, "bfloat16": 0.05}
 LOWERS, ON_A_CPU = "lowers for CUDA", "a CPU, as lowered for CUDA"
-# Kernels by what their names contain.
-KERNELS = {
+# Kinds of kernels, by what their names contain.
+KINDS = {
     "attention": r"sdpa|cudnn|mha|flash",
     "matrix products": r"gemm|nvjet|cublas|cutlass",
     "chains in one kernel": r"add_and_norm|biased_gelu",
@@ -221,7 +221,7 @@ def kernels(model: str, size: str) -> str:
     times: collections.Counter[str] = collections.Counter()
     streams = [line for plane in planes if "GPU" in plane.name for line in plane.lines]
     for event in (e for line in streams if line.name.startswith("Stream") for e in line.events):
-        kinds = (kind for kind, names in KERNELS.items() if re.search(names, event.name.lower()))
+        kinds = (kind for kind, names in KINDS.items() if re.search(names, event.name.lower()))
         times[next(kinds, "other")] += event.duration_ns / 2e6
     total = sum(times.values())
     shares = (f"{kind} {ms:.1f} ms ({ms / total:.0%})" for kind, ms in times.most_common())

@@ -68,6 +68,25 @@ def printed(monkeypatch, capsys):
     return run
 
 
+def test_a_line_makes_the_steps_that_its_name_says(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.setenv("ALBERT_KERNELS", "")  # It is set below, and restored in the end.
+    import gpu
+
+    def ours(*_):
+        made.append(os.environ["ALBERT_KERNELS"])
+        return lambda count: None
+
+    made = []
+    theirs = SimpleNamespace(
+        albert_tf_on_jax=ours, hugging_face=lambda *of, **_: lambda: made.append(of[2])
+    )
+    monkeypatch.setattr(gpu, "contestants", theirs)
+    for name in (gpu.OURS, gpu.ATTENDS, gpu.PLAIN, gpu.COMPILED, gpu.EAGER):
+        gpu.steps_of(name, "base_v2", gpu.Shape(2, 16, 3))[0](1)
+    assert made == ["attention,elementwise", "attention", "off", True, False]
+
+
 @pytest.mark.parametrize("speed", [0.5, 1.0, 1.7, 3.5])
 @pytest.mark.parametrize("facts_take", [20.0, 1000.0])
 def test_it_ends_in_time_with_a_row_for_each_line(printed, speed, facts_take):

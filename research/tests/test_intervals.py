@@ -64,7 +64,7 @@ def test_a_verdict_says_how_large_the_difference_is(gains, size):
 
 
 def test_a_difference_as_large_as_the_effect_is_rarely_called_none():
-    """2.5 % are expected, and 0.7 points are a standard deviation and a half."""
+    """2.5 % are expected; 1,000 sets have a standard deviation of 0.5 points."""
     gains = np.random.default_rng(9).normal(0.05, 0.003, [1000, 3])
     verdicts = [judge(row.tolist(), effect=0.05, equal=True).verdict for row in gains]
     assert 0.01 < verdicts.count(AGREES) / 1000 <= 0.04

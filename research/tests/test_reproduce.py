@@ -104,7 +104,7 @@ def test_what_the_hub_no_longer_has_is_named(tmp_path, monkeypatch):
         # The t-distribution's quantile with 2 degrees of freedom is 4.3027, with 4 it is 2.7764.
         ([92.0, 93.0, 94.0], "90.6", "93.0 | 93.0 | 90.5 to 95.5 | 88.0 to 98.0 | within"),
         ([92.0, 93.0, 94.0], "90.4", "93.0 | 93.0 | 90.5 to 95.5 | 88.0 to 98.0 | outside"),
-        # 1.387 / sqrt(5) and sqrt(6 / 5) times it.
+        # 2.7764 x 1.304, the standard deviation: divided by sqrt(5), and times sqrt(6 / 5).
         ([90, 91, 92, 93, 90], "93.0", "91.0 | 91.2 | 89.6 to 92.8 | 87.2 to 95.2 | outside"),
         # The published score may be rounded from 89.95.
         ([89.9, 89.92, 89.94], "90.0", "89.9 | 89.9 | 89.9 to 90.0 | 89.8 to 90.0 | within"),

@@ -243,7 +243,7 @@ def write_events(directory, points):
 
 
 def test_a_curve_does_not_depend_on_where_a_run_was_killed(tmp_path):
-    """Steps 1 to 12, saved every 4, have losses 12, 11, ...; points are means since the last."""
+    """Steps 1 to 10, saved every 4, have losses 12, 11, ...; points are means since the last."""
     flags = {"save_checkpoints_steps": 4, "train_batch_size": 3, "max_seq_length": 5}
     loss = {step: 13.0 - step for step in range(1, 13)}
 
