@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2945,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 34_415, 10_581, 3_449
+TESTS, RESEARCH, DOCS = 34_422, 10_581, 3_449
 TRACKED_FILES = 900
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

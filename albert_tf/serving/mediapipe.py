@@ -106,7 +106,7 @@ def _check(served: ServedModel) -> None:
         "splits texts by SentencePiece, not WordPiece": served.vocabulary.is_word_piece,
         "lower-cases texts, but the model is cased": not tokenizer.do_lower_case,
         "answers with all layers, not at `depths`": served.depths,
-        f"takes no loops, as of more than {most} layers": served.config.num_hidden_layers > most,
+        f"can't run more than {most} layers": served.config.num_hidden_layers > most,
     }
     if reason := next((text for text, holds in reasons.items() if holds), None):
         raise ValueError(f"`format={MEDIAPIPE}` {reason}: leave that out, or give another `format`")

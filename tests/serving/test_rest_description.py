@@ -66,6 +66,13 @@ def test_each_example_is_answered_as_described():
         assert client.get(path).status_code == 200, path
 
 
+def test_no_protocol_is_left_out():
+    """Except for paths of versions, and "/", which is /embed."""
+    routes = client_of(MODELS).app.routes
+    asked = {each.path for each in routes if "POST" in (getattr(each, "methods", None) or ())}
+    assert {path for path in asked if "versions" not in path} - {"/"} == {*rest_description._BODIES}
+
+
 def test_examples_are_those_of_the_models():
     found = described(client_of(MODELS, host="0.0.0.0"))
     asked = {path: content_of(each["requestBody"])["example"] for path, each in found.items()}
