@@ -39,7 +39,7 @@ def test_a_cased_or_deep_model_is_refused(vocabulary, tmp_path):
     cased = Vocabulary.read(vocabulary.path, is_word_piece=False, do_lower_case=False)
     for served, fault in (
         (make("labels", cased), "the model is cased"),
-        (make("labels", vocabulary, num_hidden_layers=25), "no loops, as of more than 24 layers"),
+        (make("labels", vocabulary, num_hidden_layers=25), "can't run more than 24 layers"),
     ):
         with refused(fault, tmp_path, exception=ValueError):
             mediapipe.save(served, tmp_path / "model")
