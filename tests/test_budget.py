@@ -22,14 +22,14 @@ LIBRARY = {
     "inspection": 679,
     "model": 3186,
     "records": 1365,
-    "serving": 5837,
+    "serving": 5828,
     "storage": 1794,
     "tasks": 5397,
     "text": 2035,
     "training": 2945,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 34_422, 10_581, 3_449
+TESTS, RESEARCH, DOCS = 34_424, 10_581, 3_449
 TRACKED_FILES = 900
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

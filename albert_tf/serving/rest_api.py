@@ -75,7 +75,7 @@ def create_app(
         return Response(status_code=499)
 
     async def describe(request: Request) -> Response:
-        return json_response(rest_description.document(models))
+        return json_response(rest_description.document(models, _PROTOCOLS))
 
     async def show_metrics(request: Request) -> Response:
         text = prometheus.generate_latest(metrics.registry)
@@ -105,8 +105,7 @@ def _refusal(
     path: str, message: str, status: int, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Returns an error in the form that the clients of a path expect."""
-    form = _REFUSALS.get(path)
-    answer, status = form(message, status) if form else ({"error": message}, status)
+    answer, status = _REFUSALS.get(path, rest_tensorflow.refusal)(message, status)
     return json_response(answer, status, headers)
 
 

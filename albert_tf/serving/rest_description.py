@@ -5,20 +5,15 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 from starlette.requests import Request
 
-from albert_tf.serving import (
-    rest_one_model,
-    rest_open_inference,
-    rest_openai,
-    rest_tei,
-    rest_tensorflow,
-)
-from albert_tf.serving.rest_models import Asked, Model, Models, json_response
+from albert_tf.serving import rest_tensorflow
+from albert_tf.serving.rest_models import Model, Models, json_response
 from albert_tf.serving.settings import ServerSettings
 
 # Requests without a body.
@@ -44,61 +39,23 @@ def _row(model: Model, settings: ServerSettings) -> list[Any]:
     return [*row[:alone], *([row[alone:][:most]] if many else [])]
 
 
-def _instances(model: Model, row: list[Any]) -> dict[str, Any]:
-    names = model.predictor.names
-    return {"instances": row if len(names) == 1 else [dict(zip(names, row, strict=True))]}
+def document(models: Models, protocols: Sequence[ModuleType]) -> dict[str, Any]:
+    """Returns the server's description: its models' paths, and schemas of actual answers.
 
-
-def _tensors(model: Model, row: list[Any]) -> dict[str, Any]:
-    tensors = []
-    for name, text in zip(model.inputs, row, strict=True):
-        shape = [1, len(text)] if isinstance(text, list) else [1]
-        tensor = {"name": name, "datatype": "BYTES", "shape": shape}
-        tensors.append({**tensor, "data": text if isinstance(text, list) else [text]})
-    return {"inputs": tensors}
-
-
-def _embeddings(model: Model, row: list[Any]) -> dict[str, Any]:
-    return {"model": model.name, "input": row}
-
-
-def _refusal(message: str, status: int) -> tuple[Any, int]:
-    return {"error": message}, status
-
-
-class _Body(NamedTuple):
-    """A path's parser of bodies, an example body for a row of texts, and the form of its errors."""
-
-    read: Callable[[bytes | bytearray, Request, Models], Asked]
-    example: Callable[[Model, list[Any]], dict[str, Any]]
-    refusal: Callable[[str, int], tuple[Any, int]] = _refusal
-
-
-_BODIES = {
-    "/v1/models/{name}:predict": _Body(rest_tensorflow.read, _instances),
-    "/v2/models/{name}/infer": _Body(rest_open_inference.read, _tensors),
-    "/invocations": _Body(rest_one_model.read, _instances),
-    "/v1/embeddings": _Body(rest_openai.read, _embeddings, rest_openai.refusal),
-    "/embed": _Body(rest_tei.read, lambda model, row: {"inputs": row}, rest_tei.refusal),
-    "/similarity": _Body(
-        rest_tei.read,
-        lambda model, row: {"inputs": {"source_sentence": row[0], "sentences": row}},
-        rest_tei.refusal,
-    ),
-}
-
-
-def document(models: Models) -> dict[str, Any]:
-    """Returns the server's description: its models' paths, and schemas of actual answers."""
+    Args:
+      models: The server's.
+      protocols: Modules with `read`, which parses bodies, and `EXAMPLES`: for each path that is
+        described, a function of a model and a row of its texts that returns a body.
+    """
     paths: dict[str, Any] = {}
     for path, summary in _GETS.items():
         for name in models if "{name}" in path else [""]:
             ok = {"200": {"description": "JSON."}}
             operation = {"operationId": _id("get", path, name), "summary": summary}
             paths[path.replace("{name}", name)] = {"get": {**operation, "responses": ok}}
-    for path, body in _BODIES.items():
+    for protocol, path in [(each, path) for each in protocols for path in each.EXAMPLES]:
         for model in _asked(path, models):
-            operation = _operation(path, body, model, models)
+            operation = _operation(path, protocol, model, models)
             paths[path.replace("{name}", model.name)] = {"post": operation}
     about = {"info": {"title": "albert-serve", "version": "1"}, "paths": paths}
     if not models.settings.api_key_file:
@@ -118,18 +75,19 @@ def _asked(path: str, models: Models) -> Iterator[Model]:
         yield from [model for model in found if model.predictor.kind.vector][:1]
 
 
-def _operation(path: str, body: _Body, model: Model, models: Models) -> dict[str, Any]:
+def _operation(path: str, protocol: ModuleType, model: Model, models: Models) -> dict[str, Any]:
     """Describes a request by an example, and its response by the model's first answer."""
-    example = body.example(model, _row(model, models.settings))
+    example = protocol.EXAMPLES[path](model, _row(model, models.settings))
     scope = {"type": "http", "method": "POST", "path": path, "headers": [], "query_string": b""}
     request = Request({**scope, "path_params": {"name": model.name}})
-    _, rows, write = body.read(json.dumps(example).encode(), request, models)
+    _, rows, write = protocol.read(json.dumps(example).encode(), request, models)
     found = {name: _filled(value) for name, value in model.first.items()}
     answer = json.loads(json_response(write([found] * len(rows))).body)
-    error, _ = body.refusal("What was expected, what came.", 400)
+    refusal = getattr(protocol, "refusal", rest_tensorflow.refusal)
+    error, _ = refusal("What was expected, what came.", 400)
     operation: dict[str, Any] = {
         "operationId": _id("ask", path, model.name),
-        "summary": (body.read.__doc__ or "").split("\n")[0],
+        "summary": (protocol.read.__doc__ or "").split("\n")[0],
         "description": model.predictor.about.description,
         "requestBody": {"required": True, "content": _json(example, example=example)},
         "responses": {

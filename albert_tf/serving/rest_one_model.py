@@ -28,6 +28,7 @@ _LINES = re.compile(r"(application|text)/(x-)?(jsonl|jsonlines|json-lines|ndjson
 _CSV = re.compile(r"(application|text)/(x-)?csv")
 # The weight (q) of a media type in Accept.
 _WEIGHT = re.compile(r"[01](\.\d{0,3})?|\.\d{1,3}")
+EXAMPLES = {"/invocations": rest_tensorflow.instances}
 
 
 def default_port() -> int:

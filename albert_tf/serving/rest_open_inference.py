@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from albert_tf.serving import rest_bounds, rest_parsing
-from albert_tf.serving.rest_models import Asked, Models, json_response, readiness
+from albert_tf.serving.rest_models import Asked, Model, Models, json_response, readiness
 
 _DATATYPES = {"O": "BYTES", "f": "FP32", "i": "INT32"}
 # Triton's extension: the length of the JSON in the body. Texts follow, each after its length.
@@ -39,6 +39,18 @@ def routes(models: Models) -> list[Route]:
         found.append(Route(f"{path}/infer", infer, methods=["GET", "POST"]))
         found += [Route(path, describe), Route(f"{path}/ready", model_ready)]
     return found
+
+
+def _tensors(model: Model, row: list[Any]) -> dict[str, Any]:
+    tensors = []
+    for name, text in zip(model.inputs, row, strict=True):
+        shape = [1, len(text)] if isinstance(text, list) else [1]
+        tensor = {"name": name, "datatype": "BYTES", "shape": shape}
+        tensors.append({**tensor, "data": text if isinstance(text, list) else [text]})
+    return {"inputs": tensors}
+
+
+EXAMPLES = {"/v2/models/{name}/infer": _tensors}
 
 
 def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:

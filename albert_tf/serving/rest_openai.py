@@ -13,6 +13,7 @@ from albert_tf.serving import rest_bounds, rest_parsing
 from albert_tf.serving.rest_models import Asked, Model, Models
 
 PATHS = ("/v1/embeddings",)
+EXAMPLES = {PATHS[0]: lambda model, row: {"model": model.name, "input": row}}
 
 
 def listed(models: Models) -> dict[str, Any]:

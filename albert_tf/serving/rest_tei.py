@@ -14,6 +14,12 @@ from albert_tf.serving import rest_openai, rest_parsing
 from albert_tf.serving.rest_models import Asked, Model, Models, json_response
 
 PATHS = ("/", "/embed", "/similarity", "/info")
+EXAMPLES = {
+    "/embed": lambda model, row: {"inputs": row},
+    "/similarity": lambda model, row: {
+        "inputs": {"source_sentence": row[0], "sentences": row},
+    },
+}
 # Our HTTP status -> the status there, and the name of the error there.
 _ERRORS = {400: (422, "Tokenizer"), 413: (413, "Validation"), 503: (429, "Overloaded")}
 

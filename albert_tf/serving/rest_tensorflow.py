@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from albert_tf.serving import rest_openai, rest_parsing
-from albert_tf.serving.rest_models import Asked, Models, json_response
+from albert_tf.serving.rest_models import Asked, Model, Models, json_response
 
 _SIGNATURE = "serving_default"
 _DTYPES = {"O": "DT_STRING", "f": "DT_FLOAT", "i": "DT_INT32"}
@@ -44,6 +44,20 @@ def routes(models: Models) -> list[Route]:
         found.append(Route(f"{path}:predict", predict, methods=["GET", "POST"]))
         found += [Route(path, status), Route(f"{path}/metadata", describe)]
     return found
+
+
+def refusal(message: str, status: int) -> tuple[Any, int]:
+    """Returns an error in the form that its clients expect, and the status."""
+    return {"error": message}, status
+
+
+def instances(model: Model, row: list[Any]) -> dict[str, Any]:
+    """Returns a body for a row of a model's texts."""
+    names = model.predictor.names
+    return {"instances": row if len(names) == 1 else [dict(zip(names, row, strict=True))]}
+
+
+EXAMPLES = {"/v1/models/{name}:predict": instances}
 
 
 def read(body: bytes | bytearray, request: Request, models: Models) -> Asked:

@@ -10,8 +10,7 @@ from tests.kit import made_up_models as made_up
 
 testclient = pytest.importorskip("starlette.testclient")
 
-from albert_tf.serving import rest_description  # noqa: E402
-from albert_tf.serving.rest_api import create_app  # noqa: E402
+from albert_tf.serving import rest_api, rest_description  # noqa: E402
 
 MODELS = {
     "capitals": made_up.CAPITALS,
@@ -30,7 +29,9 @@ def client_of(models, **settings):
         else {"1": Predictor(*MODELS[name])}
         for name in models
     }
-    return testclient.TestClient(create_app(found, made_up.settings_of(**settings)), "http://host")
+    return testclient.TestClient(
+        rest_api.create_app(found, made_up.settings_of(**settings)), "http://host"
+    )
 
 
 def described(client):
@@ -70,7 +71,8 @@ def test_no_protocol_is_left_out():
     """Except for paths of versions, and "/", which is /embed."""
     routes = client_of(MODELS).app.routes
     asked = {each.path for each in routes if "POST" in (getattr(each, "methods", None) or ())}
-    assert {path for path in asked if "versions" not in path} - {"/"} == {*rest_description._BODIES}
+    found = {path for protocol in rest_api._PROTOCOLS for path in protocol.EXAMPLES}
+    assert {path for path in asked if "versions" not in path} - {"/"} == found
 
 
 def test_examples_are_those_of_the_models():
@@ -118,7 +120,7 @@ def test_labels_and_depths_are_told():
     kind = types.SimpleNamespace(**{**vars(kind), "labels": ("good", "bad")})
     about = About("It reads names.")
     model = Predictor(kind, find, by_depth={2: find, 4: find}, about=about)
-    app = create_app({"names": {"1": model}}, made_up.settings_of(host="0.0.0.0"))
+    app = rest_api.create_app({"names": {"1": model}}, made_up.settings_of(host="0.0.0.0"))
     client = testclient.TestClient(app, "http://host")
     (listed,) = client.get("/v1/models").json()["data"]
     assert listed["labels"] == ["good", "bad"] and model.at_depth(2).about == about
