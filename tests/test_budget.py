@@ -15,22 +15,22 @@ ROOT = pathlib.Path(__file__).parents[1]
 LIBRARY = {
     ".": 602,
     "answers": 1682,
-    "cli": 2993,
+    "cli": 3007,
     "console": 822,
     "conversion": 2936,
     "generator": 2690,
     "inspection": 679,
-    "model": 3186,
+    "model": 3237,
     "records": 1365,
     "serving": 5828,
     "storage": 1794,
-    "tasks": 5397,
+    "tasks": 5404,
     "text": 2035,
     "training": 2945,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 34_424, 10_581, 3_449
-TRACKED_FILES = 900
+TESTS, RESEARCH, DOCS = 34_514, 10_581, 3_455
+TRACKED_FILES = 902
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
 COMMENTS = 0.05

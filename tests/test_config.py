@@ -236,6 +236,13 @@ def test_a_flag_that_says_the_same_in_another_unit_wins(recipe, flag, value, oth
     assert {"train_batch_size", "num_train_steps"} < found.given
 
 
+def test_weights_replace_those_that_a_recipe_begins_with():
+    arguments = ["--recipe=fast", "--input_file=records"]
+    assert parsed("pretraining", *arguments).nearby_attention
+    found = parsed("pretraining", *arguments, "--init_checkpoint=weights")
+    assert not found.nearby_attention and found.optimizer == "muon"
+
+
 @pytest.mark.parametrize("recipe", ["colla", "../recipes/cola", "", "cola"])
 def test_an_unknown_recipe_is_one_line_that_lists_the_known(recipe):
     script = "pretraining" if recipe == "cola" else "finetuning"

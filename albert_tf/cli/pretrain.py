@@ -309,7 +309,11 @@ def frequency_loss(settings: PretrainingSettings, records: Records) -> float:
 def make_trainer(settings: PretrainingSettings, config: AlbertConfig, devices: Devices) -> Trainer:
     """Returns the Trainer of a run, whose weights are still random."""
     task = PretrainingTask(
-        config, settings.dtype_policy, settings.recompute, settings.sentence_order_weight
+        config,
+        settings.dtype_policy,
+        settings.recompute,
+        settings.sentence_order_weight,
+        settings.nearby_attention,
     )
     return settings.make_trainer(task, devices)
 

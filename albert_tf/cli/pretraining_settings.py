@@ -34,10 +34,12 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
 
     headings = (MODEL, _RECORDS, TRAINING, _EVALUATION, MASKING, SPEED, TPU)
     recipes: ClassVar[Mapping[str, str]] = _RECIPES
-    # A branch and a timed run each determine their last step themselves.
+    # A branch and a timed run each determine their last step themselves. Only random weights can
+    # be initialised.
     exclusive = (
         *(("decay_from", name) for name in ("init_checkpoint", "num_train_steps", "train_minutes")),
         ("train_minutes", "num_train_steps"),
+        *(("nearby_attention", name) for name in ("init_checkpoint", "decay_from")),
     )
 
     albert_config_file: str | None = _inherited(
@@ -63,6 +65,13 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
         False,
         "Fill the layer groups that init_checkpoint lacks with its group 0: for a config with a "
         "larger num_hidden_groups.",
+        group=MODEL,
+    )
+    nearby_attention: bool = setting(
+        False,
+        "Begin with random weights with which a position attends to itself and its neighbours: "
+        "sinusoids as position embeddings, and keys equal to queries. Training then needs fewer "
+        "tokens.",
         group=MODEL,
     )
     recipe: str | None = _inherited("recipe", None, choices=tuple(_RECIPES))

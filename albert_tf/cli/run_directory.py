@@ -32,6 +32,7 @@ from albert_tf.training.trainer import Trainer
 
 # Settings that say how a run begins, how it decays, and where it ends.
 _BEGIN = {"init_checkpoint", "albert_hub_module_handle", "init_from_group0", "decay_from"}
+_BEGIN |= {"nearby_attention"}
 _DECAY = {"train_minutes", "schedule", "num_train_steps", "decay_steps"}
 _END = {"num_train_steps", "train_step", "early_stopping_patience"}
 # Settings that replace a size in the config; fine-tuning has only the first.

@@ -9,6 +9,7 @@ from keras import ops
 
 from albert_tf.config import AlbertConfig
 from albert_tf.model.heads import AlbertForPreTraining
+from albert_tf.model.initial_attention import attend_nearby
 from albert_tf.tasks.losses import example_weights
 from albert_tf.training.interfaces import Task
 from albert_tf.types import Array, Features
@@ -28,6 +29,7 @@ class PretrainingTask(Task):
       recompute: See AlbertForPreTraining.
       sentence_order_weight: Factor of the sentence-order loss, in reports too. 0 leaves masked LM
         alone: the order head and the pooler get no gradient, and have no metrics.
+      nearby_attention: Whether attention of random weights begins nearby; see attend_nearby.
 
     Source: run_pretraining.py, get_masked_lm_output, get_sentence_order_output and model_fn.
     """
@@ -42,16 +44,21 @@ class PretrainingTask(Task):
         dtype: str = "float32",
         recompute: bool = False,
         sentence_order_weight: float = 1.0,
+        nearby_attention: bool = False,
     ) -> None:
         self.config = config
         self.dtype = dtype
         self.recompute = recompute
         self.sentence_order_weight = sentence_order_weight
+        self.nearby_attention = nearby_attention
         orders = ("sentence_order_loss",) if sentence_order_weight else ()
         self.loss_names = ("masked_lm_loss", *orders)
 
     def build_model(self) -> keras.Model:
-        return AlbertForPreTraining(self.config, recompute=self.recompute, dtype=self.dtype)
+        model = AlbertForPreTraining(self.config, recompute=self.recompute, dtype=self.dtype)
+        if self.nearby_attention:
+            attend_nearby(model.albert)
+        return model
 
     def loss_weights(self, features: Features) -> dict[str, Array]:
         weights = {"masked_lm_loss": ops.sum(_piece_weights(features))}

@@ -31,6 +31,7 @@ REFUSED = {
         "vocab_size": (59, "vocab_size 53 before, 59 now"),
         "init_checkpoint": ("hf://none/none", "--init_checkpoint .None before, hf://none/none now"),
         "init_from_group0": (True, "--init_from_group0"),
+        "nearby_attention": (True, "--nearby_attention"),
         "decay_from": ("{tmp}/out/model.ckpt-2", "--decay_from .None before, /.*ckpt-2 now"),
         "train_minutes": (7, "--train_minutes .None before"),
         "input_file": ("{tmp}/other.tfrecord", "records .train.* --accept_other_records"),
@@ -158,6 +159,10 @@ NEW = [
     ({**BRANCH, "num_train_steps": 40}, "--decay_from and --num_train_steps exclude"),
     ({**BRANCH, **TIMED}, "--decay_from and --train_minutes exclude"),
     ({**BRANCH, "init_checkpoint": "x"}, "--decay_from and --init_checkpoint exclude"),
+    *(
+        ({"nearby_attention": True, "num_train_steps": None, name: "x"}, f"nearby.* and --{name}")
+        for name in ("init_checkpoint", "decay_from")
+    ),
 ]
 
 

@@ -46,6 +46,7 @@ PASSED_ON = {
     "precision": ("bfloat16", {"task.dtype": "mixed_bfloat16"}),
     "recompute": (True, {"task.recompute": True}),
     "sentence_order_weight": (0.5, {"task.sentence_order_weight": 0.5}),
+    "nearby_attention": (True, {"task.nearby_attention": True}),
     "optimizer": ("adamw", {"optimizer.optimizer": "adamw"}),
     "num_warmup_steps": (5, {"optimizer.num_warmup_steps": 5}),
     "start_warmup_step": (3, {"optimizer.start_warmup_step": 3}),
