@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2945,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 34_514, 10_581, 3_455
+TESTS, RESEARCH, DOCS = 34_514, 10_581, 3_457
 TRACKED_FILES = 902
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.
