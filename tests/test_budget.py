@@ -20,7 +20,7 @@ LIBRARY = {
     "conversion": 2936,
     "generator": 2690,
     "inspection": 679,
-    "model": 3237,
+    "model": 3238,
     "records": 1365,
     "serving": 5828,
     "storage": 1794,
@@ -29,7 +29,7 @@ LIBRARY = {
     "training": 2945,
 }
 # ... in all of tests/ and research/, and lines of the pages in docs/.
-TESTS, RESEARCH, DOCS = 34_514, 10_581, 3_457
+TESTS, RESEARCH, DOCS = 34_514, 10_581, 3_456
 TRACKED_FILES = 902
 ROOT_FOLDERS, ROOT_FILES = 10, 12
 # Share of the library's lines that are comments.

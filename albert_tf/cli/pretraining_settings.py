@@ -34,8 +34,8 @@ class PretrainingSettings(TrainingSettings, MaskSettings):
 
     headings = (MODEL, _RECORDS, TRAINING, _EVALUATION, MASKING, SPEED, TPU)
     recipes: ClassVar[Mapping[str, str]] = _RECIPES
-    # A branch and a timed run each determine their last step themselves. Only random weights can
-    # be initialised.
+    # A branch and a timed run each determine their last step themselves. Weights to start from
+    # replace all random ones.
     exclusive = (
         *(("decay_from", name) for name in ("init_checkpoint", "num_train_steps", "train_minutes")),
         ("train_minutes", "num_train_steps"),
